@@ -7,7 +7,7 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
-from benchmarks import across, capture, export, history, importing, kineto, logs, memory, ncu, questions, recipes, reporting
+from benchmarks import across, capture, checks, export, history, importing, kineto, logs, memory, ncu, questions, recipes, reporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +16,7 @@ SUITES: dict[str, Callable[[int], list[str]]] = {
     "across": across.run,
     "align": across.alignment,
     "capture": capture.run,
+    "checks": checks.run,
     "import": importing.run,
     "export": export.run,
     "history": history.run,

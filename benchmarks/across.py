@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import made_run
-from benchmarks.measure import ALLTRACE, median, run_once
+from benchmarks.measure import ALLTRACE, forget, median, run_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,12 +82,6 @@ def run(runs: int) -> list[str]:
     return [*alignment(runs), *_verbs()]
 
 
-def _forget(run_folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(run_folder / "align", ignore_errors=True)
-
-
 def alignment(runs: int) -> list[str]:
     """Operations of an imported run to waits, in a process that has aligned another run before; medians of several processes.
 
@@ -96,8 +90,8 @@ def alignment(runs: int) -> list[str]:
     first, place = _first_run(), talking_run()
     taken = []
     for _ in range(runs):
-        _forget(first)
-        _forget(place)
+        forget(first, "align", "operations")
+        forget(place, "align", "operations")
         done = subprocess.run([sys.executable, "-c", _ALIGN, str(place), str(first)], stdout=subprocess.PIPE, check=True)
         *seconds, members, instances = (float(v) for v in done.stdout.split())
         if (members, instances) != (32 * 2_020, 2_020):
@@ -114,7 +108,7 @@ def alignment(runs: int) -> list[str]:
 
 def _verbs() -> list[str]:
     place = large_run()
-    _forget(place)
+    forget(place, "align", "operations", "findings")
     rows, total, peak = [], 0.0, 0.0
     for verb in VERBS:
         taken = run_once([*ALLTRACE, verb, str(place), "--jobs", "1", "--format", "json"])

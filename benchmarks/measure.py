@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -92,3 +93,9 @@ def cpu_of_this_process() -> float:
     """CPU seconds used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def forget(run: Path, *made: str) -> None:
+    """Remove what was made of a run when it was needed, by its folders in the run."""
+    for folder in made:
+        shutil.rmtree(run / folder, ignore_errors=True)

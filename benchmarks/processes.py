@@ -8,13 +8,12 @@ alignment comes first, each time from its beginning. Behind that the exponents w
 from __future__ import annotations
 
 import argparse
-import shutil
 from contextlib import ExitStack
 from math import log
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import made_run
-from benchmarks.measure import ALLTRACE, Taken, median, run_once
+from benchmarks.measure import ALLTRACE, Taken, forget, median, run_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +42,7 @@ def measured(run: Path, verb: str, options: dict[str, tuple[str, ...]], runs: in
     taken: dict[str, list[Taken]] = {name: [] for name in options}
     for _ in range(runs):
         for name, given in options.items():
-            if verb == "info":
-                shutil.rmtree(run / "align", ignore_errors=True)
+            forget(run, *{"info": ("align", "operations"), "diagnose": ("findings",)}.get(verb, ()))
             taken[name].append(run_once([*ALLTRACE, verb, str(run), *given, "--format", "json"]))
     return {
         name: Taken(median([t.wall_s for t in of]), median([t.cpu_s for t in of]), max(t.peak_mb for t in of))

@@ -184,6 +184,13 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
             at = level + draw.randrange(4)
             index = draw.randrange(max(span // (512 << at), 0) + 1)
             times["heat"].append(ask("GET", f"/api/heat?metric={metric}&level={at}&index={index}")[0])
+    areas = []
+    for turn in range(6):
+        some, start = turn * 64 % max(ranks - 63, 1), int(span * (0.2 + 0.1 * turn))
+        tracks = [f"{r}/summary" for r in range(some, min(some + 64, ranks))]
+        body = {"tracks": tracks, "start": start, "end": start + 10**9}
+        areas.append([ask("POST", "/api/area", body)[0] for _ in range(2)])
+    (search_wall, search_cpu), answer = ask("POST", "/api/search", {"pattern": "(?i)allreduce"})
     rows = [("run opened, pyramid built", f"{opened:.1f} s until the first tile can be asked")]
     names = {
         "new": "first events of ranks not seen before, asked without a pause",
@@ -199,6 +206,13 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
         half, most = len(wall) // 2, int(len(wall) * 0.95)
         told = f"median {wall[half]:.0f} ms, 95th percentile {wall[most]:.0f} ms; CPU {cpu[half]:.0f} and {cpu[most]:.0f} ms"
         rows.append((f"{name}, server time", f"{told}; {len(wall)} views"))
+    for n, when in enumerate(("not seen before", "asked again")):
+        middle = [sorted(t[n][i] for t in areas)[3] for i in (0, 1)]
+        told = f"median {middle[0]:.0f} ms, CPU {middle[1]:.0f} ms of one of its threads"
+        rows.append((f"area of 64 ranks and 1 s with totals and flame graph, {when}, server time", told))
+    found = json.loads(answer)
+    told = f"{search_wall:.0f} ms, CPU {search_cpu:.0f} ms: {found['total']:,} events in {found['ranks_done']} ranks"
+    rows.append(("search in all ranks, server time", told))
     return rows
 
 

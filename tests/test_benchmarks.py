@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import in_turn, measure, processes
+from benchmarks import growth, in_turn, measure, processes
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
@@ -97,3 +97,20 @@ def test_each_way_begins_its_alignment_anew(monkeypatch, tmp_path):
     assert [t.wall_s for t in taken.values()] == [4.0, 5.0, 6.0]
     processes.measured(tmp_path, "diagnose", processes.ways("tcp://127.0.0.1:1"), 1)
     assert asked[9:] == [("diagnose", True)] * 4
+
+
+def test_each_stage_is_measured_from_its_beginning(monkeypatch, tmp_path):
+    made = ("align", "operations", "tiles", "findings")
+    asked = []
+
+    def once(command):
+        asked.append((command[len(measure.ALLTRACE)], [f for f in made if not (tmp_path / f).exists()]))
+        for folder in made:
+            (tmp_path / folder).mkdir(exist_ok=True)
+        return Taken(1.0, float(len(asked)), 10.0 * len(asked))
+
+    once([*measure.ALLTRACE, "import"])
+    monkeypatch.setattr(growth, "run_once", once)
+    taken = {stage: growth.measured(tmp_path, stage, 1) for stage in growth.STAGES}
+    assert [missing for _, missing in asked[1:]] == [["align", "operations"], ["tiles"], ["findings"], [], [], [], []]
+    assert growth.row("healthy", "alignment", [128, 512], [taken["alignment"], taken["critical-path"]]).endswith("| 0.90 |")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "timeline.png"
-WIDTH, HEIGHT = 1180, 620
+WIDTH, HEIGHT = 1180, 760
 
 
 def main() -> None:

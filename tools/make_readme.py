@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 START = ROOT / "docs" / "start.md"
 PICTURE = ROOT / "docs" / "images" / "breakdown.svg"
-ACTIVITY = ROOT / "docs" / "images" / "activity.svg"
 _BLOCK = re.compile(r"<!-- output of: (?P<command>.+?) -->\n(?:\n```\n.*?\n```\n)?", re.DOTALL)
 
 
@@ -47,11 +46,9 @@ def main() -> int:
 def rendered() -> dict[Path, str]:
     """What README.md and the pictures should be; makes the demo's run in the current folder."""
     _output("alltrace demo --output demo")
-    _output("alltrace recipe activity demo/run --picture demo/activity.svg")
     return {
         **{page: fill_outputs(page.read_text(encoding="utf-8")) for page in (README, START)},
         PICTURE: _picture(),
-        ACTIVITY: Path("demo/activity.svg").read_text(encoding="utf-8"),
     }
 
 

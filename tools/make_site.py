@@ -31,6 +31,7 @@ _NAV = {
         "guides/first-profile",
         "guides/first-profile-512",
         "guides/nccl-logs",
+        "guides/ray",
         "guides/from-hta",
         "guides/from-tensorboard",
         "guides/from-nsys",
@@ -51,6 +52,7 @@ _NAV = {
         "logs",
         "kineto",
         "jax",
+        "rocm",
         "ncu",
         "kernel-rules",
         "export",
@@ -62,6 +64,7 @@ _NAV = {
     "How right, how fast, how safe": (
         "accuracy",
         "benchmarks",
+        "scale",
         "quality",
         "nsys-differences",
         "hta-differences",

@@ -14,6 +14,7 @@ Everything here does nothing, in nanoseconds, where the process is not profiled.
 from __future__ import annotations
 
 from alltrace.capture.instrument import annotate, profiled, torch_profile, trace_func
+from alltrace.capture.step_report import step_report
 from alltrace.capture.steps import steps
 
-__all__ = ["annotate", "profiled", "steps", "torch_profile", "trace_func"]
+__all__ = ["annotate", "profiled", "step_report", "steps", "torch_profile", "trace_func"]

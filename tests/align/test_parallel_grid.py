@@ -26,6 +26,7 @@ def test_tensor_data_and_pipeline_groups_are_the_three_dimensions(pipeline):
     groups = groups_of(strided(32, 2, 1), strided(32, 4, 2), pairs, [tuple(range(32))], messages={2})
     grid = grid_of(groups, range(32))
     assert grid.text == "TP 2 x DP 4 x PP 4"
+    assert grid.dimensions == (("TP", 2), ("DP", 4), ("PP", 4))
     assert grid.found_by == "ids"
     assert grid.score == pytest.approx(0.8)
 

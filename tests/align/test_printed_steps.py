@@ -13,15 +13,16 @@ from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from alltrace.synth import write_run
+from alltrace.trace.errors import InputError
 
 
-def steps_of(folder, *, edit=None, **changes):
+def steps_of(folder, *, edit=None, patterns=(), **changes):
     """The alignment of a simulated run that was imported with its training log, whose lines `edit` may change."""
     write_run("sharded", folder / "reports", logs=True, **{"ranks": 4, "hosts": 1, "steps": 10, "nvtx": False, **changes})
     log = folder / "reports" / "logs" / "train.log"
     if edit is not None:
         log.write_text("".join(edit(log.read_text().splitlines(keepends=True))))
-    import_reports([str(folder / "reports")], folder / "run", jobs=1, training_logs=[str(log)])
+    import_reports([str(folder / "reports")], folder / "run", jobs=1, training_logs=[str(log)], training_patterns=patterns)
     return aligned(Run(folder / "run"))
 
 
@@ -37,6 +38,22 @@ def test_steps_found_by_kernels_get_the_programs_numbers(tmp_path):
     alignment = steps_of(tmp_path)
     assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
     assert set(alignment.steps["source"].to_pylist()) == {"kernels"}
+    assert any("steps have the numbers of the training log: 10 of 10" in n for n in alignment.steps_notes)
+
+
+def in_a_form_of_its_own(lines):
+    for line in lines:
+        stamp, number, took = re.match(
+            r" \[(.*?)\] iteration +([0-9]+)/.*elapsed time per iteration \(ms\): ([0-9.]+)", line
+        ).groups()
+        yield f"{stamp} tick {number} took {took}\n"
+
+
+def test_lines_of_a_form_of_its_own_are_steps_by_a_pattern(tmp_path):
+    with pytest.raises(InputError, match=r"no step in 10 lines.* give the form of its lines with --pattern"):
+        steps_of(tmp_path / "without", edit=in_a_form_of_its_own)
+    alignment = steps_of(tmp_path / "with", edit=in_a_form_of_its_own, patterns=[r"tick (?P<step>\d+) took (?P<step_time_ms>\S+)"])
+    assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
     assert any("steps have the numbers of the training log: 10 of 10" in n for n in alignment.steps_notes)
 
 

@@ -158,9 +158,10 @@ def test_a_new_rank_is_read_and_the_others_are_not(reports, tmp_path, read):
     import_reports([str(p) for p in names], tmp_path / "run", jobs=1)
     aligned(Run(tmp_path / "run"), jobs=1)
     assert read == [0, 1, 2, 3]
-    import_reports([str(p) for p in names[1:]], tmp_path / "run", jobs=1)
-    alignment = aligned(Run(tmp_path / "run"), jobs=1)
-    assert read == [0, 1, 2, 3]
+    for lacking in (3, 2, 1, 0):  # one of them is the first to begin, so the others' zero is another without it
+        import_reports([str(p) for n, p in enumerate(names) if n != lacking], tmp_path / "run", jobs=1)
+        alignment = aligned(Run(tmp_path / "run"), jobs=1)
+    assert read == [0, 1, 2, 3, 3, 2, 1]
     assert np.unique(alignment.members.column("rank")).tolist() == [1, 2, 3]
     assert sorted(p.name for p in (tmp_path / "run" / "operations").iterdir()) == ["rank=1", "rank=2", "rank=3"]
 

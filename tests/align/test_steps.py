@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from tests.making import kernel, make_run
 
 import alltrace
+from alltrace.align import steps
 from alltrace.align.steps import find_steps
 from alltrace.synth import write_run
 
@@ -229,3 +232,16 @@ def test_a_graph_that_launches_layers_has_no_steps(tmp_path):
     """The kernels of ten layers repeat, but one call launches them all."""
     kernels = [kernel(1000 + 10 * n, 1009 + 10 * n, f"kernel {n % 8}", correlation=1) for n in range(80)]
     assert _found(tmp_path, [], kernels=kernels, api=[_launch(10, 1)]) == []
+
+
+def test_a_longer_step_that_brings_much_more_home_than_others_is_a_checkpoint_however_small_the_part_of_a_model():
+    def kinds(saved, length):
+        took = np.array([100, 100, 100, length, 100, 100])
+        found = SimpleNamespace(
+            rank=0, took=took, starts=np.zeros(6, int), ends=took, copied=np.array([4, 4, 4, saved, 4, 4]), saves=np.zeros(6, bool)
+        )
+        return list(steps._kinds([found], {0: np.arange(6)}).values())
+
+    assert kinds(400_000, 200)[3] == "checkpoint"
+    assert kinds(400_000, 100) == ["step"] * 6
+    assert kinds(40_000, 200) == ["step"] * 6

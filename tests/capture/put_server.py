@@ -20,6 +20,7 @@ class PutServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.port = self.server_address[1]
         self.ranges, self.fails = ranges, fails
+        self.elsewhere: str | None = None
         self.files: dict[str, bytes] = {}
         self.asked: list[tuple[str, str]] = []
         self.received: list[int] = []
@@ -35,10 +36,25 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         path = self._heard("HEAD")
         body = self.server.files.get(path)
+        if self.server.elsewhere is not None:
+            self.send_response(302)
+            self.send_header("Location", self.server.elsewhere)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         with suppress(BrokenPipeError):
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
+
+    def do_GET(self) -> None:
+        body = self.server.files[self._heard("GET")]
+        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        part = body[first : last + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
 
     def do_PUT(self) -> None:
         path = self._heard("PUT")

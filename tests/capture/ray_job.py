@@ -21,9 +21,17 @@ class Actor:
             os.environ.update(RANK=str(rank), WORLD_SIZE="4")
         from alltrace.instrument import annotate, steps
 
+        if "torch" in options:
+            import torch
+
+            work = torch.ones(100).sum
+        else:
+            work = float
+
         with steps() as window:
             for _ in range(5):
                 with annotate("work"):
+                    work()
                     time.sleep(0.01)
                 window.step()
         if dies and not Path("died").exists():

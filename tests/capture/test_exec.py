@@ -204,6 +204,12 @@ def test_the_flight_recorder_of_pytorch_writes_beside_the_reports(capture, fake_
     assert torch.stdout == f"2000 1 {tmp_path}/reports/j_flight_rank\n"
 
 
+def test_the_program_is_told_where_snapshots_of_memory_go(capture, fake_nsys, tmp_path):
+    shows = ["--job", "j", "--memory-snapshot", "--", "sh", "-c", 'echo "$ALLTRACE_MEMORY_SNAPSHOT"']
+    for profiler in (["--nsys", fake_nsys], ["--profiler", "torch"]):
+        assert capture("exec", *profiler, *shows, **WORLD).stdout == f"{tmp_path}/reports/j_rank1_memory\n"
+
+
 def test_nccl_tests_have_no_steps(capture, fake_nsys, tmp_path):
     (tmp_path / "all_reduce_perf").write_text("#!/bin/sh\necho ran\n")
     (tmp_path / "all_reduce_perf").chmod(0o755)

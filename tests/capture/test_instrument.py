@@ -50,6 +50,32 @@ def test_the_window_may_begin_at_once(calls):
     assert calls == WINDOW
 
 
+@pytest.mark.parametrize(
+    ("window", "written"), [((3, 5), ["r_rank0_memory_steps3-4.pickle"]), (None, ["r_rank0_memory.pickle"]), ((30, 50), [])]
+)
+def test_what_the_allocator_did_in_the_recorded_steps_is_written(calls, monkeypatch, tmp_path, window, written):
+    history = []
+
+    def record(enabled="all", max_entries=None):
+        history.append((enabled, max_entries))
+
+    memory = types.SimpleNamespace(_record_memory_history=record, _dump_snapshot=lambda path: Path(path).write_text("snapshot"))
+    cuda = types.SimpleNamespace(memory=memory, is_available=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setenv("ALLTRACE_MEMORY_SNAPSHOT", str(tmp_path / "r_rank0_memory"))
+    train(steps(*window) if window else steps(), 10)
+    assert [p.name for p in tmp_path.iterdir()] == written
+    assert history == ([("all", 200_000), (None, None)] if written else [])
+
+
+def test_without_a_gpu_there_is_no_snapshot_and_that_is_said(calls, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("ALLTRACE_MEMORY_SNAPSHOT", str(tmp_path / "r"))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    train(steps(3, 5), 10)
+    assert capsys.readouterr().err.count("--memory-snapshot needs PyTorch with a GPU") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_training_that_ends_early_still_ends_the_window(calls):
     assert train(steps(3, 50), 5) == [3, 4]
     assert calls == WINDOW

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.capture.conftest import SOURCE, agents
+from tests.capture.launching import find_torch
 
 from alltrace.capture.identity import find_identity
 from alltrace.capture.plan import Request
@@ -64,16 +65,17 @@ def actors(bare_environment, tmp_path):
         pytest.skip("no Ray: set ALLTRACE_RAY_PYTHON to a Python that has it")
     (tmp_path / "reports").mkdir()
 
-    def call(way, *options):
+    def call(way, *options, ending=".nsys-rep", also=()):
         alltrace = shlex.join([sys.executable, "-m", "alltrace.cli.main"])
         command = [python, str(Path(__file__).with_name("ray_job.py")), way, alltrace, *options, "-o", str(tmp_path / "reports")]
         # the path of a socket may have 107 letters, and Ray's own take 60 of them
         folder = Path("/tmp") / f"ray-{os.getpid()}"
+        paths = [str(SOURCE), *also]
         variables = {
             "RAY_AUTH_MODE": "disabled",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_FOLDER": str(folder),
-            "PYTHONPATH": str(SOURCE),
+            "PYTHONPATH": os.pathsep.join(paths),
         }
         try:
             done = subprocess.run(
@@ -81,9 +83,9 @@ def actors(bare_environment, tmp_path):
             )
         finally:
             subprocess.run(["rm", "-rf", str(folder)], check=True)
-        assert done.stdout.startswith("[0, 1, 2, 3]\n"), done.stderr
+        assert "[0, 1, 2, 3]\n" in done.stdout, done.stderr
         assert agents(tmp_path) == []
-        return sorted(re.sub(r".*01000000|_on_.*", "", p.name) for p in (tmp_path / "reports").iterdir() if p.is_file())
+        return sorted(re.sub(r".*01000000|_on_.*|-of-.*", "", p.name) for p in (tmp_path / "reports").glob(f"*{ending}"))
 
     return call
 
@@ -104,3 +106,15 @@ def test_every_actor_leaves_a_report_of_its_rank(actors, nsys, tmp_path, monkeyp
     assert actors(way, "--trace", "nvtx") == names
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     assert [(r.rank, len(r.reports)) for r in manifest.ranks] == [(n, 1 + (way == "dies" and n == 2)) for n in range(4)]
+
+
+@pytest.mark.oracle
+@pytest.mark.slow
+@pytest.mark.skipif(find_torch() is None, reason="no PyTorch: set ALLTRACE_TORCH_PYTHON")
+def test_every_actor_leaves_a_trace_of_pytorch_of_its_rank(actors, tmp_path):
+    asked = [str(find_torch()), "-c", "import torch; print(torch.__path__[0])"]  # for the Python of Ray, where it is of one version
+    torch = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()).parent
+    options = ["--profiler", "torch", "--steps", "1:3"]
+    assert actors("later", *options, ending=".gz", also=[str(torch)]) == ["_rank0", "_rank1", "_rank2", "_rank3"]
+    manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
+    assert [r.rank for r in manifest.ranks] == [0, 1, 2, 3]

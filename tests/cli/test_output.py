@@ -19,7 +19,7 @@ from tests.cli.tables import TABLE
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import check_output, save_tables, to_json, to_markdown, write_answer
 from alltrace.cli.text_table import TableForm, streamed_text, to_text
-from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable
+from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Chart
 from alltrace.recipes.row_stream import RowStream
 from alltrace.trace.errors import InputError, UsageError
 
@@ -169,6 +169,15 @@ def test_the_first_rows_alone(capsys):
     assert capsys.readouterr().out == "rank,name,time_ns,share,rate\n0,plain,0,0.5,0.2\n"
     write_answer("v", ANSWER, FACTS, arguments(limit=0))
     assert "... 8 more rows" in capsys.readouterr().out
+
+
+def test_a_limit_cuts_no_picture(tmp_path, capsys, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("alltrace.cli.output.write_picture", lambda _verb, answer, _path: drawn.append(answer.table.num_rows))
+    answer = ANSWER._replace(chart=Chart("bars", "rank", ("time_ns",)))
+    write_answer("v", answer, FACTS, arguments(format="csv", limit=1, picture=tmp_path / "p.svg"))
+    assert drawn == [ANSWER.table.num_rows]
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 @pytest.mark.parametrize("output", [".", "/", "..", ""])

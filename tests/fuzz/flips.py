@@ -19,11 +19,12 @@ from alltrace.align.store import aligned
 from alltrace.api import OpenRun
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.sql import query
+from alltrace.run.checked_arrow import read_table
 from alltrace.run.importer import import_reports
 from alltrace.run.verify import verify
 from alltrace.synth import write_run
 from alltrace.tiles.build import pyramid
-from alltrace.tiles.files import HEAT, rank_file, read_rank, read_table
+from alltrace.tiles.files import HEAT, rank_file, read_rank
 from alltrace.trace.errors import AlltraceError
 from tests.making import flip
 
@@ -34,7 +35,7 @@ _RECIPES = (
     "info", "kernels", "breakdown", "overlap", "gaps", "collectives", "stragglers", "critical-path", "steps", "diagnose",
     "stats:cuda_api_sum", "stats:nvtx_sum",
 )  # fmt: skip
-_MADE_AGAIN = ("manifest.json", "align", "tiles")
+_MADE_AGAIN = ("manifest.json", "align", "operations", "tiles")
 """What a question may write again."""
 
 _QUERIES = (
@@ -109,6 +110,7 @@ def run_flips(flips: int, seed: int, progress: Callable[[int, int], None] = lamb
         whole, run = make(Path(folder)), Path(folder) / "changed"
         asks = questions()
         expected = {name: asked(whole) for name, asked in asks.items()}
+        shutil.rmtree(whole / "findings")  # so that they are looked for in what was changed
         files = sorted(p.relative_to(whole) for p in whole.rglob("*") if p.is_file() and not p.name.startswith("."))
         for number in range(flips):
             file = draw.choice(files)

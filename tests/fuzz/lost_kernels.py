@@ -177,7 +177,7 @@ def wrong(folder: Path, gone: dict[Path, list[Kernel]], reports: list[Report]) -
         if not len(expected - behind) <= number <= len(expected):
             found.append(f"{report.path.name}: {number} of {len(expected)} lost kernels are counted")
         for rank in ranks if number else ():
-            if not any(row["rank"] == rank.rank for row in info.extra["missing_records"]) and len(ranks) == 1:
+            if not any(row["rank"] == rank.rank for row in info.extra.get("missing_records", ())) and len(ranks) == 1:
                 found.append(f"{report.path.name}: info lists no missing record of rank {rank.rank}")
     for name in ("breakdown", "idle", "kernels", "gaps", "activity", "steps"):
         notes = ask(run, name, jobs=1).notes

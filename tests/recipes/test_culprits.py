@@ -30,6 +30,11 @@ def test_all_name_the_same_rank_first_and_the_same_loss(tmp_path, layout, fault,
     for name in ("stragglers", "whatif", "critical-path"):
         answer = run.recipe(name)
         named[name] = ({next(row["rank"] for row in answer.to_pylist() if row["rank"] is not None)}, answer.notes)
+    answer = run.recipe("efficiency")
+    culprit = answer.to_pylist()[0]["culprit"]
+    # who waits for data computes as long as others do
+    assert culprit is None if "data-stall" in fault else culprit in ranks
+    assert any("culprit is who has most useful time" in note for note in answer.notes)
     for first, notes in named.values():
         assert first <= ranks or any(SAME in note for note in notes)
     assert named["stragglers"][0] <= ranks

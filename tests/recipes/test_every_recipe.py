@@ -78,8 +78,8 @@ def answer_of(run, name, **arguments):
     answer = ask(run, recipe, options, **arguments)
     assert answer.table.column_names == [c.name for c in answer.columns]
     declared = recipe.answer_columns({o.name: options.get(o.name, o.default) for o in recipe.options})
-    if name == "info":  # a table that no rank has gets no column
-        declared = tuple(c for c in declared if c.name not in EVENT_TABLES or c.name in answer.table.column_names)
+    if name == "info":  # a table that no rank has gets no column, and neither do roles
+        declared = tuple(c for c in declared if c.name not in {*EVENT_TABLES, "role"} or c.name in answer.table.column_names)
     assert answer.columns == declared
     assert all(isinstance(n, str) and n for n in answer.notes)
     answer.table.validate(full=True)

@@ -33,6 +33,13 @@ def test_breakdown_leaves_it_out_of_the_span(run):
     assert row["idle_percent"] == pytest.approx(100 * 90 / 210)
 
 
+def test_breakdown_says_how_much_of_the_time_it_divides(tmp_path, run):
+    assert "rank 0: 87.5% of the time is divided; in the rest work may have run without a record" in ask(run, "breakdown").notes
+    two = make_run(tmp_path / "two", {0: ROWS, 1: ROWS}, unrecorded={0: [(0, 120)], 1: [(0, 180)]})
+    assert any(n.startswith("ranks 0-1: 25.0% to 50.0% of the time is divided") for n in ask(two, "breakdown").notes)
+    assert not any("is divided" in n for n in ask(make_run(tmp_path / "whole", {0: ROWS}), "breakdown").notes)
+
+
 def test_breakdown_of_the_run_leaves_out_what_lies_before_a_rank_begins(tmp_path):
     run = make_run(tmp_path, {0: ROWS, 1: {"kernels": [kernel(100, 240)]}}, unrecorded={1: [(0, 90)]})
     assert [(r["span_ns"], r["idle_ns"]) for r in rows(run, "breakdown", span="run")] == [(240, 120), (150, 10)]

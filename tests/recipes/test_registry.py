@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
+import alltrace.recipes
 from alltrace.recipes import registry
+from alltrace.recipes.base import Recipe
+from alltrace.recipes.nsys.base import NsysRecipe
+from alltrace.recipes.nsys.heatmap import HeatMap
+from alltrace.recipes.nsys.rule import Rule
 from alltrace.recipes.questions.overlap import RECIPE
+from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.stats.base import SumReport, TraceReport
 from alltrace.trace.errors import AlltraceError, UsageError
 
 
@@ -59,3 +69,21 @@ from alltrace.recipes import registry
 assert len([registry.find(name) for name in registry.names()]) == len(registry.RECIPES)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_what_recipes_declare_has_a_type():
+    """Type checkers of users infer other types than the base class has where a subclass states none."""
+    bases = (Recipe, SqlRecipe, SumReport, TraceReport, NsysRecipe, Rule, HeatMap)
+    declared = {name for kind in bases for name in inspect.get_annotations(kind)}
+    plain = {"name", "title", "aligned", "on_one_clock", "host_samples"}  # a text or a truth value is what it is
+    untyped = [
+        f"{path.name}:{node.lineno}: {target.id}"
+        for path in sorted(Path(alltrace.recipes.__file__).parent.rglob("*.py"))
+        for owner in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(owner, ast.ClassDef)
+        for node in owner.body
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant | ast.JoinedStr)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in declared - plain
+    ]
+    assert untyped == []

@@ -35,13 +35,30 @@ def test_no_cell_fails_wherever_the_run_lies(folder, tmp_path, capfd):
     made = json.loads(notebook([str(run.path)], folder, recipes_for(run)))
     facts, *figures = run_cells(made)
     assert facts["ranks"] == 2
-    asked = [c["source"] for c in made["cells"] if c["source"].startswith(("show(", "run.diagnosis("))]
-    assert asked[:4] == ["run.diagnosis()", "show('diagnose')", "show('activity')", "show('breakdown')"]
+    asked = [c["source"] for c in made["cells"] if c["source"].startswith("show(")]
+    assert asked[:3] == ["show('diagnose')", "show('activity')", "show('breakdown')"]
     assert figures[0].verdict in figures[0]._repr_html_()
     drawn = dict(zip(asked, figures, strict=False))
     assert isinstance(drawn["show('breakdown')"], go.Figure)
     assert drawn["show('info')"] is None
     assert "compute_ns" in capfd.readouterr().out
+
+
+def test_a_figure_is_kept_as_html_too(tmp_path, monkeypatch):
+    """A notebook that is made a page has what its cells left as HTML, and nothing that only Jupyter can draw."""
+    import plotly.io
+
+    monkeypatch.setattr(plotly.io.renderers, "default", plotly.io.renderers.default)
+    run = make_run(tmp_path / "run", ROWS)
+    made = json.loads(notebook([str(run.path)], "run", [find("breakdown"), find("operators")]))
+    assert [c["source"] for c in made["cells"] if c["source"].startswith("show(")][1:] == [
+        "show('operators')",
+        "show('operators', by='module')",
+    ]
+    _, drawn, *_ = run_cells(made)
+    assert plotly.io.renderers.default == "plotly_mimetype+notebook"
+    kept = plotly.io.renderers["notebook"].to_mimebundle(drawn.to_dict())  # what IPython asks for
+    assert "Plotly.newPlot" in kept["text/html"]
 
 
 def test_a_notebook_is_of_the_format_that_jupyter_reads(tmp_path):

@@ -39,6 +39,7 @@ def without(rows, *gone):
     return [r for n, r in enumerate(rows) if n not in gone]
 
 
+BETWEEN = {"start": 4 * STEP + 600, "end": 4 * STEP + 700}
 CALLS = [call(n) for n in range(40)]
 KERNELS = [work(n) for n in range(40)]
 
@@ -53,6 +54,19 @@ def test_kernels_without_a_record_are_counted_and_their_time_is_not_judged(tmp_p
     # from the end of the kernel before to the start of the kernel behind
     assert missing.unrecorded == ((5 * SLOW, 8 * SLOW + 400),)
     assert [(w.text, w.tables, w.number) for w in missing.warnings] == [(TEXTS["kernels"], ("kernels",), 3)]
+
+
+def test_a_process_whose_device_work_another_report_has_lost_nothing(tmp_path):
+    calls = [*CALLS, *(call(n, process=1, thread=1) for n in range(10))]
+    assert found(tmp_path, calls, KERNELS) == ((), (), ())
+    # but where no process has any, all of it is lost
+    missing = found(tmp_path / "b", calls, [], copies=[])
+    assert missing.records[0].number == 50
+
+
+def test_a_trace_of_counters_has_no_kernels_beside_them(tmp_path):
+    counters = [{"start": 0, "end": 1, "name": "gemm", "metric": "m", "value": 1.0}]
+    assert found(tmp_path, CALLS, [], kernel_counters=counters) == ((), (), ())
 
 
 def test_the_time_reaches_over_all_streams_as_that_of_a_lost_kernel_is_not_known(tmp_path):
@@ -103,6 +117,11 @@ def test_a_sudden_end_is_no_end_of_the_capture(tmp_path, more, why):
     assert [(m.number, m.of, m.place) for m in missing.records] == [(launches - 12, launches, "end")], why
 
 
+def test_ids_of_the_same_number_and_sum_are_not_taken_for_the_same(tmp_path):
+    rows = [{**k, "correlation": 7} if n in (5, 7) else k for n, k in enumerate(KERNELS)]
+    assert [m[:3] for m in found(tmp_path, CALLS, rows).records] == [("kernels", 2, 40)]
+
+
 def test_what_was_launched_before_the_capture_is_not_lost(tmp_path):
     assert found(tmp_path, CALLS[10:], KERNELS) == ((), (), ())
 
@@ -117,11 +136,11 @@ def test_kernels_whose_call_is_gone_are_counted_and_their_time_is_known(tmp_path
 @pytest.mark.parametrize(
     "calls",
     [
-        [*CALLS, call(4, correlation=90, return_value=700)],
+        [*CALLS, call(4, correlation=90, return_value=700, **BETWEEN)],
         [*CALLS, call(4, correlation=90, start=4 * STEP + 100, end=4 * STEP + 200)],
         [*CALLS, call(50, "cudaStreamBeginCapture"), call(51), call(52, "cudaStreamEndCapture"), call(53, "cudaMemcpy")],
-        [*CALLS, call(4, "cudaLaunchHostFunc", correlation=90)],
-        [*CALLS, call(4, correlation=None)],
+        [*CALLS, call(4, "cudaLaunchHostFunc", correlation=90, **BETWEEN)],
+        [*CALLS, call(4, correlation=None, **BETWEEN)],
     ],
     ids=["failed", "inside of another", "captured into a graph", "function of the host", "without an id"],
 )

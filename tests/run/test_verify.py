@@ -51,7 +51,8 @@ def test_a_changed_bit_anywhere_is_found_and_named(run):
 
 def test_files_that_are_gone_are_found(run):
     for path in files(run):
-        if path.name == MANIFEST or path.relative_to(run).parts[0] in ("tiles", "findings"):
+        # what has no record of its files, or whose record comes last, is unfinished then
+        if path.name in (MANIFEST, "part.json") or path.relative_to(run).parts[0] in ("tiles", "findings"):
             continue
         content = path.read_bytes()
         path.unlink()

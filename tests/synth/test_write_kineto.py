@@ -40,6 +40,7 @@ def rows(run, recipe, **options):
 
 
 NOT_RECORDED = {
+    "kernel-counters": "counters that CUPTI measures kernel by kernel",
     "memory": "blocks of PyTorch's allocator",
     "memory-peak": "blocks of PyTorch's allocator",
     "memory-steps": "blocks of PyTorch's allocator",

@@ -8,10 +8,11 @@ from tests.making import flip, kernel, make_run
 from tests.tiles.conftest import busy_run
 
 from alltrace.align.store import aligned
+from alltrace.run.checked_arrow import read_table
 from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
-from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank, read_table
+from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, DamageError
 
@@ -171,3 +172,24 @@ def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "heat.arrow").write_bytes(b"ARROW1 nothing")
     with pytest.raises(DamageError, match=r"heat\.arrow: it is damaged"):
         read_table(tmp_path / "heat.arrow")
+
+
+def test_a_new_rank_is_drawn_and_those_that_it_does_not_move_are_not(tmp_path):
+    rows = {r: {"kernels": [kernel(0, 100_000 + r, "a")]} for r in range(3)}
+    run = make_run(tmp_path / "three", rows)
+    made = pyramid(run, folder=tmp_path / "tiles", jobs=1)
+    stamps = {r: (made.folder / rank_file(r)).stat().st_mtime_ns for r in range(3)}
+    rows[3] = {"kernels": [kernel(0, 50_000, "a")]}
+    hosts = {3: "another"}
+    more = make_run(tmp_path / "four", rows, hosts=hosts)
+    again = pyramid(more, folder=tmp_path / "tiles", jobs=1)
+    assert again.grid == made.grid
+    assert {r: (again.folder / rank_file(r)).stat().st_mtime_ns for r in range(3)} == stamps
+    assert read_rank(again.folder / rank_file(3))["gpu/0/0/7"].rows == 1
+    fresh = pyramid(more, folder=tmp_path / "fresh", jobs=1)
+    for name in (HEAT, *(rank_file(r) for r in range(4))):
+        assert (again.folder / name).read_bytes() == (fresh.folder / name).read_bytes()
+    # of its own host a rank may draw others' GPUs, so what it has been drawn from is another
+    make_run(tmp_path / "moved", rows, hosts={3: "another", 2: "another"})
+    pyramid(Run(tmp_path / "moved"), folder=tmp_path / "tiles", jobs=1)
+    assert all((again.folder / rank_file(r)).stat().st_mtime_ns != stamps[r] for r in range(3))

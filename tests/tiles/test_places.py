@@ -39,6 +39,8 @@ def test_of_many_members_the_culprit_a_peer_and_those_that_waited_longest_are_sh
     assert place.ranks == (0, 20, *range(1, 15))
     assert len(place.ranks) == MOST_RANKS
     assert place.event == (0, "collectives", 100)
+    blamed = list(range(10, 31))  # a typical peer is none of the culprits
+    assert Places(view)._at_instance(instance, blamed)[1:3] == (30, 31)
     assert Places(view)._at_instance(instance._replace(ranks=(5,), rows=(1,)), [0]).culprit == 5
 
 

@@ -79,7 +79,8 @@ def state_of(page, name):
 def settled(page):
     """Wait until the timeline has all tiles that it wants."""
     page.wait_for_function(
-        "() => { const t = window.alltraceTimeline; return t && t.store.tiles.size > 0 && t.store.flying.size === 0 }"
+        "() => { const t = window.alltraceTimeline; return t && t.store.tiles.size > 0 && t.store.flying.size === 0"
+        " && [...t.open].every((r) => t.tracks.has(r)) }"
     )
     page.wait_for_timeout(150)
 

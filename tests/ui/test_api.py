@@ -116,6 +116,34 @@ def test_times_count_from_the_runs_start_but_in_what_is_nvidias(client):
     assert info["rows"][0][at] == -40 * US
 
 
+def test_the_matrix_comes_in_words_and_as_numbers(client):
+    told = client.get("/api/matrix", params={"measure": "wait_ns", "by": "rank"}).json()
+    assert told["labels"] == [0, 1, 2]
+    cells = client.get("/api/matrix-cells", params={"measure": "wait_ns", "by": "rank"}).content
+    assert sum(struct.unpack("<9d", cells)) == told["total"]
+    refused = client.get("/api/matrix", params={"measure": "x", "by": "rank"})
+    assert (refused.status_code, "measure" in refused.json()["error"]) == (400, True)
+
+
+def test_notes_are_added_listed_and_removed(client):
+    assert client.get("/api/notes").json() == {"notes": []}
+    note = {"text": HOSTILE, "start": 5, "end": 9, "ranks": [1]}
+    assert client.post("/api/note-add", json=note).json()["notes"] == [{"id": 1, **note}]
+    assert client.get("/api/notes").json()["notes"][0]["text"] == HOSTILE
+    refused = client.post("/api/note-add", json=note | {"start": 10})
+    assert (refused.status_code, "the start first" in refused.json()["error"]) == (400, True)
+    assert client.post("/api/note-remove", json={"id": 1}).json() == {"notes": []}
+    assert client.post("/api/note-remove", json={"id": 1}).status_code == 400
+
+
+def test_two_steps_are_laid_beside_each_other(client):
+    spans = {"first_start": 40 * US, "first_end": 80 * US, "second_start": 80 * US, "second_end": 120 * US}
+    found = client.post("/api/two-spans", json={"ranks": None, **spans}).json()
+    more = {r["name"]: r["more_ns"] for r in found["names"]}
+    assert (more[HOSTILE], more["gemm_kernel"]) == (-40 * US, -40 * US)
+    assert found["ranks_done"] == 3
+
+
 def test_recipes_answer_with_options_ranks_and_notes(client):
     known = {r["name"]: r for r in client.get("/api/recipes").json()["recipes"]}
     assert {"breakdown", "stragglers", "stats:cuda_gpu_kern_sum"} <= set(known)
@@ -155,6 +183,7 @@ def test_the_time_of_the_job_is_that_of_its_devices(client):
         ("area", {"tracks": ["0/summary"], "start": 5, "end": 5}, "empty"),
         ("area", {"tracks": ["x/summary"], "start": 0, "end": 5}, "there is no track"),
         ("area", {"tracks": ["7/summary"], "start": 0, "end": 5}, "rank 7 is not in the run"),
+        ("two-spans", {"first_start": 0, "first_end": 5, "second_start": 7, "second_end": 7}, "empty"),
         ("tiles", {"tracks": ["0"], "level": 5, "first": 0, "count": 1}, "there is no track"),
         ("tiles", {"tracks": ["0/summary"], "level": 5, "first": 0, "count": 10**6}, "expected 8192"),
         ("tiles", {"tracks": "0/summary", "level": 5, "first": 0, "count": 1}, "expected a list of texts"),

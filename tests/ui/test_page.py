@@ -535,6 +535,10 @@ def test_without_the_token_the_page_shows_nothing(browser, address):
     page = context.new_page()
     page.goto(address)
     assert "token is missing" in page.inner_text("body")
+    shot(page, "token-missing")
+    page.fill("#token", TOKEN)
+    page.click("button")
+    page.wait_for_selector("body[data-shown=overview]")
     context.close()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import socket
 
 import pytest
@@ -21,6 +22,19 @@ def test_nothing_is_told_without_the_token(client, path):
     assert client.get(path, headers={"cookie": "alltrace-8000=wrong"}).status_code == 403
     assert client.get(path, headers={"cookie": "\x01;;=;alltrace-8000"}).status_code == 403
     assert client.get(path, headers={"authorization": "Basic abc"}).status_code == 403
+
+
+def test_a_browser_without_the_token_gets_a_page_that_says_what_to_do(client):
+    del client.headers["authorization"]
+    found = client.get("/", headers={"accept": "text/html,*/*"})
+    assert (found.status_code, found.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert "The token is missing or wrong" in found.text
+    style = re.search(r"<style>(.*?)</style>", found.text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in found.headers["content-security-policy"]
+    assert found.headers["x-frame-options"] == "DENY"
+    assert client.get("/api/run", headers={"accept": "text/html"}).headers["content-type"] == "application/json"
+    assert client.get("/", params={"token": TOKEN}, follow_redirects=False).status_code == 303
 
 
 def test_the_token_is_shown_once_and_then_is_a_cookie_that_scripts_cannot_read(client):

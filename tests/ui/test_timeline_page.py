@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from tests.ui.browser import go, served, settled, shot, state_of
+from tests.making import make_run
+from tests.tiles.conftest import rank_rows
+from tests.ui.browser import SCREENSHOTS, click_event, go, served, settled, shot, state_of
+from tests.ui.conftest import TOKEN
 
 from alltrace.synth import write_run
 from alltrace.synth.faults.parse import parse_fault
@@ -174,3 +178,198 @@ def test_a_folded_rank_tells_its_shares_under_the_pointer(page):
     page.mouse.move(600, row_of(page, "1/summary"))
     page.locator(".tip").get_by_text("rank 1").wait_for()
     assert re.search(r"(compute|communication|idle): \d+ %", page.locator(".tip").inner_text())
+
+
+def labels_of(page):
+    settled(page)
+    return [label.partition(" · ")[0] for label in page.evaluate("() => window.alltraceTimeline.rows.map((r) => r.label)")]
+
+
+def test_tracks_are_filtered_hidden_and_ordered_and_the_address_says_so(page):
+    go(page, "#timeline?ranks=0-3&open=0-3", "timeline")
+    page.wait_for_function("() => window.alltraceTimeline.tracks.size === 4")
+    before = labels_of(page)
+    page.select_option("label:has-text('kind') select", "gpu")
+    streams = [label for label in labels_of(page) if "stream" in label]
+    assert set(labels_of(page)) == {*(f"rank {r}" for r in range(4)), *streams}
+    page.fill("input[aria-label^='show tracks']", "13")
+    page.keyboard.press("Enter")
+    assert labels_of(page)[:3] == ["rank 0", "GPU 0 stream 13", "rank 1"]
+    page.locator("button[aria-label='hide GPU 0 stream 13']").first.click()
+    assert "GPU 0 stream 13" not in labels_of(page)[:2]
+    page.locator("text=show 1 hidden track").wait_for()
+    page.select_option("label:has-text('order by') select", "tracks")
+    assert labels_of(page)[:4] == [f"rank {r}" for r in range(4)]
+    assert {state_of(page, n) for n in ("kind", "tracks", "order")} == {"gpu", "13", "tracks"}
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_function("() => window.alltraceTimeline?.tracks.size === 4")
+    assert [label for label in labels_of(page) if "stream" in label] == [f"{r}: GPU {r % 2} stream 13" for r in (1, 2, 3)]
+    shot(page, "arranged")
+    page.locator("text=show 1 hidden track").click()
+    page.fill("input[aria-label^='show tracks']", "")
+    page.keyboard.press("Enter")
+    page.select_option("label:has-text('kind') select", "")
+    page.select_option("label:has-text('order by') select", "")
+    assert labels_of(page) == before
+
+
+def test_ranks_stand_by_their_place_in_the_grid(page):
+    order = page.evaluate(
+        "async () => { const { Arrangement } = await import('/static/arrange.js');"
+        " const run = {dimensions: [{name: 'TP', size: 2}, {name: 'DP', size: 2}, {name: 'PP', size: 2}],"
+        " ranks: [...Array(8).keys()].map((rank) => ({rank, host: `h${rank % 3}`}))};"
+        " const a = new Arrangement(run, () => {}), all = run.ranks.map((r) => r.rank);"
+        " const of = (order) => { a.read({order}); return a.sorted(all) };"
+        " return [of('grid0'), of('grid1'), of('grid2'), of('host'), a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
+    )
+    assert order[:4] == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 1, 3, 4, 6, 5, 7], [0, 4, 1, 5, 2, 6, 3, 7], [0, 3, 6, 1, 4, 7, 2, 5]]
+    assert order[4:] == ["", " · TP 1, DP 0, PP 1"]
+
+
+def test_the_arrows_are_followed(page):
+    go(page, "#timeline?ranks=1&open=1&event=1/kernels/100", "timeline")
+    details = page.locator(".details")
+    details.get_by_text("Launched by").wait_for()
+    page.keyboard.press("g")
+    details.get_by_text("Launched", exact=True).wait_for()
+    assert state_of(page, "event").startswith("1/api/")
+    page.keyboard.press("g")
+    details.get_by_text("Launched by").wait_for()
+    assert state_of(page, "event") == "1/kernels/100"
+    go(page, "#timeline?ranks=0-3&open=0&event=0/collectives/3", "timeline")
+    details.get_by_text("The same operation on 4 ranks").wait_for()
+    last = page.evaluate("() => window.alltraceTimeline.facts.instance.last_rank")
+    page.keyboard.press("g")
+    page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === r", arg=last)
+    page.keyboard.press("g")
+    page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === (r + 1) % 4", arg=last)
+
+
+def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
+    us = 1000
+    tables = {
+        "sched": [{"time": 10 * us * i, "cpu": i % 3, "scheduled_in": i % 2 == 0} for i in range(10)],
+        "samples": [{"time": 7 * us * i, "symbol": f"work{i % 2}"} for i in range(12)],
+        "memory": [{"time": 20 * us * i, "kind": "allocate", "memory": "device", "bytes": 1 << 20} for i in range(4)],
+    }
+    make_run(tmp_path / "run", {0: rank_rows() | tables})
+    base, stop = served([tmp_path / "run"], tmp_path / "scratch")
+    try:
+        page = browser.new_page()
+        page.goto(f"{base}?token={TOKEN}")
+        page.wait_for_selector("body[data-shown]")
+        page.goto(f"{base}#timeline?ranks=0&open=0")
+        page.wait_for_function("() => window.alltraceTimeline?.rows.some((r) => r.key.startsWith('sched/'))")
+        assert {"scheduling, main (4001)", "CPU samples, main (4001)", "CUDA memory, GPU 0"} <= set(labels_of(page))
+        shot(page, "moments")
+        click_event(page, "0/sched/0", 1)
+        page.locator(".details strong:text-is('CPU 2')").wait_for()
+        assert "10 us from" in page.locator(".details .muted").first.inner_text()
+        page.mouse.move(1100, row_of(page, "0/memory/0"))
+        page.locator(".tip").get_by_text("4.1943 MB").wait_for()
+        page.close()
+    finally:
+        stop()
+
+
+def test_the_matrix_names_who_is_waited_for_and_leads_there(page):
+    go(page, "#matrix", "matrix")
+    page.wait_for_selector("[aria-label=pairs] tbody tr")
+    rows = page.locator("[aria-label=pairs] tbody tr").all_inner_texts()
+    assert {r.split("\t")[1] for r in rows} == {"2"}, "all wait for the slow rank"
+    shot(page, "matrix")
+    page.select_option("select:has(option[value=host])", "host")
+    page.locator("canvas[aria-label*='2 by 2 hosts']").wait_for()
+    assert state_of(page, "by") == "host"
+    page.select_option("label:has-text('show') select", "message_bytes")
+    page.get_by_text("No messages were matched").wait_for()
+    go(page, "#matrix?measure=collective_bytes", "matrix")
+    page.locator("canvas[aria-label*='4 by 4 ranks']").wait_for()
+    page.locator("[aria-label=pairs] tbody a").first.click()
+    page.wait_for_selector("body[data-shown=timeline]")
+    assert len(state_of(page, "ranks").split(",")) + state_of(page, "ranks").count("-") == 2
+
+
+def test_two_steps_of_a_run_are_compared(page):
+    go(page, "#compare", "compare")
+    page.get_by_text("What takes more or less").wait_for()
+    rows = page.locator("[aria-label=names] tbody tr").count()
+    assert rows > 3
+    page.select_option("label:has-text('first') select", "1")
+    page.select_option("label:has-text('second') select", "1")
+    page.wait_for_timeout(200)
+    page.get_by_text("What takes more or less").wait_for()
+    more = page.locator("[aria-label=names] tbody td:nth-child(5)").all_inner_texts()
+    assert set(more) == {"0 ns"}, "a step differs in nothing from itself"
+    assert (state_of(page, "first"), state_of(page, "second")) == ("1", "1")
+    shot(page, "steps")
+
+
+def test_a_picture_is_saved_and_the_address_is_copied_without_the_token(page, tmp_path):
+    go(page, "#timeline?ranks=0-3&open=0", "timeline")
+    settled(page)
+    with page.expect_download() as saving:
+        page.click("#save")
+    assert saving.value.suggested_filename == "run-timeline.png"
+    saving.value.save_as(tmp_path / "timeline.png")
+    content = (tmp_path / "timeline.png").read_bytes()
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    assert (content[:4], width) == (b"\x89PNG", 1280)
+    assert height > 400
+    (SCREENSHOTS / "saved.png").write_bytes(content)
+    go(page, "#sql", "sql")
+    page.click("#save")
+    page.get_by_text("This view has no picture").wait_for()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{page.base}?token={TOKEN}#timeline?ranks=1")
+    page.wait_for_selector("body[data-shown=timeline]")
+    page.click("#copy")
+    page.get_by_text("The address is copied").wait_for()
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert copied.startswith(f"{page.base}#timeline?")
+    assert TOKEN not in copied
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_the_timeline_shows_is_accessible(page, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.allowed.append("Applying inline style")
+    page.emulate_media(color_scheme=scheme)
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    for hash_, ready in (
+        ("#timeline?ranks=0-1&open=0&range=20000000-60000000&area=0-1", "text=Totals by name"),
+        ("#timeline?ranks=0-1&open=0&search=AllReduce", ".found-bar >> text=found"),
+        ("#matrix", "[aria-label=pairs] tbody tr"),
+        ("#compare", "text=What takes more or less"),
+    ):
+        go(page, "#sql", "sql")
+        go(page, hash_, hash_[1:].partition("?")[0])
+        page.wait_for_selector(ready)
+        page.wait_for_timeout(400)
+        page.evaluate(script)  # by the debugger, which the content policy does not bind
+        found = page.evaluate("() => axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")
+        assert [(v["id"], v["nodes"][0]["html"][:120]) for v in found["violations"]] == [], hash_
+
+
+def test_a_note_is_kept_with_the_run_and_its_address_shows_it(page):
+    go(page, "#timeline?ranks=0-3&open=-", "timeline")
+    settled(page)
+    drag(page, (400, row_of(page, "1/summary")), (700, row_of(page, "2/summary")))
+    page.locator(".details").get_by_text("2 tracks of 2 ranks").wait_for()
+    page.keyboard.press("b")
+    page.keyboard.type("<b>rank 2</b> is late")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="notes (1)").wait_for()
+    page.locator("[aria-label=notes] tbody tr").click()
+    page.get_by_text("remove this note").wait_for()
+    assert page.locator(".details strong").inner_text() == "<b>rank 2</b> is late"
+    assert state_of(page, "note") == "1"
+    shot(page, "note")
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.get_by_text("remove this note").click()
+    page.get_by_text("None yet").wait_for()
+    assert page.evaluate("async () => (await (await fetch('/api/notes')).json()).notes") == []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from alltrace.align.capture_slowdown import CaptureSlowdown
     from alltrace.run.manifest import Clock
     from alltrace.run.store import Run
 
@@ -87,6 +88,16 @@ class Aligned:
             return STEPS.arrow_schema().empty_table()
         found = read_parquet(overlay.files.path("steps.parquet"), STEPS.column_names, ["kind", "source"])
         return self._on_the_clock(found.cast(STEPS.arrow_schema()), STEPS.time_columns())
+
+    @cached_property
+    def capture_slowdown(self) -> CaptureSlowdown | None:
+        """How much longer captured steps take than the others of the training log; None where there is none, or too few steps."""
+        from alltrace.align.capture_slowdown import capture_slowdown
+        from alltrace.run.run_logs import printed_steps
+
+        if not any(log.kind == "training" for log in self.run.manifest.logs):
+            return None
+        return capture_slowdown(self.steps, printed_steps(self.run.path))
 
     def residual_ns(self, one: int, other: int) -> int | None:
         """The typical error between the clocks of two ranks; None where no evidence tells, 0 for a rank and itself."""

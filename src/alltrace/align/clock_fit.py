@@ -39,6 +39,7 @@ _ENOUGH = 40
 _RELATIVE = 1e-8
 """What a round leaves of the step that it has to make; the next one begins there."""
 _MOST_STEPS = 500
+_LEAST_OF_ITS_OWN = 1e-6
 
 
 @dataclass
@@ -259,6 +260,9 @@ class _Equations:
         self._unit, self._host = units.of_rank[rank], units.host_of_rank[rank]
         self._weights = np.empty(len(rank))
         self._room = np.empty(len(rank))
+        self._elapsed_s = (self._ends - t0) / 1e9
+        self._host_of_unit = np.zeros(units.count, np.int64)
+        self._host_of_unit[self._unit] = self._host
 
     def weigh(self, blocks: list[Block]) -> None:
         """Take the weights that the blocks have."""
@@ -271,27 +275,40 @@ class _Equations:
         Offsets are told but for one constant of each component, which stays as near as it can to where it is; so does a unit or
         host all of whose evidence was left out.
         """
-        n = self._units.count
-        right, diagonal = np.zeros(n + self._units.hosts), np.zeros(n + self._units.hosts)
+        n, hosts = self._units.count, self._units.hosts
+        right, diagonal = np.zeros(n + hosts), np.zeros(n + hosts)
         core.add_pulls(
             self._first, self._ends, self._weights, self._unit, self._host, c, b, self._t0, self._room,
             right[:n], right[n:], diagonal[:n], diagonal[n:],
         )  # fmt: skip
+        # offsets are sought at the middle of what their unit has: of a clock that is far off all ends are far from `t0`, and an
+        # offset there could hardly be told from a rate
+        middle = _over(_sums(self._unit, self._weights * self._elapsed_s, n), _sums(self._unit, self._weights, n))
+
+        def at_middles(values: Floats) -> Floats:
+            values[n:] -= _sums(self._host_of_unit, middle * values[:n], hosts)
+            return values
+
+        def at_t0(values: Floats) -> Floats:
+            return np.concatenate((values[:n] - middle * values[n:][self._host_of_unit], values[n:]))
+
+        far = _sums(self._host_of_unit, middle**2 * diagonal[:n], hosts)
+        diagonal[n:] = np.maximum(diagonal[n:] - far, _LEAST_OF_ITS_OWN * diagonal[n:])
         free = np.concatenate((np.ones(n, np.bool_), free_b)) & (diagonal > 0.0)
         scaling = np.divide(1.0, diagonal, out=np.zeros(len(right)), where=free)
-        found, left = np.zeros(len(right)), np.where(free, right, 0.0)
+        found, left = np.zeros(len(right)), np.where(free, at_middles(right), 0.0)
         scaled = scaling * left
         along, worth = scaled.copy(), float(left @ scaled)
         enough = worth * _RELATIVE**2
         for _ in range(_MOST_STEPS):
             if worth <= enough:
                 break
-            product = np.zeros(len(right))
+            product, tried = np.zeros(len(right)), at_t0(along)
             core.add_products(
-                self._first, self._ends, self._weights, self._unit, self._host, along[:n], along[n:], self._t0, self._room,
+                self._first, self._ends, self._weights, self._unit, self._host, tried[:n], tried[n:], self._t0, self._room,
                 product[:n], product[n:],
             )  # fmt: skip
-            product[~free] = 0.0
+            product = np.where(free, at_middles(product), 0.0)
             bend = float(along @ product)
             if bend <= 0.0:
                 break
@@ -300,6 +317,7 @@ class _Equations:
             scaled = scaling * left
             before, worth = worth, float(left @ scaled)
             along = scaled + worth / before * along
+        found = at_t0(found)
         return found[:n], found[n:] / 1e9
 
     def rate_errors(self, free_b: NDArray[np.bool_]) -> Floats:
@@ -309,15 +327,24 @@ class _Equations:
         less sure.
         """
         units, hosts = self._units, self._units.hosts
-        z = (self._ends - self._t0) / 1e9
-        sums = [np.bincount(self._unit, self._weights * v, units.count) for v in (1.0, z)]
-        host_of = np.zeros(units.count, np.int64)
-        host_of[self._unit] = self._host
-        own = np.divide(sums[1] ** 2, sums[0], out=np.zeros(units.count), where=sums[0] > 0.0)
-        known = np.bincount(self._host, self._weights * z * z, hosts) - np.bincount(host_of, own, hosts)
+        total, across = (_sums(self._unit, self._weights * v, units.count) for v in (1.0, self._elapsed_s))
+        known = _sums(self._host, self._weights * self._elapsed_s**2, hosts)
+        known -= _sums(self._host_of_unit, across * _over(across, total), hosts)
         variance = np.divide(1.0, known, out=np.full(hosts, np.inf), where=known > 0.0)
         first = np.unique(units.cluster, return_index=True, return_inverse=True)
         return np.where(free_b, np.sqrt(variance + variance[first[1]][first[2]]) / 1e9, np.inf)
+
+
+def _sums(at: Int64, values: Floats, count: int) -> Floats:
+    """The sum of the values at each of `count` places."""
+    sums: Floats = np.bincount(at, values, count).astype(np.float64)  # of nothing they would be whole numbers
+    return sums
+
+
+def _over(values: Floats, weights: Floats) -> Floats:
+    """Values over weights; 0 where there is no weight."""
+    ratio: Floats = np.divide(values, weights, out=np.zeros(len(values)), where=weights > 0.0)
+    return ratio
 
 
 def _not_first(component: Int64) -> NDArray[np.bool_]:

@@ -17,11 +17,13 @@ class ParallelGrid(NamedTuple):
         text: Its dimensions, such as `TP 2 x PP 2 x DP 4`, the one of neighbouring ranks first.
         found_by: How its communicators were found: the least certain way of all of them.
         score: The lowest of their mean scores by dimension.
+        dimensions: Name and size of each dimension, the one of neighbouring ranks first.
     """
 
     text: str
     found_by: str
     score: float
+    dimensions: tuple[tuple[str, int], ...] = ()
 
 
 class _Dimension(NamedTuple):
@@ -59,11 +61,11 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
     named = []
     for dimension in chosen:
         inner = len(collective) > 1 and dimension is collective[0] and dimension.stride == 1
-        named.append(f"{'PP' if dimension.messages else 'TP' if inner else 'DP'} {dimension.size}")
+        named.append(("PP" if dimension.messages else "TP" if inner else "DP", dimension.size))
     ways = {g.found_by for d in chosen for g in d.groups}
     found_by = next(w for w in ("structure", "logs", "ids") if w in ways)
     score = min(sum(g.score for g in d.groups) / len(d.groups) for d in chosen)
-    return ParallelGrid(" x ".join(named), found_by, round(score, 3))
+    return ParallelGrid(" x ".join(f"{name} {size}" for name, size in named), found_by, round(score, 3), tuple(named))
 
 
 def _dimensions(groups: Sequence[Group], count: int) -> list[_Dimension]:

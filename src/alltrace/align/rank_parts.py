@@ -6,10 +6,8 @@ What compares ranks is small beside it.
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import suppress
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,9 +16,7 @@ import pyarrow.parquet as pq
 
 from alltrace.align.steps import RankSteps
 from alltrace.run.checksums import FILES, CheckedFiles, checksum, files_of
-from alltrace.run.code_version import code_version
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.manifest import plain
 from alltrace.run.verify import PART_RECORD
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
@@ -28,7 +24,7 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest
 
 _FILE = "collectives.parquet"
 _TIMES = ("starts", "ends", "device", "took", "copied")
@@ -48,14 +44,6 @@ class RankPart(NamedTuple):
     steps: RankSteps | None
 
 
-def made_from(manifest: Manifest, rank: Rank) -> str:
-    """What a rank's part is made from: the rank as it was imported, its reports, and the code; its clock does not count."""
-    reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
-    own = plain(rank._replace(stamp_error_ns=0, reports=()))
-    text = json.dumps([code_version(), manifest.kernel_rules, manifest.zero_utc_ns, own, reports], sort_keys=True)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str) -> None:
     """Write the part of a rank; its record comes last and makes it whole.
 
@@ -65,7 +53,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
         table: Its operations.
         names: The strings that only they refer to.
         steps: Its steps, or None.
-        source: What `made_from` gives; empty for a part that is to be made again.
+        source: What `rank_signature` gives; empty for a part that is to be made again.
 
     Raises:
         OSError: It cannot be written.

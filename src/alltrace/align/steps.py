@@ -45,7 +45,10 @@ _LEAST_LAUNCHED = 0.1
 """Ranges in which a smaller share of a rank's device work is launched are no steps."""
 
 _COPIED = 4
-"""A step that brings this many times the median bytes back to the host writes a checkpoint."""
+"""A longer step that brings this many times the median bytes back to the host writes a checkpoint,"""
+
+_SAVED_BYTES = 64 << 10
+"""if it brings at least so many: the part of a model that one of many ranks has may be small."""
 
 _AGREEING = 0.9
 _WHOLE = 0.98
@@ -509,7 +512,7 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     # what is written to files keeps the host alone
     longer = (taken > 1.1 * typical) | (hosts > 1.1 * np.median(hosts))
     for step, long in zip(steps, longer.tolist(), strict=True):
-        heavy = copied[step] > max(_COPIED * usual, 1 << 20)
+        heavy = copied[step] > max(_COPIED * usual, _SAVED_BYTES)
         # activation checkpointing bears the name too, but does it in every step
         named = step in saving and len(saving) <= len(steps) // 2
         if (named or heavy) and long:

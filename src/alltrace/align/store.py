@@ -26,7 +26,7 @@ from alltrace.run.checksums import FILES, checksums
 from alltrace.run.clock import ClockMap
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
-from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, signature
+from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
 from alltrace.run.parquet import read_parquet
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
@@ -255,10 +255,10 @@ def _collect_all(
     """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
-    from alltrace.align.rank_parts import made_from, read_part, remove_others
+    from alltrace.align.rank_parts import read_part, remove_others
 
     remove_others(folder, run.manifest)
-    parts = {r.rank: read_part(folder, r.rank, made_from(run.manifest, r)) for r in run.ranks}
+    parts = {r.rank: read_part(folder, r.rank, rank_signature(run.manifest, r)) for r in run.ranks}
     todo = [r for r in run.ranks if parts[r.rank] is None]
     if progress is not None:
         progress(len(run.ranks) - len(todo))
@@ -287,13 +287,13 @@ def _collect_all(
 def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> AlltraceError | None:
     """Writes the part of one rank; returns why its steps could not be found, where that is so."""
     from alltrace.align.evidence import collect
-    from alltrace.align.rank_parts import made_from, write_part
+    from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
 
     rank = sent.run.rank(number)
     rank.clock = ClockMap(0)  # kept in the time of the rank's files
     table, names = interned(collect(rank))
-    source, steps, failed = made_from(sent.run.manifest, rank.record), None, None
+    source, steps, failed = rank_signature(sent.run.manifest, rank.record), None, None
     try:
         steps = rank_steps(sent.run.rank(number))
     except DamageError:
@@ -333,9 +333,13 @@ def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: 
     try:
         steps, notes = find_steps(run, each=None if each is None else [_found(steps) for steps in each], jobs=jobs)
         if any(log.kind == "training" for log in run.manifest.logs):
+            from alltrace.align.capture_slowdown import capture_slowdown
             from alltrace.align.printed_steps import with_printed_steps
+            from alltrace.run.run_logs import printed_steps
 
-            return with_printed_steps(run, steps, notes)
+            steps, notes = with_printed_steps(run, steps, notes)
+            slowdown = capture_slowdown(steps, printed_steps(run.path))
+            return steps, notes if slowdown is None else (*notes, slowdown.text)
         return steps, notes
     except DamageError:
         raise

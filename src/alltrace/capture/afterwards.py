@@ -193,7 +193,10 @@ class Afterwards:
         return True
 
     def _say_stopped(self) -> None:
-        again = f"`alltrace import DIR -o {self.run}`" if self._then.imports else f"`alltrace capture upload DIR {self._then.url}`"
+        from alltrace.capture.stores import public_url  # it loads what speaks HTTP
+
+        upload = f"`alltrace capture upload DIR {public_url(self._then.url or '')}`"
+        again = f"`alltrace import DIR -o {self.run}`" if self._then.imports else upload
         text = f"the job was ended before all reports were taken care of (--then); {again} does the rest"
         if first_to_say(text, self._guard.launcher):
             self._say(text)

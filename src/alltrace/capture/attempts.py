@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.check import find_reports
 from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.identity import safe
 from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
@@ -31,6 +32,7 @@ from alltrace.capture.selection import expand
 from alltrace.capture.supervise import MANNERS, Outcome, Output, Patience, supervise
 from alltrace.capture.variables import MARK
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +114,7 @@ def profile(
     lost = account(request, report, private, me, problems, say)
     if not lost:
         with suppress(OSError):
-            write_side_file(request, plan, report)
+            write_side_file(request, plan, report, safe(variables.get(ROLE, "")))
     if after is not None:
         after.finish(find_reports(report).whole, files_beside(plan, report, log), ended=outcome.asked_to_end)
     return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code

@@ -9,9 +9,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from alltrace.capture.identity import find_identity, safe
-from alltrace.capture.variables import DOMAIN, JOB, MARK, RANK_FILE, RAY_NUMBER, ROLE, TRACES
+from alltrace.capture.variables import DOMAIN, JOB, MARK, RANK_FILE, RAY_NUMBER, TRACES
 from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
+from alltrace.trace.side_file_words import ROLE, SIDE_FILE, VERSION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +245,11 @@ def _torch_profiler(
         names = (f"{job}{f'-restart{n}' if n else ''}{rank}.pt.trace.json.gz" for n in count())
         paths = (os.path.join(folder, name) for name in names)  # noqa: PTH118
         # an actor of Ray that died is started again, and may have its rank from its program alone
-        profile.export_chrome_trace(next(p for p in paths if RAY_NUMBER not in os.environ or not os.path.exists(p)))  # noqa: PTH110
+        path = next(p for p in paths if RAY_NUMBER not in os.environ or not os.path.exists(p))  # noqa: PTH110
+        profile.export_chrome_trace(path)
+        if role:
+            with suppress(OSError), open(f"{path}{SIDE_FILE}", "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write(f'{{"{VERSION_KEY}": 1, "rank": {who.rank}, "role": "{role}", "left_out": []}}\n')
 
     if profiler.record_function not in makers:
         makers.append(profiler.record_function)

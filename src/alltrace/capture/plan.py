@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.check import ENDINGS, find_reports
-from alltrace.capture.gpu_log import gpu_log_command
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
 from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
 from alltrace.capture.selection import NAME, Selection, expand, fill_in, report_name
-from alltrace.capture.variables import ARMED, ARMED_FOLDER, JOB, LEADS, REQUEST, RULE, STEPS, STEPS_BY, TRACES, WINDOW
+from alltrace.capture.variables import ARMED, ARMED_FOLDER, JOB, LEADS, MEMORY, REQUEST, RULE, STEPS, STEPS_BY, TRACES, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +70,7 @@ class Request(NamedTuple):
         flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it where one of them times out.
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
         then: What is done with reports once they are written.
+        memory_snapshot: Whether `alltrace.instrument.steps` writes what PyTorch's allocator did in the steps that are recorded.
     """
 
     output: str = "reports"
@@ -93,6 +93,7 @@ class Request(NamedTuple):
     gpu_log: bool = False
     flight_recorder: bool = False
     then: Then = Then()
+    memory_snapshot: bool = False
 
 
 class Plan(NamedTuple):
@@ -187,6 +188,8 @@ def _gpu_log(request: Request, *, node_wide: bool) -> tuple[tuple[str, ...] | No
     """
     if not (request.gpu_log and node_wide):
         return None, ()
+    from alltrace.capture.gpu_log import gpu_log_command  # other ranks do without
+
     try:
         return tuple(gpu_log_command()), ()
     except UsageError as error:
@@ -229,13 +232,16 @@ def window_variables(request: Request, plan: Plan, environment: Mapping[str, str
 
 
 def torch_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which PyTorch's flight recorder is on; those that are set already stay.
+    """The variables with which PyTorch's flight recorder is on, and snapshots of memory; those that are set already stay.
 
     Source: PyTorch's documentation, "Flight Recorder for Debugging Stuck Jobs"; PyTorch adds the rank to the name of the file.
     """
-    if not request.flight_recorder:
+    if not (request.flight_recorder or request.memory_snapshot):
         return {}
     job = expand("{job}", "--job", plan.who, environment, request.job)
+    memory = {MEMORY: str(folder / f"{job}_rank{plan.who.rank}_memory")} if request.memory_snapshot else {}
+    if not request.flight_recorder:
+        return memory
     found = {
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # as it was called before PyTorch 2.9
@@ -243,7 +249,7 @@ def torch_variables(request: Request, plan: Plan, folder: Path, environment: Map
         "TORCH_FR_DUMP_TEMP_FILE": str(folder / f"{job}_flight_rank"),
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / f"{job}_flight_rank"),
     }
-    return {name: value for name, value in found.items() if name not in environment}
+    return {**{name: value for name, value in found.items() if name not in environment}, **memory}
 
 
 def trace_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from alltrace.capture.identity import find_identity
 from alltrace.capture.selection import expand
-from alltrace.capture.variables import RAY_JOB, RAY_NUMBER, RAY_RESTART, ROLE
+from alltrace.capture.variables import RAY_JOB, RAY_NUMBER, RAY_RESTART
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

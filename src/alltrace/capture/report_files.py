@@ -172,19 +172,20 @@ def files_beside(plan: Plan, report: Path, log: Path) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def write_side_file(request: Request, plan: Plan, report: Path) -> None:
-    """Write beside a report what of it was left out; where nothing was, there is no such file.
+def write_side_file(request: Request, plan: Plan, report: Path, role: str) -> None:
+    """Write beside a report what of it was left out, and its rank's role; where there is neither, there is no such file.
 
     Raises:
         OSError: It cannot be written.
     """
-    if not plan.left_out:
+    if not (plan.left_out or role):
         return
     told = {
         VERSION_KEY: 1,
         "rank": plan.who.rank,
         "host": plan.who.host,
         "profiler": request.profiler,
+        "role": role or None,
         "left_out": [one._asdict() for one in plan.left_out],
     }
     side = report.with_name(f"{report.name}{SIDE_FILE}")

@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.identity import safe
-from alltrace.capture.variables import RAY_NUMBER, ROLE
+from alltrace.capture.variables import RAY_NUMBER
 from alltrace.trace.errors import UsageError
+from alltrace.trace.side_file_words import ROLE
 from alltrace.trace.spans import rank_spans
 
 if TYPE_CHECKING:

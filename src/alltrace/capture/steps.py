@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.capture import cuda_profiler, instrument
 from alltrace.capture.armed import armed_watch, note_window
+from alltrace.capture.memory_snapshot import begin_history, end_history
 from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import window_given
 from alltrace.trace.errors import UsageError
@@ -44,6 +45,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         "_at",
         "_end",
         "_first",
+        "_memory",
         "_names",
         "_next",
         "_range",
@@ -64,6 +66,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._range: Any = None
         self._step: Any = None
         self._torch: Any = None
+        self._memory = False
         self._names = self._always = False
         self._watch: Watch | None = None
         self._window: Window | None = None
@@ -81,6 +84,8 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         instrument.note_rank()
         # where the profiler records nothing outside the window, a range would only cost
         self._names = self._always = bool(instrument.makers) and self._watch is None and window_given() is None
+        if self._watch is None and self._first == _NEVER:
+            self._memory = begin_history()
         if self._first != _NEVER and self._at < self._end:
             self._next = max(self._first, self._at)
             if self._next == self._at:
@@ -94,6 +99,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._names = False
         if self._running:
             self._stop()
+        elif self._memory:
+            self._memory = False
+            end_history("")
         self._next = _NEVER
 
     @property
@@ -137,6 +145,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             return
         self._next = self._end
         self._running = True
+        self._memory = begin_history()
         in_torch = not os.environ.get(MARK) and os.environ.get(TRACES)
         if in_torch:
             self._torch = instrument.torch_window(self._first, self._end)
@@ -158,6 +167,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         if self._watch is not None:
             self._watch.forget_time()
         cuda_profiler.synchronise()  # what was launched in the window belongs to it
+        if self._memory:
+            self._memory = False
+            end_history(f"_steps{self._first}-{self._at - 1}")
         if self._torch is not None:
             self._torch.stop()
             self._torch = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http
 import http.client
 import os
 import urllib.error
@@ -21,6 +22,8 @@ _EXTRAS = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "
 _BLOCK = 1 << 20
 _LIMIT_S = 60.0
 _NO_HEAD = (403, 405, 501)
+_COMPARED = 1 << 16
+"""So many bytes of what a server has of a file are compared with the file's, before the rest is sent."""
 
 
 class Store(Protocol):
@@ -58,6 +61,12 @@ def store_at(url: str) -> Store:
     if scheme in ("http", "https"):
         return HttpStore(url)
     return _FsspecStore(url)
+
+
+def public_url(url: str) -> str:
+    """A URL without what may be secret in it: user, password and query."""
+    parts = urllib.parse.urlsplit(url)
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 class FolderStore:
@@ -109,10 +118,22 @@ def _alike(source: io.BufferedReader, copy: io.BufferedRandom) -> int:
         kept += len(old)
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows nothing: a password would go to whoever the server names."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """No request: the answer that redirects is an error."""
+        return
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 class HttpStore:
     """A server that takes files by PUT, as WebDAV and stores of artifacts do.
 
-    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), where the server takes that.
+    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), where the server takes that and
+    the part ends as the file does there.
 
     Args:
         url: The folder. A password in it becomes a header, and a query is sent with each file.
@@ -147,7 +168,7 @@ class HttpStore:
         """Send the file from where the server's part of it ends; all of it where there is none, or the server refuses that."""
         length = path.stat().st_size
         there = self.size(name) or 0
-        if 0 < there < length:
+        if 0 < there < length and self._ends_alike(path, name, there):
             with suppress(OSError, http.client.HTTPException):
                 self._send(path, name, there, length)
                 if self.size(name) == length:
@@ -162,6 +183,18 @@ class HttpStore:
         except ValueError:
             return length
 
+    def _ends_alike(self, path: Path, name: str, there: int) -> bool:
+        """Whether the last bytes that the server has are those of the file; not where it does not give them."""
+        begin = max(0, there - _COMPARED)
+        with path.open("rb") as file:
+            file.seek(begin)
+            own = file.read(there - begin)
+        try:
+            with self._ask(name, "GET", headers={"Range": f"bytes={begin}-{there - 1}"}) as answer:
+                return bool(answer.status == http.HTTPStatus.PARTIAL_CONTENT and answer.read(len(own) + 1) == own)
+        except (OSError, http.client.HTTPException):
+            return False
+
     def _send(self, path: Path, name: str, begin: int, length: int) -> None:
         with path.open("rb") as file:
             file.seek(begin)
@@ -174,7 +207,7 @@ class HttpStore:
     def _ask(self, name: str, method: str, data: Any = None, headers: dict[str, str] | None = None) -> Any:
         url = self.label(name) + (f"?{self._query}" if self._query else "")
         asked = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310  http or https
-        return urllib.request.urlopen(asked, timeout=_LIMIT_S)  # noqa: S310
+        return _OPENER.open(asked, timeout=_LIMIT_S)
 
 
 class _FsspecStore:

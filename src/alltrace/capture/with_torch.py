@@ -15,8 +15,8 @@ from alltrace.capture.program_shell import ProgramShell
 from alltrace.capture.report_files import files_beside, prepare, tidy
 from alltrace.capture.selection import expand
 from alltrace.capture.supervise import MANNERS, Patience, supervise
-from alltrace.capture.variables import ROLE
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

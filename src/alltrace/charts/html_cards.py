@@ -31,7 +31,7 @@ def _card(card: Card) -> str:
     proof = f"<dt>proof</dt><dd><code>{_safe(card.proof.command())}</code></dd>"
     grave = _safe(card.severity)
     return (
-        f'<article class="finding {grave}"><h3>{_safe(card.what)} <span class="badge">{grave}</span></h3>'
+        f'<article class="finding {grave}"><h3><span class="badge">{grave}</span> {_safe(card.what)}</h3>'
         f'<dl>{facts}{proof}</dl><p class="kind">{_safe(card.kind)}</p></article>'
     )
 

@@ -6,6 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from alltrace.charts.palette import PALETTE, SEVERITIES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -25,26 +27,18 @@ _ENDINGS = {
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MOST_SIZES = 16
 _BY_MEANING = {
-    "compute": "#2f77b5",
-    "overlapped": "#2f77b5",
-    "exposed communication": "#d9603b",
-    "communication": "#d9603b",
-    "exposed": "#d9603b",
-    "transfer": "#d9603b",
-    "caused": "#d9603b",
-    "exposed copy": "#dba730",
-    "copy": "#dba730",
-    "host": "#7f5fb0",
-    "gap": "#8d99a6",
-    "idle": "#b9c0c9",
-    "waited": "#5b9bd0",
-    "high": "#c4302b",
-    "medium": "#dd8a2e",
-    "low": "#8d99a6",
-    "warm-up": "#dba730",
-    "checkpoint": "#7f5fb0",
-    "step": "#2f77b5",
-    "other": "#8d99a6",
+    **PALETTE,
+    **SEVERITIES,
+    "overlapped": PALETTE["compute"],
+    "exposed": PALETTE["exposed communication"],
+    "transfer": PALETTE["exposed communication"],
+    "caused": PALETTE["exposed communication"],
+    "waited": "#54b6e4",
+    "gap": "#8e979e",
+    "warm-up": PALETTE["communication"],
+    "checkpoint": PALETTE["api"],
+    "step": PALETTE["compute"],
+    "other": "#8e979e",
 }
 _COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c65b8b", "#8b6f47", "#6b7f2e", "#5561c7")
 

@@ -56,6 +56,18 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
     add_import_options(parser)
 
 
+def add_pattern_option(group: argparse._ActionsContainer, about: str = "") -> None:
+    """A user's own form of the lines of steps in a training log."""
+    group.add_argument(
+        "--pattern",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help=f"{about}a regular expression of your own for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; "
+        "groups are called step and as the metrics, or step_time_ms; other forms are not looked for then",
+    )
+
+
 def add_import_options(parser: argparse.ArgumentParser) -> None:
     """How reports are read."""
     group = parser.add_argument_group("reading reports")

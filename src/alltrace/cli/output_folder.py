@@ -36,7 +36,8 @@ class Folder:
     """
 
     def __init__(self, place: str, kinds: tuple[str, ...], *, csv_safe: bool = False) -> None:
-        self.kinds, self._csv_safe = kinds, csv_safe
+        self.kinds: tuple[str, ...] = kinds
+        self._csv_safe = csv_safe
         self.place = place
         self._system: Any = None
         self._local = Path(place)

@@ -366,6 +366,19 @@ cdef void fill_tables() noexcept:
 fill_tables()
 
 
+cdef inline Py_ssize_t serial_type(
+    const uint8_t* data, Py_ssize_t at, Py_ssize_t end, int64_t* serial, int64_t* length
+) noexcept nogil:
+    """The serial type in a record's header at `at` and the bytes of its value, negative for a type that is none; where the next one is."""
+    serial[0] = data[at]
+    if serial[0] < 0x80:
+        length[0] = SIZES[serial[0]]
+        return at + 1
+    at = varint(data, at, end, serial)
+    length[0] = value_size(serial[0]) if at >= 0 else -1
+    return at
+
+
 cdef inline int64_t number(const uint8_t* data, Py_ssize_t at, Py_ssize_t total, int64_t serial) noexcept nogil:
     """The number of serial type 0 to 9: 0 for a null, an integer, or the bits of a float.
 
@@ -484,13 +497,7 @@ cpdef Py_ssize_t decode(
                     serial = 0
                     length = 0
                     if head < head_end:
-                        serial = data[head]
-                        head += 1
-                        if serial < 0x80:
-                            length = SIZES[serial]
-                        else:
-                            head = varint(data, head - 1, head_end, &serial)
-                            length = value_size(serial) if head >= 0 else -1
+                        head = serial_type(data, head, head_end, &serial, &length)
                         if length < 0 or length > end - here:
                             return refuse(info, BAD_HEADER if length < 0 else BAD_VALUES, record - low)
                         value_at += length
@@ -544,13 +551,7 @@ cpdef Py_ssize_t decode(
                     if fields[field, NOT_NULL] and not fields[field, HAS_DEFAULT]:
                         return refuse(info, NULL_VALUE, record - low)
                     continue
-                serial = data[head]
-                head += 1
-                if serial < 0x80:
-                    length = SIZES[serial]
-                else:
-                    head = varint(data, head - 1, head_end, &serial)
-                    length = value_size(serial) if head >= 0 else -1
+                head = serial_type(data, head, head_end, &serial, &length)
                 if length < 0 or length > end - value_at:
                     return refuse(info, BAD_HEADER if length < 0 else BAD_VALUES, record - low)
                 if serial == 0 and fields[field, NOT_NULL]:

@@ -110,7 +110,7 @@ class Operations:
 
         columns = ["start", "device", "stream", *_OPERATION.values(), *_OPERATION_MANY.values()]
         parts = list(selection.batches(tracks.rank, "collectives", columns))
-        self.rows = pa.concat_tables(parts).combine_chunks() if parts else None
+        self.rows: Any = pa.concat_tables(parts).combine_chunks() if parts else None
         if self.rows is not None:
             starts = numbers(self.rows, "start") - selection.zero_ns
             self._places = Places(tracks.of_streams(numbers(self.rows, "device"), numbers(self.rows, "stream")), starts)

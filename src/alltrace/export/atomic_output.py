@@ -31,7 +31,7 @@ class Draft:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.folder = path.parent / f".{path.name}.{os.getpid()}.tmp"
+        self.folder: Path = path.parent / f".{path.name}.{os.getpid()}.tmp"
         self._places: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> Self:

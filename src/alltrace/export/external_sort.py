@@ -107,8 +107,8 @@ class RunFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        self.end = 0
+        self.file: int = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self.end: int = 0
         self.places: list[Any] = []
 
     @abstractmethod

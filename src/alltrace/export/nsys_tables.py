@@ -43,7 +43,7 @@ class NsysTables:
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
         wanted = [_pattern(text) for text in patterns]
         self._source: RawSource = open_sqlite(path)
-        self.names = [
+        self.names: list[str] = [
             name for name in self._source.tables if name != _HIDDEN and (not wanted or any(w.fullmatch(name) for w in wanted))
         ]
 

@@ -50,7 +50,7 @@ class ViewerTracks:
 
     def __init__(self) -> None:
         self.tracks: list[Track] = []
-        self.beside = 0
+        self.beside: int = 0
         self._numbers: dict[Track, int] = {}
         self._groups: dict[tuple[int, str, int], int] = {}
         self._lanes: dict[tuple[int, int], int] = {}

@@ -28,7 +28,7 @@ class Packed:
     def __init__(self, path: Path, codec: str, source: Any) -> None:
         import pyarrow as pa
 
-        self.broken = False
+        self.broken: bool = False
         self._path = path
         self._codec = codec
         self._stream = pa.CompressedInputStream(source, codec)

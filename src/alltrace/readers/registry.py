@@ -23,8 +23,9 @@ READERS = (
 )
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
-NAMED = ("alltrace.readers.paraver",)
-"""Such packages for what alltrace itself wrote: in a folder of reports it is no report, so it is read only when it is named."""
+NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
+"""Such packages for what alltrace itself wrote, and for what tells of operations that other reports tell of too: in a folder of
+reports it is no report, so it is read only when it is named."""
 
 ENTRY_POINTS = "alltrace.readers"
 """The entry-point group by which other packages add such a package of theirs."""
@@ -32,7 +33,7 @@ ENTRY_POINTS = "alltrace.readers"
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), a snapshot of PyTorch's memory (.pickle), a trace of XProf "
-    "(.xplane.pb), a database of rocprofv3 (.db), or a .prv that alltrace wrote"
+    "(.xplane.pb), a database of rocprofv3 (.db), a .prv that alltrace wrote, or a verbose file of NCCL Inspector"
 )
 
 

@@ -47,8 +47,10 @@ plotly.io.renderers.default = "plotly_mimetype+notebook"
 
 
 def show(name, rows=10, **options):
-    \"\"\"Print a recipe's first rows and notes; the figure that comes back is drawn where it is the last line of a cell.\"\"\"
+    \"\"\"Print a recipe's first rows and notes; what comes back, a figure or findings, is drawn in the last line of a cell.\"\"\"
     try:
+        if name == "diagnose":
+            return run.diagnosis(**options)
         result = run.recipe(name, **options)
     except AlltraceError as error:
         print(error)
@@ -88,8 +90,6 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
     ]
     for recipe in recipes:
         cells.append(_markdown(f"## {recipe.name}\n\n{described(recipe)}"))
-        if recipe.name == "diagnose":
-            cells.append(_code("run.diagnosis()"))
         cells.append(_code(f"show({recipe.name!r})"))
         if recipe.name == "operators":
             cells.append(_code("show('operators', by='module')"))

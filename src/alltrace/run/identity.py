@@ -17,6 +17,8 @@ from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.trace.side_file_words import ROLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -301,6 +303,9 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
             continue
         counts = Counter(given.values())
         clashing = sorted(rank for rank, n in counts.items() if n > 1)
+        if clashing and (apart := _by_role(candidates, given)) is not None:
+            given, clashing = apart, []
+            notes.append(f"each role numbers its ranks by itself ({source}), so ranks are numbered anew, role after role")
         if clashing:
             notes.append(_clash_note(source, clashing[0], counts))
             continue
@@ -309,6 +314,22 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
             if rank not in taken:
                 claimed[i] = (rank, source)
     return claimed
+
+
+def _by_role(candidates: Sequence[_Candidate], given: Mapping[int, int]) -> dict[int, int] | None:
+    """Other numbers, where numbers are those of each role: roles follow each other. None where roles do not tell ranks apart."""
+    roles = {i: candidates[i].reports[0].environment.get(ROLE, "") for i in given}
+    if (
+        len(set(roles.values())) < 2
+        or len(given) < len(candidates)
+        or len({(roles[i], rank) for i, rank in given.items()}) < len(given)
+    ):
+        return None
+    first, offsets = 0, {}
+    for role in sorted(set(roles.values()), key=natural_key):
+        offsets[role] = first
+        first += 1 + max(rank for i, rank in given.items() if roles[i] == role)
+    return {i: offsets[roles[i]] + rank for i, rank in given.items()}
 
 
 def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:

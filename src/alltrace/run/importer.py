@@ -44,13 +44,14 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
-from alltrace.run.side_files import left_out_of
+from alltrace.run.side_files import side_file_of
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -111,6 +112,7 @@ def import_reports(
     watcher: Watcher | None = None,
     nccl_logs: Sequence[str] = (),
     training_logs: Sequence[str] = (),
+    training_patterns: Sequence[str] = (),
     gpu_logs: Sequence[str] = (),
     gpu_log_offset_ns: int | None = None,
     known: Mapping[str, Content] | None = None,
@@ -129,6 +131,7 @@ def import_reports(
         watcher: Is told of progress.
         nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
         training_logs: Its training logs, likewise.
+        training_patterns: Regular expressions for their lines of steps (`alltrace.readers.training_log.formats.own_pattern`).
         gpu_logs: Logs of its GPUs, likewise.
         gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
         known: What reports hold, by path, where it was found out already.
@@ -161,7 +164,8 @@ def import_reports(
                 _clear(output)
                 remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
-                return _with_logs(output, imported, (nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns), jobs)
+                logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns
+                return _with_logs(output, imported, logs, jobs)
         except OSError as error:
             raise _write_error(output, error) from error
 
@@ -363,6 +367,9 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         reader.close()
         if look.scratch and not _has_room(Path(look.scratch), look.reports):
             shutil.rmtree(look.scratch, ignore_errors=True)
+    told = side_file_of(Path(look.path))
+    if told.role is not None:
+        report = report._replace(environment={**report.environment, ROLE: told.role})
     record = ReportRecord(
         path=look.path,
         size_bytes=size,
@@ -375,7 +382,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         system_clock_ns=report.system_clock_ns,
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
-        warnings=(*report.warnings, *left_out_of(Path(look.path))),
+        warnings=(*report.warnings, *told.left_out),
     )
     return _Probe(record, report, rows, reader if look.stays else None)
 

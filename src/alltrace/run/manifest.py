@@ -11,6 +11,7 @@ from alltrace.readers.base import ReportWarning  # noqa: TC001  its fields are r
 from alltrace.run.json_files import read_json, read_unchecked, write_json
 from alltrace.trace.errors import DamageError, InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -267,6 +268,10 @@ class Manifest(NamedTuple):
     def hosts(self) -> tuple[str, ...]:
         """The hosts, in the order of their first rank."""
         return tuple(dict.fromkeys(r.host for r in self.ranks))
+
+    def role_of(self, rank: Rank) -> str | None:
+        """What a rank does in a program of several groups of ranks, such as `actor`; None where its reports do not say."""
+        return next((role for n in rank.reports if (role := self.reports[n].environment.get(ROLE)) is not None), None)
 
     def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:
         """The same facts with other ranks, sorted by number."""

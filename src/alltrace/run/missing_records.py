@@ -59,6 +59,12 @@ _FEW_BLOCKS = 3
 _FEW_SHARE = 0.001
 """Losses in more places than this, of more than this share of all launches, are spread: of any stream, at any time."""
 
+_BITS = 40
+"""Where the process begins in a process and correlation id as one number."""
+
+_PLACES = 16
+"""So many places in a table of ids are worth the search for one."""
+
 _LATE_NS = 10_000_000
 """What is launched this long after the last device work can still be queued as the capture ends."""
 
@@ -85,12 +91,17 @@ def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -
         rows: Row count of each.
         end_ns: Last end of any event.
     """
-    if not rows.get("api") or end_ns is None:
+    if not rows.get("api") or end_ns is None or (rows.get("kernel_counters") and not rows.get("kernels")):
+        return Missing()  # what measures counters has no kernels beside them
+    named = _Named.of(folder)
+    launches, kernels = _ids(folder, rows, ("api",))[named.rows(_LAUNCH)], _ids(folder, rows, ("kernels",))
+    if _same(launches, kernels) and not len(named.rows(_GRAPH)):
         return Missing()
-    calls = _Calls.of(folder)
+    calls = _Calls.of(folder, named)
     if calls is None:
         return Missing()
-    kernels, others = _ids(folder, rows, ("kernels",)), _ids(folder, rows, ("copies", "graphs"))
+    others = _ids(folder, rows, ("copies", "graphs"))
+    calls = calls.of_processes(np.unique(np.concatenate((kernels, others)) >> _BITS))
     recorded = _is_in(calls.id, kernels)
     recorded[calls.graph] |= _is_in(calls.id[calls.graph], others)
     records, spans = [], []
@@ -112,6 +123,29 @@ def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -
     return Missing(tuple(records), tuple(spans), warnings)
 
 
+class _Named(NamedTuple):
+    """The names of a rank's calls: their ids, the text of each, and the column of ids."""
+
+    ids: list[int]
+    texts: list[str | None]
+    column: pa.ChunkedArray
+
+    @classmethod
+    def of(cls, folder: Path) -> _Named:
+        """The names of the calls in a folder."""
+        column = read_parquet(folder / "api.parquet", ["name"]).column("name")
+        ids = pc.unique(column).drop_null()
+        names = folder / NAMES
+        return cls(ids.to_pylist(), Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist(), column)
+
+    def rows(self, pattern: re.Pattern[str]) -> Int64:
+        """The rows of calls whose name matches."""
+        wanted = [i for i, text in zip(self.ids, self.texts, strict=True) if text and pattern.match(text)]
+        if not wanted:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(pc.fill_null(pc.is_in(self.column, value_set=pa.array(wanted, pa.int64())), False).to_numpy())
+
+
 class _Calls(NamedTuple):
     """Calls that launched kernels or graphs, by start; arrays of n.
 
@@ -130,32 +164,20 @@ class _Calls(NamedTuple):
     done: Mapping[int, tuple[Int64, Int64]]
 
     @classmethod
-    def of(cls, folder: Path) -> _Calls | None:
+    def of(cls, folder: Path, named: _Named) -> _Calls | None:
         """The launches of a rank that succeeded; None where there are none."""
-        path = folder / "api.parquet"
-        column = read_parquet(path, ["name"]).column("name")
-        ids = pc.unique(column).drop_null()
-        names = folder / NAMES
-        texts = Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist()
-
-        def rows_named(pattern: re.Pattern[str]) -> Int64:
-            wanted = [i for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)]
-            if not wanted:
-                return np.empty(0, np.int64)
-            return np.flatnonzero(pc.fill_null(pc.is_in(column, value_set=pa.array(wanted, pa.int64())), False).to_numpy())
-
-        kernel, graph = rows_named(_LAUNCH), rows_named(_GRAPH)
+        kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
         if not len(kernel) and not len(graph):
             return None
-        table = read_parquet(path, ["process", "thread", "correlation", "start", "end", "return_value"])
+        table = read_parquet(folder / "api.parquet", ["process", "thread", "correlation", "start", "end", "return_value"])
         value = {c: integers(table.column(c), -1) for c in ("process", "thread", "correlation", "start", "end")}
         failed = integers(table.column("return_value"), 0) != 0
         row = np.concatenate((kernel, graph))
         row = row[(value["correlation"][row] > 0) & ~failed[row]]
         row = row[np.lexsort((value["end"][row], value["start"][row]))]
         row = row[~_inside(*(value[c][row] for c in ("thread", "start", "end")))]
-        row = row[~_captured(value, row, rows_named(_BEGIN), rows_named(_END))]
-        waits = rows_named(_ALL_DONE)
+        row = row[~_captured(value, row, named.rows(_BEGIN), named.rows(_END))]
+        waits = named.rows(_ALL_DONE)
         waits = waits[np.argsort(value["start"][waits], kind="stable")]
         process = value["process"]
         done = {
@@ -170,6 +192,16 @@ class _Calls(NamedTuple):
             np.isin(row, graph),
             done,
         )
+
+    def of_processes(self, recorded: Int64) -> _Calls:
+        """Without the calls of processes that have no device work while others of the rank have: another report tells theirs.
+
+        Such is a trace of how CUDA graphs were captured, beside the one of their replays.
+        """
+        there = np.isin(self.process, recorded)
+        if there.all() or not there.any():
+            return self
+        return _Calls(self.id[there], self.process[there], self.start[there], self.end[there], self.graph[there], self.done)
 
 
 class _Work(NamedTuple):
@@ -198,7 +230,9 @@ class _Work(NamedTuple):
 
 def _joined(process: Int64, correlation: Int64) -> Int64:
     """Process and correlation id as one number, below 0 for none; CUPTI's ids have 32 bits."""
-    return np.where((correlation > 0) & (process >= 0), (np.maximum(process, 0) << 40) + correlation, -1)
+    known = (correlation > 0) & (process >= 0)
+    joined = (process << _BITS) + correlation
+    return joined if known.all() else np.where(known, joined, -1)
 
 
 def _ids(folder: Path, rows: Mapping[str, int], tables: Sequence[str]) -> Int64:
@@ -210,10 +244,33 @@ def _ids(folder: Path, rows: Mapping[str, int], tables: Sequence[str]) -> Int64:
     return np.concatenate(found)
 
 
+def _same(some: Int64, others: Int64) -> bool:
+    """Whether two sets of ids are the same, by their number and by sums over them and over what a hash makes of them.
+
+    That takes a tenth of the time of sorting them, and mostly nothing is missing.
+    """
+    if len(some) != len(others) or int(some.sum()) != int(others.sum()):
+        return False
+    sums = []
+    for ids in (some, others):
+        mixed = ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= mixed
+        sums.append(int(mixed.sum()))
+    return sums[0] == sums[1]
+
+
 def _is_in(ids: Int64, known: Int64) -> Flags:
-    """Whether each id is among others; searched in sorted ones, as ids of several processes lie far apart."""
+    """Whether each id is among others: looked up where they lie close together, as those of one process do, else searched."""
+    known = known[known >= 0]
     if not len(known):
         return np.zeros(len(ids), np.bool_)
+    low, high = int(known.min()), int(known.max())
+    if high - low < _PLACES * (len(known) + len(ids)):
+        there = np.zeros(high - low + 2, np.bool_)  # the last place has none
+        there[known - low] = True
+        looked: Flags = there[np.where((ids >= low) & (ids <= high), ids - low, high - low + 1)]
+        return looked
     if (known[1:] < known[:-1]).any():
         known = np.sort(known)
     at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
@@ -344,13 +401,11 @@ def _last_begun(work: _Work, pieces: NDArray[np.intp], end_ns: int) -> int:
 
 def _unlaunched(folder: Path, rows: Mapping[str, int], kernels: Int64) -> list[MissingRecords]:
     """Kernels whose call is missing, though calls with lower ids were recorded: ids of a process grow with time."""
-    ids = np.sort(_ids(folder, rows, ("api",)))
-    ids = ids[np.searchsorted(ids, 0) :]
-    if not len(ids) or not len(kernels):
-        return []
-    process = kernels >> 40
-    first = ids[np.minimum(np.searchsorted(ids, process << 40), len(ids) - 1)]
-    lost = (kernels >= 0) & ~_is_in(kernels, ids) & (first >> 40 == process) & (kernels > first)
+    ids = _ids(folder, rows, ("api",))
+    lost = (kernels >= 0) & ~_is_in(kernels, ids)
+    for process in np.unique(kernels[lost] >> _BITS).tolist():
+        own = ids[(ids >= 0) & (ids >> _BITS == process)]
+        lost &= (kernels >> _BITS != process) | (kernels > (own.min() if len(own) else kernels.max()))
     number = int(np.count_nonzero(lost))
     if not number:
         return []

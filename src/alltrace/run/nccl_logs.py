@@ -34,6 +34,7 @@ class Member:
         from_start: Whether its INIT is in the log, so that its first call there is its first call.
         calls: Its calls by operation.
         log: The log's position in the job's logs.
+        container: The same, where processes of several logs have one host's name and one process id, as in containers; else -1.
     """
 
     host: str
@@ -56,6 +57,12 @@ class Member:
     from_start: bool = False
     begin_line: int | None = None
     calls: Counter[str] = field(default_factory=Counter)
+    container: int = -1
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What tells its process from all others of the job."""
+        return self.host, self.pid, self.container
 
     @property
     def process(self) -> str:
@@ -73,7 +80,7 @@ class NcclLogs:
         members: The ends of communicators, over all logs.
         member_of: For each log, the position in `members` of each of its instances.
         calls_to: The folder with the calls of each log as Arrow files, or None where they were counted by size.
-        notes: What a reader must know.
+        notes: What a reader must know; a question adds what it found out of its own.
     """
 
     paths: tuple[str, ...]
@@ -215,6 +222,7 @@ def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
         member_of.append(positions)
     uses_trace = not account["COLL"] and bool(account["CALL"])
     notes = _notes(parts, account, uses_trace)
+    _tell_containers_apart(members)
     _global_ranks(members, parts)
     notes += _communicators(members)
     if any(m.rank is None for m in members):
@@ -245,23 +253,35 @@ def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> lis
     return notes
 
 
+def _tell_containers_apart(members: list[Member]) -> None:
+    """Find processes of several logs with one host's name and one process id: they are different ranks of one communicator."""
+    ends: dict[tuple[str, int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for m in members:
+        if m.comm_id is not None and m.rank is not None:
+            ends[m.host, m.pid, m.comm_id][m.log].add(m.rank)
+    shared = {(host, pid) for (host, pid, _), by_log in ends.items() if len({frozenset(r) for r in by_log.values()}) > 1}
+    for m in members:
+        if (m.host, m.pid) in shared:
+            m.container = m.log
+
+
 def _global_ranks(members: list[Member], parts: list[LogPart]) -> None:
     """The rank in the job of each process: from the communicator of all processes, else from the lines' prefix."""
-    processes = {(m.host, m.pid) for m in members}
+    processes = {m.key for m in members}
     world = max((m.nranks or 0 for m in members if m.rank is not None), default=0)
-    ranks: dict[tuple[str, int, int | None], int] = {}
-    of_process: dict[tuple[str, int], set[int]] = defaultdict(set)
+    ranks: dict[tuple[tuple[str, int, int], int | None], int] = {}
+    of_process: dict[tuple[str, int, int], set[int]] = defaultdict(set)
     if world >= len(processes):
         for m in members:
             if m.nranks == world and m.rank is not None:
-                ranks.setdefault((m.host, m.pid, m.device), m.rank)
-                of_process[m.host, m.pid].add(m.rank)
+                ranks.setdefault((m.key, m.device), m.rank)
+                of_process[m.key].add(m.rank)
     prefixes = {(p.host, p.pid): p.prefix_rank for part in parts for p in part.records.processes if p.prefix_rank is not None}
     distinct = len(set(prefixes.values())) == len(prefixes)
     for m in members:
-        own = ranks.get((m.host, m.pid, m.device))
-        if own is None and len(of_process[m.host, m.pid]) == 1:
-            own = next(iter(of_process[m.host, m.pid]))
+        own = ranks.get((m.key, m.device))
+        if own is None and len(of_process[m.key]) == 1:
+            own = next(iter(of_process[m.key]))
         if own is not None:
             m.global_rank, m.rank_source = own, "init"
         elif distinct and (m.host, m.pid) in prefixes:

@@ -10,15 +10,18 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.checksums import CheckedFiles, RankFiles, files_of
+from alltrace.run.code_version import code_version
 from alltrace.run.gpu_logs import FILE, GPU_LOG
 from alltrace.run.json_files import read_json
-from alltrace.run.manifest import Clock, LogMatch, Manifest
+from alltrace.run.manifest import Clock, LogMatch, Manifest, plain
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import Column, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from alltrace.run.manifest import Rank
 
 ALIGN = "align"
 FACTS = "alignment.json"
@@ -140,6 +143,14 @@ def signature(manifest: Manifest) -> str:
     if logs:
         made_from.append(logs)
     return blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
+
+
+def rank_signature(manifest: Manifest, rank: Rank) -> str:
+    """What is made of one rank alone is made from: the rank as it was imported, its reports, and the code; not its clock."""
+    reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
+    own = plain(rank._replace(stamp_error_ns=0, reports=()))
+    text = json.dumps([code_version(), manifest.kernel_rules, own, reports], sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def unaligned(manifest: Manifest) -> Manifest:

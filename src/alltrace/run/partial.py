@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alltrace.run.checksums import RankFiles
 from alltrace.run.json_files import read_json
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alltrace.run.manifest import Rank
+    from alltrace.run.overlay import Overlay
 
 
 class PartialRun(Run):
@@ -40,8 +41,8 @@ class PartialRun(Run):
         if not manifest.complete:
             self._manifest = self._manifest._replace(notes=(*self._manifest.notes, note))
         self._imported = self._manifest
-        self.overlay = None
-        self.alignment = None
+        self.overlay: Overlay | None = None
+        self.alignment: Any = None
         self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
 

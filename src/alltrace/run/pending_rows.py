@@ -39,8 +39,8 @@ class Rows:
     """
 
     def __init__(self, held: HeldColumns, expected_bytes: int) -> None:
-        self.count = 0
-        self.nbytes = 0
+        self.count: int = 0
+        self.nbytes: int = 0
         self._held = held
         self._expected_bytes = expected_bytes
         self._capacity = 0
@@ -68,7 +68,8 @@ class Rows:
     def take(self, permutation: NDArray[np.intp] | None = None) -> pa.RecordBatch:
         """All rows, at least one, as one held batch, in the order of `permutation`; none are left."""
         columns, self._columns = self._columns, []
-        count, self.count, self.nbytes = self.count, 0, 0
+        count = self.count
+        self.count = self.nbytes = 0
         arrays = [c.array(count) if permutation is None else c.taken(permutation) for c in columns]
         return pa.RecordBatch.from_arrays(arrays, names=self._held.schema.names)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,12 +57,14 @@ class JobLogs(NamedTuple):
         training: Training logs.
         gpu: GPU logs.
         gpu_offset_ns: How far local times of these are ahead of UTC; None where it is not told.
+        patterns: Regular expressions for the lines of steps in training logs; where there are any, other forms are not looked for.
     """
 
     nccl: Sequence[str] = ()
     training: Sequence[str] = ()
     gpu: Sequence[str] = ()
     gpu_offset_ns: int | None = None
+    patterns: Sequence[str] = ()
 
     @property
     def given(self) -> list[str]:
@@ -95,7 +99,7 @@ def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | Non
             write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
             notes += more
         if logs.training:
-            notes += _import_training(draft, expand(logs.training), jobs, records)
+            notes += _import_training(draft, expand(logs.training), logs.patterns, jobs, records)
         if logs.gpu:
             taken, more = import_gpu_logs(draft, manifest, expand(logs.gpu), logs.gpu_offset_ns, jobs)
             records += [_record(path, "gpu", samples) for path, samples in taken]
@@ -160,6 +164,8 @@ def _import_nccl(
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
     """Whose calls are whose: by host and process id, where no process is known to the run by the rank's number.
 
+    Of containers that share both, the rank's number decides, which the communicators tell.
+
     Args:
         logs: The logs of the job.
         ranks: The ranks of the run.
@@ -171,23 +177,32 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
     for rank in ranks:
         for pid in rank.pids:
             owners[_short(rank.host), pid].add(rank.rank)
-    processes = {(m.host, m.pid) for m in logs.members}
-    mine = {p: next(iter(o)) for p in processes if len(o := owners.get((_short(p[0]), p[1]), set())) == 1}
+    processes = {m.key for m in logs.members}
+    told: dict[tuple[str, int, int], set[int | None]] = defaultdict(set)
+    for m in logs.members:
+        told[m.key].add(m.global_rank)
+    mine = {}
+    for process in processes:
+        its = owners.get((_short(process[0]), process[1]), set())
+        if len(its) > 1 or process[2] >= 0:
+            its = {r for r in its if told[process] == {r}}
+        if len(its) == 1:
+            mine[process] = next(iter(its))
     if mine:
         how = dict.fromkeys(mine.values(), "process")
         others = len(processes) - len(mine)
         notes = (f"NCCL's logs have {others} processes of which the run has no report",) if others else ()
-        return how, [mine.get((m.host, m.pid), -1) for m in logs.members], notes
+        return how, [mine.get(m.key, -1) for m in logs.members], notes
     numbers = {r.rank for r in ranks}
-    by_number: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    by_number: dict[int, set[tuple[str, int, int]]] = defaultdict(set)
     for m in logs.members:
         if m.global_rank in numbers and m.global_rank is not None:
-            by_number[m.global_rank].add((m.host, m.pid))
+            by_number[m.global_rank].add(m.key)
     alone = {next(iter(its)): rank for rank, its in by_number.items() if len(its) == 1}
     notes = ("no process in NCCL's logs is one of the run's by host and process id",)
     if alone:
         notes = (f"{notes[0]}; {len(alone)} of them have a rank's number, which is joined only where its lines' times fit",)
-    return dict.fromkeys(alone.values(), "rank"), [alone.get((m.host, m.pid), -1) for m in logs.members], notes
+    return dict.fromkeys(alone.values(), "rank"), [alone.get(m.key, -1) for m in logs.members], notes
 
 
 def _short(host: str) -> str:
@@ -245,17 +260,22 @@ def _calls(logs: NcclLogs, log: int, batch: Any, members: Any, rows: Any) -> Any
     return pa.table({name: columns[name] for name in CALLS})
 
 
-def _import_training(draft: Path, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]) -> tuple[str, ...]:
+def _import_training(
+    draft: Path, paths: Sequence[Path], patterns: Sequence[str], jobs: int | None, records: list[LogRecord]
+) -> tuple[str, ...]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from alltrace.readers.training_log.read import read_training
 
-    logs = read_files(read_training, paths, jobs)
+    logs = read_files(partial(read_training, patterns=tuple(patterns)), paths, jobs)
     records += [_record(log.path, "training", len(log.steps)) for log in logs]
     if not any(log.steps for log in logs):
         raise InputError(
-            logs[0].path, found=f"no step in {sum(log.lines for log in logs)} lines", expected="the log of a training that is known"
+            logs[0].path,
+            found=f"no step in {counted(sum(log.lines for log in logs), 'line')}",
+            expected="lines that --pattern finds something in" if patterns else "the log of a training that is known",
+            advice=None if patterns else "give the form of its lines with --pattern",
         )
     steps: dict[int, tuple[int | None, float | None]] = {}
     for log in logs:

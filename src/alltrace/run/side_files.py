@@ -1,9 +1,10 @@
-"""What the wrapper wrote beside a report: the options that its node refused, as warnings of the report."""
+"""What the wrapper wrote beside a report: the options that its node refused, as warnings of the report, and its rank's role."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.readers.base import ReportWarning
 from alltrace.trace.errors import printable
@@ -16,26 +17,44 @@ _PROFILED = (".nsys-rep", ".ncu-rep")
 _EXPORTS = (".sqlite", "_pqtdir")
 _MOST_BYTES = 1 << 16
 _LONGEST = 300
+_ROLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def left_out_of(report: Path) -> tuple[ReportWarning, ...]:
-    """What was left out of a report, or of the one that it is an export of; nothing where no side file tells."""
-    ending = next((e for e in (*_PROFILED, *_EXPORTS) if report.name.endswith(e)), None)
-    if ending is None:
-        return ()
-    stem = report.name[: -len(ending)]
-    endings = (ending,) if ending in _PROFILED else _PROFILED
+class Told(NamedTuple):
+    """What a side file tells.
+
+    Attributes:
+        left_out: The options that the node refused.
+        role: What the report's rank does in a program of several groups of ranks; None where it has no role.
+    """
+
+    left_out: tuple[ReportWarning, ...] = ()
+    role: str | None = None
+
+
+def side_file_of(report: Path) -> Told:
+    """What is told of a report, or of the one that it is an export of; nothing where there is no side file."""
+    ending = next((e for e in (*_PROFILED, *_EXPORTS) if report.name.endswith(e)), "")
+    stem = report.name.removesuffix(ending)
+    endings = _PROFILED if ending in _EXPORTS else (ending,)
     names = [f"{name}{e}{SIDE_FILE}" for name in dict.fromkeys((stem, NUMBERED.sub("", stem))) for e in endings]
     side = next((path for path in map(report.with_name, names) if path.is_file()), None)
     if side is None:
-        return ()
+        return Told()
     try:
         with side.open("rb") as file:
             told = json.loads(file.read(_MOST_BYTES))
         options = [(str(one["option"]), str(one["reason"])) for one in told["left_out"]] if told[VERSION_KEY] == 1 else []
+        role = told.get("role")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return (ReportWarning(f"The file {printable(side.name)} beside the report, which tells what it lacks, is damaged."),)
-    return tuple(
-        ReportWarning(f"Recorded without {printable(option)[:_LONGEST]}: {printable(reason)[:_LONGEST]}.", TABLES.get(option, ()))
-        for option, reason in options
+        text = f"The file {printable(side.name)} beside the report, which tells what it lacks, is damaged."
+        return Told((ReportWarning(text),))
+    return Told(
+        tuple(
+            ReportWarning(
+                f"Recorded without {printable(option)[:_LONGEST]}: {printable(reason)[:_LONGEST]}.", TABLES.get(option, ())
+            )
+            for option, reason in options
+        ),
+        role if isinstance(role, str) and _ROLE.fullmatch(role) else None,
     )

@@ -41,9 +41,9 @@ class RowOrder:
     """
 
     def __init__(self, table: Table) -> None:
-        self.tracks = table.track
-        self.time = table.order
-        self.longest_first = table.name == "ranges"
+        self.tracks: tuple[str, ...] = table.track
+        self.time: str | None = table.order
+        self.longest_first: bool = table.name == "ranges"
 
     @property
     def columns(self) -> list[str]:

@@ -29,7 +29,7 @@ class Spill:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = spill_file(folder)
+        self.path: Path = spill_file(folder)
 
     def write(self, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write the blocks, of one schema, at least one."""

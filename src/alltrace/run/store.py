@@ -413,7 +413,11 @@ class Run:
 
     def is_sampled(self, record: Rank) -> bool:
         """Whether a report of the rank's host has samples of GPU metrics."""
-        return any(r.host == record.host and r.rows.get("gpu_metrics") for r in self.ranks)
+        return record.host in self._sampled_hosts
+
+    @cached_property
+    def _sampled_hosts(self) -> frozenset[str]:
+        return frozenset(r.host for r in self.ranks if r.rows.get("gpu_metrics"))
 
     @property
     def samples_for_others(self) -> bool:

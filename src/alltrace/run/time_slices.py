@@ -200,8 +200,8 @@ class TimeSlice:
     """One rank's tables, cut down to the events that start in a span of time; a `RankTables`."""
 
     def __init__(self, slices: TimeSlices, since_ns: int | None, until_ns: int | None) -> None:
-        self.rank = slices.stored.rank
-        self.host = slices.stored.host
+        self.rank: int = slices.stored.rank
+        self.host: str = slices.stored.host
         self._slices = slices
         self._span = (since_ns, until_ns)
         self._called: Any = None

@@ -62,9 +62,9 @@ class Lanes:
     """
 
     def __init__(self, order: RowOrder, held: HeldColumns) -> None:
-        self.late = False
+        self.late: bool = False
         nested = order.longest_first  # the depths of ranges are filled as rows pass in order
-        self.open = bool(order.tracks) and order.time is not None and not nested
+        self.open: bool = bool(order.tracks) and order.time is not None and not nested
         self._order = order
         self._held = held
         self._lanes: dict[Track, _Lane] = {}

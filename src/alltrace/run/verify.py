@@ -84,7 +84,7 @@ def remove_damaged_folders(run: Path) -> None:
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     """The folders of what is made of the ranks when it is needed: the damaged files of each, and what is wrong with them."""
     found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
-    for part in sorted((run / OPERATIONS).glob("rank=*")):
+    for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):  # without it the part is unfinished
         name = part.relative_to(run).as_posix()
         found[name] = list(_damaged(run, name, PART_RECORD))
     for folder in (TILES, FINDINGS):

@@ -83,7 +83,7 @@ class Report:
         self._recording = recording
         self.identity = identity
         self.file_name = file_name
-        self.strings = Names()
+        self.strings: Names = Names()
         self.strings.number("")
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from alltrace.tiles.cancel import WANTED
-from alltrace.tiles.flame import KINDS, Flame, nested_in
+from alltrace.tiles.flame import KINDS, Flame, Nested, nested_in
 from alltrace.tiles.tracks import CLASSES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.window import MOST_RANKS, MOST_SECONDS, NamesLike, breakdown_of
 from alltrace.trace.errors import UsageError
@@ -30,6 +32,7 @@ BINS_PER_OCTAVE = 4
 
 _FOLDED = ("kernels", "copies", "graphs", "collectives")
 _OCTAVES = 63
+_THREADS = 4
 
 
 class Area(NamedTuple):
@@ -40,6 +43,7 @@ class Area(NamedTuple):
         start_ns: From, ns from the run's start.
         end_ns: To.
         flame: What the flame graph is of, one of `KINDS`.
+        names: So many rows of totals are told.
         pattern: Only events whose names this regular expression finds (RE2) count for the histogram; None for all.
     """
 
@@ -48,6 +52,7 @@ class Area(NamedTuple):
     end_ns: int
     flame: str = "ranges"
     pattern: str | None = None
+    names: int = MOST_NAMES
 
 
 class _Sums:
@@ -63,6 +68,10 @@ class _Sums:
         counts = np.diff(np.append(first, len(code)))
         reduced = (f.reduceat(length, first) for f in (np.add, np.minimum, np.maximum))
         self._parts.append((code[first], name[first], counts, *reduced))
+
+    def join(self, other: _Sums) -> None:
+        """Count those of another rank too."""
+        self._parts += other._parts
 
     def rows(self) -> tuple[NDArray[np.int64], ...]:
         """Code, name, count, sum, least and most of each class and name, the largest sum first."""
@@ -84,7 +93,7 @@ class _Durations:
     def __init__(self) -> None:
         self._count = np.zeros(_OCTAVES * BINS_PER_OCTAVE, np.int64)
         self._total = np.zeros(_OCTAVES * BINS_PER_OCTAVE, np.int64)
-        self._longest: list[tuple[int, int, Events]] = []
+        self._longest: list[tuple[int, int, str, int, int, int]] = []
 
     def add(self, rank: int, events: Events) -> None:
         length = events.end - events.start
@@ -92,19 +101,19 @@ class _Durations:
         self._count += np.bincount(bins, minlength=len(self._count))
         np.add.at(self._total, bins, length)
         at = np.argpartition(-length, LONGEST)[:LONGEST] if len(length) > LONGEST else np.arange(len(length))
-        one = [events.take(np.array([i])) for i in at.tolist()]
-        self._longest += [(int(length[i]), rank, e) for i, e in zip(at.tolist(), one, strict=True)]
-        if len(self._longest) > 8 * LONGEST:
-            self._longest = self._sorted()
+        columns = (a[at].tolist() for a in (-length, events.row, events.name, events.start))
+        self._longest += [(less, rank, events.table, row, name, start) for less, row, name, start in zip(*columns, strict=True)]
 
-    def _sorted(self) -> list[tuple[int, int, Events]]:
-        return sorted(self._longest, key=lambda f: (-f[0], f[1], f[2].table, int(f[2].row[0])))[:LONGEST]
+    def join(self, other: _Durations) -> None:
+        """Count those of another rank too."""
+        self._count += other._count
+        self._total += other._total
+        self._longest = sorted(self._longest + other._longest)[:LONGEST]
 
     def told(self, texts: Callable[[NDArray[Any]], Mapping[int, str]], zero: int) -> dict[str, Any]:
         full = np.flatnonzero(self._count)
         bins = range(int(full[0]), int(full[-1]) + 1) if len(full) else range(0)
-        found = self._sorted()
-        names = texts(np.array([int(e.name[0]) for _, _, e in found], np.int64)) if found else {}
+        names = texts(np.array([name for *_, name, _ in self._longest], np.int64))
         return {
             "histogram": {
                 "from_ns": [2 ** (b / BINS_PER_OCTAVE) for b in bins],
@@ -113,17 +122,19 @@ class _Durations:
                 "total_ns": [int(self._total[b]) for b in bins],
             },
             "longest": [
-                {
-                    "rank": rank,
-                    "table": e.table,
-                    "row": int(e.row[0]),
-                    "name": names.get(int(e.name[0]), ""),
-                    "start": int(e.start[0]) - zero,
-                    "duration_ns": length,
-                }
-                for length, rank, e in found
+                {"rank": rank, "table": table, "row": row, "name": names.get(name, ""), "start": start - zero, "duration_ns": -less}
+                for less, rank, table, row, name, start in self._longest
             ],
         }
+
+
+class _OfRank(NamedTuple):
+    """What one rank has in an area."""
+
+    sums: _Sums
+    durations: _Durations
+    breakdown: list[dict[str, Any]]
+    nested: Nested | None
 
 
 def area_facts(
@@ -139,10 +150,10 @@ def area_facts(
 
     Returns:
         `breakdown` (of ranks whose summary is chosen, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
-        `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest first, 500
-        at most), `names` (how many there are), `histogram` (lists by bin of the events' whole durations: `from_ns`, `to_ns`,
-        `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`, `name`, `start`, `duration_ns`), `flame`
-        (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s what was looked at is the answer.
+        `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest first,
+        `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole durations: `from_ns`,
+        `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`, `name`, `start`, `duration_ns`),
+        `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s what was looked at is the answer.
 
     Raises:
         UsageError: The time is empty, there is no such rank, track or kind of flame graph, or `pattern` is no regular expression.
@@ -157,31 +168,32 @@ def area_facts(
     wanted = None if area.pattern is None else NamesLike(reader, area.pattern)
     sums, durations, flame = _Sums(), _Durations(), Flame(start, end)
     rows: list[dict[str, Any]] = []
-    deadline, done = time.monotonic() + MOST_SECONDS, 0
-    for rank, keys in list(area.tracks.items())[:MOST_RANKS]:
-        token.check()
+    deadline, done, names = time.monotonic() + MOST_SECONDS, 0, threading.Lock()
+
+    def ids() -> NDArray[Any] | None:
+        with names:
+            return None if wanted is None else wanted.ids()
+
+    def asked(item: tuple[int, Sequence[str]]) -> _OfRank | None:
         if done and time.monotonic() > deadline:
-            break
-        folded, threads = SUMMARY in keys, _threads(keys)
-        devices: dict[str, list[Events]] = {str(d): [] for d in gpus(rank)} if folded else {}
-        for events in _chosen(reader, rank, keys, start, end, token):
-            if folded and events.table in _FOLDED[:3]:
-                devices.setdefault(events.key.split("/")[2], []).append(events)
-            length = np.minimum(events.end, end) - np.maximum(events.start, start)
-            sums.add(events.code, events.name, length)
-            named = events if wanted is None else events.take(np.flatnonzero(np.isin(events.name, wanted.ids())))
-            if len(named):
-                durations.add(rank, named)
-        rows += [breakdown_of(rank, device, found, start, end) for device, found in sorted(devices.items())]
-        if folded or threads:
-            nested = nested_in(reader, rank, area.flame, start, end, token)
-            if nested is not None:
-                flame.add(nested, None if folded else threads)
-        done += 1
+            return None
+        return _of_rank(reader, *item, area.flame, (start, end), ids, gpus, token)
+
+    # reading and decoding run beside each other; the sums are made in the order of the ranks
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for (_, keys), found in zip(area.tracks.items(), pool.map(asked, list(area.tracks.items())[:MOST_RANKS]), strict=False):
+            if found is None:
+                break
+            sums.join(found.sums)
+            durations.join(found.durations)
+            rows += found.breakdown
+            if found.nested is not None:
+                flame.add(found.nested, None if SUMMARY in keys else _threads(keys))
+            done += 1
     code, name, *values = sums.rows()
     nodes = flame.nodes()
-    texts = reader.texts(np.concatenate([name[:MOST_NAMES], np.array(nodes["name"], np.int64)]))
-    columns = [v[:MOST_NAMES].tolist() for v in (code, name, *values)]
+    texts = reader.texts(np.concatenate([name[: area.names], np.array(nodes["name"], np.int64)]))
+    columns = [v[: area.names].tolist() for v in (code, name, *values)]
     return {
         "breakdown": rows,
         "totals": [
@@ -202,6 +214,34 @@ def area_facts(
         "ranks_asked": len(area.tracks),
         "ranks_done": done,
     }
+
+
+def _of_rank(
+    reader: EventReader,
+    rank: int,
+    keys: Sequence[str],
+    flame: str,
+    span: tuple[int, int],
+    ids: Callable[[], NDArray[Any] | None],
+    gpus: Callable[[int], Sequence[int]],
+    token: Token,
+) -> _OfRank:
+    """What one rank has in an area from `span[0]` to `span[1]`, aligned ns; `ids` gives the names that count for the durations."""
+    start, end = span
+    sums, durations = _Sums(), _Durations()
+    folded = SUMMARY in keys
+    devices: dict[str, list[Events]] = {str(d): [] for d in gpus(rank)} if folded else {}
+    for events in _chosen(reader, rank, keys, start, end, token):
+        if folded and events.table in _FOLDED[:3]:
+            devices.setdefault(events.key.split("/")[2], []).append(events)
+        sums.add(events.code, events.name, np.minimum(events.end, end) - np.maximum(events.start, start))
+        only = ids()
+        named = events if only is None else events.take(np.flatnonzero(np.isin(events.name, only)))
+        if len(named):
+            durations.add(rank, named)
+    rows = [breakdown_of(rank, device, found, start, end) for device, found in sorted(devices.items())]
+    nested = nested_in(reader, rank, flame, start, end, token) if folded or _threads(keys) else None
+    return _OfRank(sums, durations, rows, nested)
 
 
 def _threads(keys: Iterable[str]) -> set[int]:

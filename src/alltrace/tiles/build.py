@@ -1,7 +1,7 @@
 """Builds the pyramid of a run, and keeps it: in `RUN/tiles`, or in the cache folder where the run cannot be written.
 
 Each rank's file is whole or not there, so a build that was stopped goes on where it was; the facts are written last and make the
-pyramid whole. A pyramid of other ranks, rows or clocks is made anew.
+pyramid whole. Where ranks, rows or clocks change, the files of those ranks are made anew that are drawn otherwise.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import pyarrow as pa
 
 from alltrace.engine.local import default_jobs, run_tasks
 from alltrace.run.checked_arrow import write_table
+from alltrace.run.clock import clock_map
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import plain
+from alltrace.run.overlay import collectives_file, rank_signature
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.sent_run import SentRun
 from alltrace.run.verify import TILES
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     Shares = dict[str, NDArray[np.uint16]]
 
 _LOCK = ".tiles.lock"
-_VERSION = 3
+_VERSION = 4
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
 _HEAT_PREFIX = "heat/"
@@ -147,9 +149,11 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     (place / FACTS).unlink(missing_ok=True)
     rows = sum(sum(r.rows.values()) for r in run.ranks)
     grid = grid_of(run.span_ns, len(run.ranks), rows)
-    there = {r.rank for r in run.ranks if is_of(place / rank_file(r.rank), made_from)}
+    sources = _rank_signatures(run, grid)
+    there = {r.rank for r in run.ranks if is_of(place / rank_file(r.rank), sources[r.rank])}
+    whole = {Path(rank_file(r)).name for r in there}
     for left in (place / "ranks").iterdir():
-        if left.name not in {Path(rank_file(r)).name for r in there}:
+        if left.name not in whole:
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
     todo = [r for r in run.ranks if r.rank not in there]
     if progress and there:
@@ -157,8 +161,8 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     if jobs is None:
         jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS else 1
     broken: dict[int, str] = {}
-    work = partial(_build_rank, SentRun(run), place, grid, made_from)
-    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress):
+    work = partial(_build_rank, SentRun(run), place, grid)
+    for outcome in run_tasks(work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress):
         if outcome.error is not None:
             broken[todo[outcome.index].rank] = str(outcome.error)
     if broken and len(broken) == len(run.ranks):
@@ -169,8 +173,24 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     return Pyramid(place, grid, broken)
 
 
-def _build_rank(sent: SentRun, place: Path, grid: Grid, made_from: str, number: int, advance: Callable[[int], None]) -> None:
+def _rank_signatures(run: Run, grid: Grid) -> dict[int, str]:
+    """What the file of each rank is made from: the rank, its clock, the grid, and which GPUs and samples its host's ranks have."""
+    manifest = run.manifest
+    of_host: dict[str, list[Any]] = {}
+    for r in run.ranks:
+        of_host.setdefault(r.host, []).append([r.rank, [plain(d) for d in r.devices], r.rows.get("gpu_metrics")])
+    matched = {} if run.overlay is None else run.overlay.files.expected
+    found = {}
+    for r in run.ranks:
+        clock, matches = plain(clock_map(manifest, r)), matched.get(collectives_file(r.rank))
+        text = json.dumps([_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches])
+        found[r.rank] = blake2b(text.encode(), digest_size=16).hexdigest()
+    return found
+
+
+def _build_rank(sent: SentRun, place: Path, grid: Grid, item: tuple[int, str], advance: Callable[[int], None]) -> None:
     run = sent.run
+    number, made_from = item
     rank = run.rank(number)
     tracks = [
         *(TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary_of(rank, grid).items()),

@@ -50,6 +50,11 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
         "columns": columns,
     }
     thread, moment = values.get("thread"), values.get("start")
+    if SOURCES.get(table) is not None and SOURCES[table].moments:
+        moment = values["time"]
+        for events in reader.window(rank, table, moment, moment + 1):
+            for at in np.flatnonzero(events.row == row).tolist():
+                found["span"] = {"start": int(events.start[at]) - zero, "end": int(events.end[at]) - zero}
     if table in _GPU_TABLES:
         call = _call_of(stored, values)
         if call is not None:
@@ -106,6 +111,8 @@ def _plain(stored: StoredRank, table: str, values: dict[str, Any], zero: int) ->
 def _called(table: str, plain: dict[str, Any]) -> str:
     if table == "kernels":
         return str(plain.get("short_name") or plain.get("name") or "kernel")
+    if table == "sched":
+        return f"CPU {plain['cpu']}" if "cpu" in plain else "some CPU"
     return str(plain.get(SOURCES[table].name) if table in SOURCES and plain.get(SOURCES[table].name) is not None else table)
 
 
@@ -258,7 +265,7 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
     stored = reader.rank(rank)
     values = _row(stored, table, row)
     key, zero = _track(table, values), reader.run.span_ns[0]
-    here = int((values["start"] if values.get("start") is not None else values.get("api_start")) or 0)
+    here = int(next((values[c] for c in ("start", "api_start", "time") if values.get(c) is not None), 0))
     start, end = (here, 1 << 62) if forward else (-(1 << 62), here + 1)
     name: int | None = None
     best: tuple[int, int, int] | None = None

@@ -14,8 +14,9 @@ from alltrace.core import tiles as core
 from alltrace.tiles.busy import Run as BusyRun
 from alltrace.tiles.busy import runs_of
 from alltrace.tiles.cancel import WANTED
-from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, intervals, key_of, tables_of
+from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, key_of, spans, tables_of
 from alltrace.trace.intervals import by_track
+from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,9 @@ CACHE_BYTES = 160 << 20
 
 MOST_LANES = 24
 """What overlaps more deeply than this shares the last lane."""
+
+_MOMENT_NS = 10**9
+"""A moment that lasts may reach so far into a window from a piece before it."""
 
 _MOST_RANKS_OPEN = 128  # the metadata of a rank's files takes half a megabyte
 _EVENTS_BYTES = 1000  # what Events take beside their arrays' numbers
@@ -90,7 +94,7 @@ class Bounded:
         self._most = most_bytes
         self._held: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
-        self.nbytes = 0
+        self.nbytes: int = 0
 
     def get(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
         """What is kept under `key`, or else made; `nbytes` tells what that takes."""
@@ -144,7 +148,7 @@ class EventReader:
     def window(self, rank: int, table: str, start: int, end: int, token: Token = WANTED) -> Iterator[Events]:
         """The events of one table in [start, end), aligned ns, in pieces of one track each."""
         stored, source = self.rank(rank), SOURCES[table]
-        for piece in _pieces_in(stored, table, start, end):
+        for piece in _pieces_in(stored, table, start - _MOMENT_NS if source.moments else start, end):
             token.check()
             make = partial(self._decoded, stored, source, piece)
             for events in self._cache.get((rank, table, piece.group), make, _nbytes):
@@ -160,14 +164,16 @@ class EventReader:
         `wanted` gives the ids once the names of a piece are known; tracks and lanes are not made, so this reads less than `window`.
         """
         stored, source = self.rank(rank), SOURCES[table]
-        columns = [c for c in columns_for(source, names=True) if c not in source.track or c == source.name]
+        columns = [c for c in columns_for(source, names=True) if source.moments or c not in source.track or c == source.name]
         for piece in stored.pieces(table):
             token.check()
             found = stored.piece(table, piece.group, columns)
             names = self._names(source, found)
             hits = np.flatnonzero(np.isin(names, wanted()))
             if len(hits):
-                starts, ends = intervals(found, self._open_end if table == "ranges" else None)
+                following = _following(stored, source, piece) if source.moments else None
+                starts, ends, shown = spans(source, found, self._open_end if table == "ranges" else None, following)
+                hits = hits if shown is None else hits[shown[hits]]
                 yield starts[hits], ends[hits], names[hits], hits + piece.first_row
 
     def busy(self, rank: int, start: int, end: int, token: Token = WANTED) -> dict[int, list[Work]]:
@@ -187,7 +193,8 @@ class EventReader:
     def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[Sampled]:
         """The samples of one table in [start, end): of each track its key, times and values."""
         stored = self.rank(rank)
-        for piece in _pieces_in(stored, table, start, end):
+        whole = table == "memory"  # its first piece has the sums of all rows
+        for piece in stored.pieces(table) if whole else _pieces_in(stored, table, start, end):
             make = partial(_sampled, stored, table, piece)
             for key, times, values in self._cache.get((rank, table, piece.group), make, _samples_nbytes):
                 inside = (times >= start) & (times < end)
@@ -208,12 +215,15 @@ class EventReader:
 
     def _decoded(self, stored: StoredRank, source: Source, piece: Piece) -> list[Events]:
         found = stored.piece(source.table, piece.group, columns_for(source, names=True))
-        starts, ends = intervals(found, self._open_end if source.table == "ranges" else None)
+        following = _following(stored, source, piece) if source.moments else None
+        starts, ends, shown = spans(source, found, self._open_end if source.table == "ranges" else None, following)
         names, codes = self._names(source, found), codes_of(source, found)
         numbers = np.arange(piece.first_row, piece.first_row + len(starts))
         decoded = []
         for values, rows in by_track(*(integers(found, c) for c in source.track)):
             start, end, name, code, row = (a[rows] for a in (starts, ends, names, codes, numbers))
+            if shown is not None:
+                start, end, name, code, row = (a[shown[rows]] for a in (start, end, name, code, row))
             if not (start[1:] > start[:-1]).all():
                 order = np.lexsort((-end, start))
                 start, end, name, code, row = (a[order] for a in (start, end, name, code, row))
@@ -229,6 +239,12 @@ class EventReader:
             found: NDArray[Any] = ids.fill_null(-1).to_numpy(zero_copy_only=False)
             return found
         names = integers(table, source.name)
+        if source.table == "sched":
+            known, which = np.unique(names, return_inverse=True)
+            words = ["some CPU" if n < 0 else f"CPU {n}" for n in known.tolist()]
+            ids = np.array([name_id(w) for w in words], np.int64)
+            self.words.update(zip(ids.tolist(), words, strict=True))
+            return ids[which]
         if source.table == "graphs":
             self.words.update((int(n), f"graph {n}") for n in np.unique(names))
         if source.table == "kernels":
@@ -263,12 +279,20 @@ def _runs(stored: StoredRank, table: str, piece: Piece) -> list[BusyRun]:
 
 def _sampled(stored: StoredRank, table: str, piece: Piece) -> list[Sampled]:
     samples = SAMPLES[table]
-    found = stored.piece(table, piece.group, [samples.time, *samples.track, "value"])
-    times, values = integers(found, samples.time), found.column("value").to_numpy().astype(np.float64, copy=False)
-    return [
-        (key_of(samples.group, track), times[rows], values[rows])
-        for track, rows in by_track(*(integers(found, c) for c in samples.track))
-    ]
+    if samples.table != "memory":
+        found = stored.piece(table, piece.group, samples.reads)
+    elif piece.first_row:
+        return []  # a sum is over all rows, which stand with the first piece
+    else:
+        found = stored.table(table, samples.reads)
+    times, values, columns = samples.read(found)
+    return [(key_of(samples.group, track), times[rows], values[rows]) for track, rows in by_track(*columns)]
+
+
+def _following(stored: StoredRank, source: Source, piece: Piece) -> Any:
+    """The row behind a piece; None for the last piece."""
+    behind = next((p for p in stored.pieces(source.table) if p.first_row == piece.first_row + piece.rows), None)
+    return None if behind is None else stored.piece(source.table, behind.group, ["time", "thread"]).slice(0, 1)
 
 
 def _nbytes(parts: Sequence[Events | BusyRun]) -> int:

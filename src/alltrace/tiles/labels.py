@@ -20,6 +20,10 @@ _GROUPS = {
     "syscalls": "system calls, {0}",
     "openacc": "OpenACC, {0}",
     "openmp": "OpenMP, {0}",
+    "samples": "CPU samples, {0}",
+    "sched": "scheduling, {0}",
+    "allocations": "allocated memory, {0}",
+    "memory": "CUDA memory, {0}",
     "metric": "GPU {0}: {1}",
     "nic": "NIC {0}: {1}",
     "switch": "switch {0}: {1}",
@@ -65,6 +69,8 @@ def _words_of(
 ) -> tuple[str, str]:
     if group == "gpu":
         return str(ordinals.get(values[1], values[1])), str(values[2])
+    if group in ("allocations", "memory"):
+        return ("host" if values[0] < 0 else f"GPU {ordinals.get(values[0], values[0])}"), ""
     if group == "metric":
         return str(ordinals.get(values[0], values[0])), words.get(values[1]) or str(values[1])
     if group == "switch":

@@ -21,8 +21,8 @@ from alltrace.tiles.tracks import (
     codes_of,
     columns_for,
     integers,
-    intervals,
     key_of,
+    spans,
 )
 from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
 
@@ -107,9 +107,11 @@ def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_e
         if not rank.has(source.table):
             continue
         table = rank.table(source.table, columns_for(source, names=False))
-        starts, ends = intervals(table, open_end_ns if source.table == "ranges" else None)
-        keys = [integers(table, c) for c in source.track]
-        parts.append((starts, ends, keys, codes_of(source, table)))
+        starts, ends, shown = spans(source, table, open_end_ns if source.table == "ranges" else None)
+        keys, codes = [integers(table, c) for c in source.track], codes_of(source, table)
+        if shown is not None:
+            starts, ends, keys, codes = starts[shown], ends[shown], [k[shown] for k in keys], codes[shown]
+        parts.append((starts, ends, keys, codes))
     if not parts:
         return
     starts, ends = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
@@ -128,9 +130,8 @@ def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_e
 def _sample_tracks(rank: RankTables, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
     if not rank.has(samples.table):
         return
-    table = rank.table(samples.table, [samples.time, *samples.track, "value"])
-    times, worth = integers(table, samples.time), table.column("value").to_numpy().astype(np.float64, copy=False)
-    for values, rows in by_track(*(integers(table, c) for c in samples.track)):
+    times, worth, columns = samples.read(rank.table(samples.table, samples.reads))
+    for values, rows in by_track(*columns):
         time, value = times[rows], worth[rows]
         track, edges = _placed(grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1)
         yield replace(track, values=binned(time, value, edges)) if len(edges) else track

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.trace.errors import UsageError
+from alltrace.trace.intervals import by_track
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Source:
         track: The columns that say which track a row lies on.
         name: The column of names, or of words that stand for one, or of a number.
         code: The class of its slices; kernels are told apart by their kind.
+        moments: Whether its rows are moments, each of which lasts until the next one on its track (see `spans`).
     """
 
     table: str
@@ -41,6 +43,7 @@ class Source:
     track: tuple[str, ...]
     name: str
     code: int
+    moments: bool = False
 
 
 _GPU = ("process", "device", "stream")
@@ -60,6 +63,8 @@ SOURCES: dict[str, Source] = {
         Source("syscalls", "syscalls", ("thread",), "name", HOST),
         Source("openacc", "openacc", ("thread",), "name", HOST),
         Source("openmp", "openmp", ("thread",), "name", HOST),
+        Source("samples", "samples", ("thread",), "symbol", HOST, moments=True),
+        Source("sched", "sched", ("thread",), "cpu", HOST, moments=True),
     )
 }
 """The tables with intervals, in the order in which their tracks are shown."""
@@ -67,12 +72,46 @@ SOURCES: dict[str, Source] = {
 
 @dataclass(frozen=True)
 class Samples:
-    """A table of samples: time, what is sampled, value."""
+    """A table of samples: time, what is sampled, value.
+
+    Attributes:
+        table: The canonical table.
+        group: First part of its tracks' keys.
+        track: The columns that say which track a row lies on.
+        time: The column of times.
+        value: The column of values.
+        holds: Whether a value holds until the next one.
+    """
 
     table: str
     group: str
     track: tuple[str, ...]
     time: str
+    value: str = "value"
+    holds: bool = False
+
+    def read(self, table: Any) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
+        """Of rows of the table, all its rows where a value holds: times, values, and the columns of tracks."""
+        if self.table != "memory":
+            values = table.column(self.value)
+            worth = (pc.fill_null(values, 0) if values.null_count else values).to_numpy().astype(np.float64, copy=False)
+            return integers(table, self.time), worth, [integers(table, c) for c in self.track]
+        held = table.filter(pc.is_in(table.column("memory").cast(pa.string()), pa.array(_ON_DEVICES)))
+        sign = np.where(pc.equal(held.column("kind").cast(pa.string()), "free").to_numpy(), -1, 1)
+        times, change = integers(held, self.time), sign * np.maximum(integers(held, "bytes"), 0)
+        columns = [integers(held, c) for c in self.track]
+        order = np.argsort(times, kind="stable")
+        total = np.zeros(len(times))
+        for _, rows in by_track(*(c[order] for c in columns)):
+            own = order[rows]
+            total[own] = np.cumsum(change[own])
+        return times, total, columns
+
+    @property
+    def reads(self) -> list[str]:
+        """The columns that are read."""
+        more = ["kind", "memory", "bytes"] if self.table == "memory" else [self.value]
+        return list(dict.fromkeys([self.time, *self.track, *more]))
 
 
 SAMPLES: dict[str, Samples] = {
@@ -82,10 +121,13 @@ SAMPLES: dict[str, Samples] = {
         Samples("nic_metrics", "nic", ("nic", "metric"), "start"),
         Samples("switch_metrics", "switch", ("guid", "metric"), "start"),
         Samples("generic_metrics", "generic", ("source", "metric"), "time"),
+        Samples("allocations", "allocations", ("device",), "time", "allocated_bytes", holds=True),
+        Samples("memory", "memory", ("device",), "time", "bytes", holds=True),
     )
 }
 """The tables of samples."""
 
+_ON_DEVICES = ("device", "array", "managed", "device-static", "managed-static")
 _ALL: tuple[Source | Samples, ...] = (*SOURCES.values(), *SAMPLES.values())
 
 GROUPS = frozenset(s.group for s in _ALL)
@@ -141,6 +183,33 @@ def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], ND
     return starts, np.maximum(starts, ends)
 
 
+def spans(
+    source: Source, table: Any, open_end: int | None = None, following: Any = None
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
+    """When rows start and end, and which of them are shown, None for all: int64 arrays and a bool array of n.
+
+    A CPU sample lasts until the next one of its thread, twice the median of that at most. A thread that was scheduled runs until
+    its next event; what took it from its CPU is not shown.
+
+    Args:
+        source: What the table is.
+        table: A `pyarrow.Table` of n rows; moments are sorted by track and time.
+        open_end: When intervals without an end end.
+        following: The row behind the table's last one, of moments, if there is one.
+    """
+    if not source.moments:
+        return *intervals(table, open_end), None
+    times, threads = integers(table, "time"), integers(table, "thread")
+    after = np.append(times[1:], 0 if following is None else integers(following, "time"))[: len(times)]
+    same = np.append(threads[1:], -2 if following is None else integers(following, "thread"))[: len(times)] == threads
+    gaps = np.maximum(after - times, 0)
+    if source.table == "sched":
+        starts = pc.fill_null(table.column("scheduled_in"), False).to_numpy()
+        return times, times + np.where(same, gaps, 0), starts
+    usual = int(np.median(gaps[same])) if same.any() else 0
+    return times, times + np.where(same, np.minimum(gaps, 2 * usual), usual), None
+
+
 def codes_of(source: Source, table: Any) -> NDArray[Any]:
     """The class of each row, as in `CLASSES`: int8 array."""
     if source.table != "kernels":
@@ -157,6 +226,9 @@ def codes_of(source: Source, table: Any) -> NDArray[Any]:
 
 def columns_for(source: Source, *, names: bool) -> list[str]:
     """The columns that tell where and when the rows of a table are, and what they are called."""
+    if source.moments:
+        more = ["scheduled_in"] if source.table == "sched" else []
+        return list(dict.fromkeys(["time", *source.track, *more, *([source.name] if names else [])]))
     found = ["start", "end", *source.track]
     if source.table == "kernels":
         found += ["kind", *(["name"] if names else [])]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from alltrace.tiles.build import Pyramid
     from alltrace.tiles.cancel import Token
     from alltrace.tiles.events import Events
+    from alltrace.tiles.grid import Grid
     from alltrace.trace.intervals import Merged
 
 
@@ -87,14 +88,15 @@ class View:
 
     def __init__(self, run: Run, pyramid: Pyramid) -> None:
         self.run = run
-        self.grid = pyramid.grid
-        self.broken = dict(pyramid.broken)
-        self.events = EventReader(run)
+        self.grid: Grid = pyramid.grid
+        self.broken: dict[int, str] = dict(pyramid.broken)
+        self.events: EventReader = EventReader(run)
         self._folder = pyramid.folder
         self._files = Bounded(_RANK_FILES_BYTES)
         self._levels = Bounded(_HEAT_BYTES)
         self._coarsening = threading.Lock()
-        self.prefetcher = Prefetcher()
+        self.prefetcher: Prefetcher = Prefetcher()
+        self.scales: dict[str, list[float]]
         self._heat, self.scales = heat_arrays(read_table(pyramid.folder / HEAT))
         self._row_of = {r.rank: n for n, r in enumerate(run.ranks)}
 
@@ -259,10 +261,25 @@ class View:
                         times.append(time)
                         values.append(value)
             arrays = list(binned(np.concatenate(times), np.concatenate(values), edges))
+        if any(x.holds for x in SAMPLES.values() if x.group == parse_key(track.key)[0]):
+            arrays = self._held(asked, rank, track, arrays)
         return [
             Tile(name, asked.first + n, "samples", {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)})
             for n in range(asked.count)
         ]
+
+    def _held(self, asked: _Asked, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The same with the value that holds where a bin has no sample of its own."""
+        (table,) = tables_of(parse_key(track.key)[0])
+        found = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), asked.end) if key == track.key]
+        times, values = (np.concatenate([p[i] for p in found]) for i in (0, 1)) if found else (np.zeros(0, np.int64), np.zeros(0))
+        order = np.argsort(times, kind="stable")
+        edges = self.grid.edges(asked.first * TILE_BINS, asked.count * TILE_BINS, asked.level)
+        before = np.searchsorted(times[order], edges[:-1], "right") - 1
+        held = np.full(len(before), np.nan, np.float32)
+        held[before >= 0] = values[order][before[before >= 0]]
+        held[edges[:-1] >= self.grid.start_ns + self.grid.span_ns] = np.nan
+        return [np.where(np.isnan(a), held, a).astype(np.float32) for a in arrays]
 
 
 def _idle(busy: NDArray[np.uint16]) -> NDArray[np.uint16]:

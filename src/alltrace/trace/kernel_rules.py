@@ -52,7 +52,7 @@ class KernelRules:
     """
 
     def __init__(self, extra: Iterable[KernelRule] = ()) -> None:
-        self.rules = (*extra, *BUILT_IN)
+        self.rules: tuple[KernelRule, ...] = (*extra, *BUILT_IN)
         self._compiled = [(re.compile(r.pattern), r.kind) for r in self.rules]
 
     @property

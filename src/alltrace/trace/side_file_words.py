@@ -1,6 +1,6 @@
 """The file beside a report that says what of it a node could not record: how it is called, and what it holds.
 
-`{"alltrace_capture": 1, "rank": 3, "host": "n1", "left_out": [{"option": "--gpu-metrics", "reason": "..."}]}`
+`{"alltrace_capture": 1, "rank": 3, "host": "n1", "role": "actor", "left_out": [{"option": "--gpu-metrics", "reason": "..."}]}`
 """
 
 from __future__ import annotations
@@ -19,3 +19,5 @@ TABLES = {
     "--sample": ("samples", "sched"),
 }
 """The canonical tables that lack rows where an option was left out."""
+ROLE = "ALLTRACE_ROLE"
+"""The variable with what a process does in a program of several groups of ranks, such as `actor` or `rollout`."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from alltrace.tiles.matrix import Matrices
     from alltrace.ui.kernels import KernelReports
 
     Handler = Callable[[Session, Asked, Token], Response]
@@ -38,6 +39,7 @@ _NOBODY_WAITS = 499
 _LOOK_SECONDS = 0.25
 _one_recipe = threading.Lock()
 _one_query = threading.Lock()
+_one_note = threading.Lock()
 
 
 def routes(session: Session, other: Session | None = None) -> list[Route]:
@@ -115,7 +117,8 @@ def _findings(session: Session, asked: Asked, token: Token) -> Response:  # noqa
 
 def _job_time(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
     _ = session.view
-    return JSONResponse(session.kept("job_time", lambda: facts.job_time(session)))
+    with _alone(_one_recipe, token):
+        return JSONResponse(session.kept("job_time", lambda: facts.job_time(session)))
 
 
 def _by_rank(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
@@ -317,6 +320,57 @@ def _sql(session: Session, asked: Asked, token: Token) -> Response:
     return JSONResponse(plain_answer(found))
 
 
+def _notes(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    from alltrace.tiles.notes import Notes
+
+    session.check_there()
+    return JSONResponse({"notes": Notes(session.run).all()})
+
+
+def _note_add(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.notes import Notes
+
+    session.check_there()
+    note = {"text": asked.text("text"), "start": asked.number("start"), "end": asked.number("end"), "ranks": asked.ranks() or []}
+    with _alone(_one_note, token):
+        return JSONResponse({"notes": Notes(session.run).add(note)})
+
+
+def _note_remove(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.notes import Notes
+
+    session.check_there()
+    with _alone(_one_note, token):
+        return JSONResponse({"notes": Notes(session.run).remove(asked.number("id"))})
+
+
+def _matrices(session: Session) -> Matrices:
+    from alltrace.tiles.matrix import Matrices
+
+    _ = session.view
+    if session.aligned is None:
+        raise UsageError("a run that is still being imported has no matrix; wait until it is whole")
+    found: Matrices = session.kept("matrices", lambda: Matrices(session.aligned))
+    return found
+
+
+def _matrix(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    return JSONResponse(plain(_matrices(session).told(asked.text("measure", 50), asked.text("by", 50))))
+
+
+def _matrix_cells(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    found = _matrices(session).of(asked.text("measure", 50), asked.text("by", 50))
+    return Response(found.astype("<f8").tobytes(), media_type=_BINARY)
+
+
+def _two_spans(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.tiles.two_spans import difference
+
+    view = session.view
+    first, second = ((asked.number(f"{w}_start"), asked.number(f"{w}_end")) for w in ("first", "second"))
+    return JSONResponse(plain(difference(view.events, _chosen(session, asked), first, second, token, gpus=view.gpus)))
+
+
 def _laid(session: Session, asked: Asked, token: Token) -> Response:
     """What a query found, as tracks of the timeline."""
     from alltrace.recipes.questions.sql import Limits, query
@@ -347,7 +401,29 @@ _HANDLERS: dict[str, Handler] = {
     "recipe": _recipe,
     "sql": _sql,
     "laid": _laid,
+    "notes": _notes,
+    "note-add": _note_add,
+    "note-remove": _note_remove,
+    "matrix": _matrix,
+    "matrix-cells": _matrix_cells,
+    "two-spans": _two_spans,
     "roofline": _roofline,
     "weighed": _weighed,
 }
-_POSTED = frozenset({"heat-fine", "tracks", "tiles", "search", "window", "area", "events", "recipe", "sql", "laid"})
+_POSTED = frozenset(
+    {
+        "heat-fine",
+        "tracks",
+        "tiles",
+        "search",
+        "window",
+        "area",
+        "events",
+        "recipe",
+        "sql",
+        "laid",
+        "two-spans",
+        "note-add",
+        "note-remove",
+    }
+)

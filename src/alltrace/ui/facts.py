@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from alltrace.align.parallel_grid import grid_of
 from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.trace.schema import EVENT_TABLES
 from alltrace.ui.json_values import plain, plain_answer
@@ -55,6 +56,8 @@ def run_facts(session: Session) -> dict[str, Any]:
         aligned = session.aligned
         if aligned is not None:
             facts["notes"] += list(aligned.notes)
+            grid = grid_of(aligned.groups, [r.rank for r in run.ranks])
+            facts["dimensions"] = [] if grid is None else [{"name": name, "size": size} for name, size in grid.dimensions]
             facts["communicators"] = [{"name": g.name, "ranks": list(g.ranks)} for g in aligned.groups]
     found: dict[str, Any] = plain(facts)
     return found

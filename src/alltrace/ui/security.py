@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+
+from alltrace.ui import refused
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"  # the library of charts fills an empty one by script
@@ -78,8 +81,8 @@ class Guard:
 
         request = Request(scope)
         if not host_allowed(request.headers.get("host", ""), self._host):
-            refused = JSONResponse({"error": "this server is not known by that name"}, 421)
-            await refused(scope, receive, protected)
+            unknown = JSONResponse({"error": "this server is not known by that name"}, 421)
+            await unknown(scope, receive, protected)
             return
         given = request.query_params.get("token", "")
         if given and self._is_token(given):
@@ -89,13 +92,19 @@ class Guard:
                 await response(scope, receive, protected)
                 return
         elif not self._is_token(request.cookies.get(self._cookie, "")) and not self._is_token(_bearer(request)):
-            refused = JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)
-            await refused(scope, receive, protected)
+            await _without_token(request)(scope, receive, protected)
             return
         await self._app(scope, receive, protected)
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+
+def _without_token(request: Request) -> Response:
+    """The refusal: a page where a browser asks for one, else JSON."""
+    if request.url.path == "/" and "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(refused.PAGE, 403, {"content-security-policy": refused.POLICY})
+    return JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)
 
 
 def _bearer(request: Request) -> str:

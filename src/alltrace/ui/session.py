@@ -65,13 +65,13 @@ class Session:
         self.aligned: Aligned | None = None
         self._kept: dict[str, Any] = {}
         self._ready = threading.Event()
-        self.run = self._opened()
+        self.run: Run = self._opened()
 
     def _opened(self) -> Run:
         from alltrace.run.manifest import read_manifest
         from alltrace.run.partial import PartialRun
 
-        self.partial = not read_manifest(self.path).complete
+        self.partial: bool = not read_manifest(self.path).complete
         if self.partial:
             return PartialRun(self.path)
         return Run(self.path)

@@ -1,4 +1,4 @@
-"""`import` with logs of GPUs: what is wrong is one sentence, before the work."""
+"""`import` with logs: what is wrong is one sentence, before the work."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ def reports(tmp_path):
     [
         (["--gpu-log", "no.csv"], 3, "no.csv: there is no such file; expected a log"),
         (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset is for --gpu-log, which was not given"),
+        (["--pattern", "x"], 2, "--pattern is for --training-log, which was not given"),
+        (["--training-log", "text", "--pattern", "(?P<a>.)"], 2, "--pattern has a group 'a'; expected (?P<step>...)"),
+        (["--training-log", "text"], 3, "text: no step in 1 line; expected the log of a training that is known"),
+        (
+            ["--training-log", "text", "--pattern", "s(?P<step>.) (?P<loss>.)"],
+            3,
+            "expected lines that --pattern finds something in",
+        ),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"], 2, "--gpu-log-utc-offset is 'CET'; expected how far local time"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-15:00"], 2, "--gpu-log-utc-offset is '-15:00'; expected"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-07:30"], 3, "none of its 1 GPU is known"),

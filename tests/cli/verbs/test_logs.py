@@ -66,8 +66,8 @@ def test_logs_without_lines_of_steps_are_told_of_and_lines_without_calls_are_ref
     done = alltrace("logs", "nccl", log, tmp_path / "both.log", "--steps", "1:3", "--format", "json")
     assert done.code == 0
     assert (
-        "1 of 2 logs with calls have no step's line, so none of their calls is counted with --steps"
-        in json.loads(done.out)["notes"]
+        "1 of 2 logs with calls have no step's line and share no communicator from its INIT on with logs that have, "
+        "so none of their calls is counted with --steps" in json.loads(done.out)["notes"]
     )
 
 

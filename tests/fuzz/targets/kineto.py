@@ -38,6 +38,16 @@ def corpus() -> list[bytes]:
             "args": {"device": -1},
         },
         {"ph": "X", "cat": "cpu_op", "name": "x" * 300, "pid": 1, "tid": 1, "ts": 2**62, "dur": -1, "args": {"a": [[1, {"b": 2}]]}},
+        {
+            "ph": "X",
+            "cat": "cuda_profiler_range",
+            "name": "k",
+            "pid": 0,
+            "tid": 0,
+            "ts": 5,
+            "dur": 1,
+            "args": {"sm__a.sum": 7, "b": {"c": "}"}},
+        },
         {},
     ]
     other = {name: value for name, value in whole.items() if name != "traceEvents"}

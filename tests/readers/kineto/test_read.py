@@ -511,3 +511,13 @@ def test_collectives_of_a_backend_on_the_host_are_its_ranges(write):
     two = {**RANK_1, "pg_config": [group, {**group, "pg_name": "1"}]}
     assert {r["communicator"] for r in rows_of(write(trace(events, distributedInfo=two), "two.json"), "collectives")} == {None}
     assert rows_of(write(trace([*events, gpu("kernel", "gemm", 1_000_300, 5, 1)]), "gpu.json"), "collectives") == []
+
+
+def test_a_trace_of_how_graphs_were_captured_tells_of_its_rank_and_has_no_work_of_its_own(write, tmp_path):
+    (tmp_path / "capture_traces").mkdir()
+    path = write(trace(), "capture_traces/graph_capture_rank_1.json")
+    reader = open_report(path)
+    assert (reader.report.companion, reader.report.tables) == (True, ("api", "ranges", "frames"))
+    assert {table for table, _ in reader.stream(tuple(TABLES))} == {"api", "ranges", "frames"}
+    reader.close()
+    assert not open_report(write(trace())).report.companion

@@ -57,6 +57,7 @@ class Whole:
                 assert batch.schema.equals(TABLES[name].arrow_schema())
                 batches.setdefault(name, []).append(batch)
             self.dictionaries = reader.dictionaries()
+            self.warnings = reader.warnings()
         finally:
             reader.close()
         self.tables = {name: pa.Table.from_batches(parts) for name, parts in batches.items()}

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+from alltrace.readers.base import ReportWarning
+
 EVENTS = "GENERIC_EVENTS(rawTimestamp, timestamp, typeId, data TEXT)"
 TYPES = "GENERIC_EVENT_TYPES(typeId, sourceId, data TEXT)"
 SOURCES = "GENERIC_EVENT_SOURCES(sourceId, data TEXT)"
@@ -29,6 +31,8 @@ def test_events_with_json(export, read):
         (5, "EFA", "efa: tx_bytes (rdmap0s6)", 7.0),
         (8, "", "x", 2.5),
     ]
+    left_out = "rows of table GENERIC_EVENTS that are left out because they have no time"
+    assert got.warnings == (ReportWarning(left_out, ("generic_metrics",), 1),)
 
 
 def test_events_with_a_row_for_each_field(export, read):
@@ -40,6 +44,7 @@ def test_events_with_a_row_for_each_field(export, read):
                     (1, 0, 40, 1, None),
                     (3, 0, None, 1, None),
                     (4, 0, 60, 2, None),
+                    (5, 0, None, 2, None),
                 ],
                 "GENERIC_EVENT_DATA(genericEventId, fieldIdx, intVal, uintVal, floatVal REAL, doubleVal REAL)": [
                     (1, 0, -5, None, None, None),
@@ -47,6 +52,8 @@ def test_events_with_a_row_for_each_field(export, read):
                     (2, 0, None, 6, None, None),
                     (2, 1, None, None, None, None),
                     (3, 0, 7, None, None, None),
+                    (3, 1, 7, None, None, None),
+                    (5, 0, 7, None, None, None),
                     (4, 0, 8, None, None, None),
                     (9, 0, 9, None, None, None),
                 ],
@@ -62,6 +69,8 @@ def test_events_with_a_row_for_each_field(export, read):
         (40, "EFA", "port: field 1", 2.5),
         (50, "EFA", "port: rx_bytes", 6.0),
     ]
+    left_out = "rows of table GENERIC_EVENT_DATA that are left out because they have no time"
+    assert got.warnings == (ReportWarning(left_out, ("generic_metrics",), 2),)
 
 
 def test_halves_of_surrogate_pairs_in_json_are_no_text(export, read):

@@ -37,6 +37,18 @@ def test_all_recipes_together_answer_as_each_alone(tmp_path):
         assert reply.answer.table.to_pylist() == alone.table.to_pylist(), reply.recipe.name
 
 
+def test_nvidias_times_and_the_runs_own_stand_side_by_side(tmp_path):
+    """The same run, its session started 5,000 ns before its first event: recipes of NVIDIA's names tell that, others do not."""
+    rows = {r: {"kernels": [kernel(5000 + 10 * r, 5040), kernel(10**9, 10**9 + 20)], "ranges": []} for r in (0, 1)}
+    run = make_run(tmp_path / "run", rows)
+    questions = [("gaps", "start_ns"), ("gpu_gaps", "Start"), ("activity", "start_ns"), ("stats:cuda_gpu_trace", "Start (ns)")]
+    replies = ask_all(run, [(find(n), {}) for n, _ in questions])
+    found = {r.recipe.name: r.answer.table.column(c).to_pylist() for r, (_, c) in zip(replies, questions, strict=True)}
+    assert [ask(run, n).table.column(c).to_pylist() for n, c in questions] == list(found.values())
+    firsts = [min(values) for values in found.values()]
+    assert firsts == [40, 5040, 0, 5000]
+
+
 def test_options_reach_their_recipe(run):
     (reply,) = ask_all(run, [(find("nvtx_sum"), {"start": 1000})])
     assert reply.answer.table.num_rows == 0

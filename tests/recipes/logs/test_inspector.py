@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.inspector_writing import collective, message, record, stats, write
 
-from alltrace.readers.nccl_inspector.read import read_inspector
+from alltrace.readers.nccl_inspector.records import read_inspector
 from alltrace.recipes.logs.inspector import VIEWS, answer, ranges_text
 
 

@@ -94,3 +94,15 @@ def test_runs_that_nothing_compares_with_say_nothing_of_a_host(tmp_path):
 def test_a_bandwidth_that_breaks_the_formula_is_noted(tmp_path):
     notes = answer([table(tmp_path, "all_gather.out", [5.0, 6.0], scale=1.0)], "sizes").notes
     assert any("not 0.75 times" in n for n in notes)
+
+
+def test_files_without_a_table_are_one_note_with_the_first_names(tmp_path):
+    for n in range(53):
+        (tmp_path / f"other_{n:02}.log").write_text("hello\n")
+    others = [read_tests(str(tmp_path / f"other_{n:02}.log")) for n in range(53)]
+    notes = answer([table(tmp_path, "all_reduce.out", [1.0, 2.0]), *others], "summary").notes
+    (said,) = [n for n in notes if "other_" in n]
+    assert (
+        said == f"no table of nccl-tests in {tmp_path}/other_00.log, {tmp_path}/other_01.log, {tmp_path}/other_02.log and 50 more"
+    )
+    assert len(notes) == 2

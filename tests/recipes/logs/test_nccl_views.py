@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 from tests.nccl_writing import SIZES, write_log
@@ -11,7 +13,8 @@ from alltrace.charts.prepare import draw
 from alltrace.recipes.logs import nccl_histogram
 from alltrace.recipes.logs.nccl import NcclOptions
 from alltrace.recipes.logs.nccl_histogram import parse_edges
-from alltrace.run.nccl_logs import read_nccl_logs
+from alltrace.run.nccl_logs import log_folder, read_nccl_logs
+from alltrace.run.run_logs import ranks_of_members
 from alltrace.trace.errors import UsageError
 from alltrace.trace.spans import Span, parse_steps
 
@@ -108,6 +111,105 @@ def test_steps_printed_by_every_rank(ask):
         text += "".join(f"{rank}: iteration {k}/ 99 | elapsed time per iteration (ms): 5.0 |\n" for rank in (1, 0))
     rows, _answer = ask("sizes", text, steps=Span(2, 4))
     assert sorted((r["count"], r["calls"]) for r in rows) == [(3, 2), (4, 2)]
+
+
+def job_by_rank(draw, steps, printing=0):
+    """A log for each of four ranks, of which one has steps' lines, and the step of each call by its count, which is told once.
+
+    Ranks 2 and 3 have a communicator of their own, and each rank sends as often as it likes; a step's last call is everybody's.
+    """
+    texts = ["".join(init(r, 4) for r in [rank]) for rank in range(4)]
+    for rank in (2, 3):
+        texts[rank] += init(rank, comm=0x900, ident="0xdef")
+    truth = [{} for _ in range(4)]
+    numbers = [0] * 4
+
+    def call(rank, at, **about):
+        numbers[rank] += 1
+        truth[rank][numbers[rank]] = at
+        texts[rank] += coll(rank, count=numbers[rank], **about)
+
+    for at in range(1, steps + 1):
+        for _ in range(draw.randrange(1, 4)):
+            for rank in range(4):
+                for _ in range(draw.randrange(3)):
+                    call(rank, at, op="Send", nranks=4)
+                if rank > 1:
+                    call(rank, at, comm=0x900)
+                call(rank, at, nranks=4)
+        texts[printing] += step(at)
+    for rank in range(4):  # of no step that ended
+        call(rank, None, nranks=4)
+    return texts, truth
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_without_lines_of_steps_are_held_against_those_with_them(ask, seed):
+    draw = Random(seed)
+    printing = draw.randrange(4)
+    texts, truth = job_by_rank(draw, 6, printing)
+    calls, answer = ask("calls", *texts)
+    found = [{} for _ in range(4)]
+    for call in calls:
+        found[call["global_rank"]][call["count"]] = call["step"]
+    assert found == truth
+    note = (
+        "3 logs of 4 with calls have no step's line: their steps are by the order of the calls that they share with logs that have"
+    )
+    assert answer.notes.count(note) == 1
+    rows, answer = ask("ops", *texts, steps=Span(2, 4))
+    assert sum(r["calls"] for r in rows) == sum(at in (2, 3) for its in truth for at in its.values())
+    assert note in answer.notes
+
+
+def test_logs_that_share_nothing_with_lines_of_steps_are_noted(ask):
+    texts, truth = job_by_rank(Random(1), 4)
+    texts[1] = texts[1].partition("\n")[2]  # its INIT is not in the log
+    other = init(0, 1, comm=0x700, ident="0x77", host="other") + coll(0, comm=0x700, nranks=1, host="other")
+    rows, answer = ask("ops", *texts, other, steps=Span(1, 3))
+    assert sum(r["calls"] for r in rows) == sum(at in (1, 2) for n in (0, 2, 3) for at in truth[n].values())
+    assert (
+        "2 of 5 logs with calls have no step's line and share no communicator from its INIT on with logs that have, "
+        "so none of their calls is counted with --steps"
+    ) in answer.notes
+
+
+def unnamed(rank):
+    """INIT as before NCCL 2.18, without a commId."""
+    return init(rank, 3).replace(" commId 0xabc", "")
+
+
+def lines_of(rank, printing, *counts):
+    """A rank's calls, so many before the line of each step."""
+    return "".join(coll(rank, nranks=3) * n + step(k) * printing for k, n in enumerate(counts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "counted"),
+    [
+        # the log of rank 2 begins within a step, so its first call is not the communicator's
+        ([unnamed(0) + lines_of(0, 1, 2, 2), unnamed(1) + lines_of(1, 0, 2, 2), lines_of(2, 0, 1, 2)], 2),
+        # so does the only one with lines of steps
+        ([lines_of(0, 1, 1, 2), unnamed(1) + lines_of(1, 0, 2, 2), unnamed(2) + lines_of(2, 0, 2, 2)], 1),
+        # ranks with lines do not agree
+        ([unnamed(0) + lines_of(0, 1, 2, 2), unnamed(1) + lines_of(1, 1, 3, 1), unnamed(2) + lines_of(2, 0, 2, 2)], 2),
+    ],
+)
+def test_what_cannot_be_counted_from_the_start_is_not_counted(ask, texts, counted):
+    _rows, answer = ask("ops", *texts, steps=Span(1, 2))
+    assert any("1 of 3 logs" in n or "2 of 3 logs" in n for n in answer.notes if "none of their calls" in n)
+    calls, _answer = ask("calls", *texts)
+    assert len({c["pid"] for c in calls if c["step"] is not None}) == counted
+
+
+def test_steps_that_go_back_are_those_of_no_other_log(ask):
+    texts = [
+        init(rank) + "".join(coll(rank, k=k) + (step(at) if not rank else "") for k, at in enumerate((1, 2, 1, 2)))
+        for rank in (0, 1)
+    ]
+    rows, answer = ask("ops", *texts, steps=Span(1, 3))
+    assert sum(r["calls"] for r in rows) == 4
+    assert any("so none of their calls" in n for n in answer.notes)
 
 
 def test_steps_without_lines_are_refused(ask):
@@ -360,3 +462,38 @@ def test_the_picture_of_the_histogram_counts_each_call_once(tmp_path):
     )
     answer = nccl_histogram.answer(read_nccl_logs([tmp_path / "log"], calls_to=None), NcclOptions())
     assert [sum(y) for y in zip(*(s.y for s in draw(answer).series), strict=True)] == [2, 2]
+
+
+def contained(rank, pid=31, calls=2):
+    """The log of a rank in a container: its process has the host's name and the process id that all have."""
+    text = init(rank, 4, pid=pid) + "".join(coll(rank, nranks=4, count=rank + 1, k=k) for k in range(calls))
+    its = {f"{HOST}:{10 + rank}:{10 + rank}": f"{HOST}:{pid}:{pid}", f"[{rank}]": "[0]", f"cudaDev {rank}": "cudaDev 0"}
+    for word, other in its.items():
+        text = text.replace(word, other)
+    return text
+
+
+def test_containers_with_one_host_name_and_process_id_are_processes_of_their_own(ask):
+    texts = [contained(rank) for rank in range(4)]
+    calls, _answer = ask("calls", *texts)
+    assert Counter((c["global_rank"], c["count"]) for c in calls) == {(rank, rank + 1): 2 for rank in range(4)}
+    whole = ask("calls", "".join(contained(rank, pid=31 + rank) for rank in range(4)))[0]
+    assert Counter((c["global_rank"], c["count"]) for c in whole) == Counter((c["global_rank"], c["count"]) for c in calls)
+
+
+def test_a_process_of_several_files_is_one(ask):
+    text = contained(0) + contained(1, pid=40) + contained(2, pid=41) + contained(3, pid=42)
+    calls, _answer = ask("calls", text, contained(0))
+    assert Counter(c["global_rank"] for c in calls) == {0: 4, 1: 2, 2: 2, 3: 2}
+
+
+def test_containers_are_the_ranks_of_reports_by_their_communicators(tmp_path):
+    for rank in range(4):
+        (tmp_path / f"{rank}.log").write_text(contained(rank, pid=31 if rank < 3 else 40))
+    ranks = [SimpleNamespace(rank=r, host=f"{HOST}.cluster", pids=(31 if r < 3 else 40,)) for r in range(4)]
+    with log_folder() as folder:
+        logs = read_nccl_logs(sorted(tmp_path.glob("*.log")), calls_to=folder)
+        for reports, expected in ((ranks, [0, 1, 2, 3]), (ranks[1:2] + ranks[3:], [-1, 1, -1, 3])):
+            found, owners, _notes = ranks_of_members(logs, reports)
+            assert owners == expected
+            assert found == {r.rank: "process" for r in reports}

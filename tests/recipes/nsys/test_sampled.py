@@ -181,6 +181,15 @@ def test_traffic_in_numbers(tmp_path):
     ]
 
 
+def test_an_adapter_that_counts_two_kinds_of_traffic_has_a_row_for_each_and_one_sum_on_the_map(tmp_path):
+    rows = [nic(0, 100, "Ethernet bytes sent", 1048.576), nic(0, 50, "bytes sent", 2 * 1048.576), nic(0, 100, "Send waits", 3)]
+    run = make_run(tmp_path / "run", {0: {**ANCHOR, "nic_metrics": rows}})
+    found = cells(ask(run, "network_sum"), "Metric", "Count", "Mean")
+    assert found == [("Congestion", 1, 3000.0), ("IB: Ethernet bytes sent", 1, 1048576.0), ("IB: bytes sent", 1, 2097152.0)]
+    answer = ask(run, "network_traffic_map", {"bins": 2})
+    assert cells(answer, "Duration", "Bytes Sent", "Bytes Recv", "Congestion") == [(0, 3.0, None, 3000.0), (50, 1.0, None, 3000.0)]
+
+
 def counter(time, source, metric, value):
     return {"time": time, "source": source, "metric": metric, "value": value}
 

@@ -20,6 +20,15 @@ def test_mean_by_time_largest_empty_and_full(tmp_path):
     assert (row["max_length"], row["empty_ns"], row["full_ns"]) == (3, 60, 40)
 
 
+def test_a_graph_traced_as_a_whole_is_one_piece_of_work(tmp_path):
+    graph = {"start": 90, "end": 300, "device": 0, "stream": 7, "correlation": 5, "process": 0}
+    made = tables() | {"graphs": [graph]}
+    made["api"].append(call(30, 35, 5))
+    (row,) = make_run(tmp_path, {0: made}).recipe("queue-length", full=4).to_pylist()
+    assert (row["launches"], row["max_length"], row["empty_ns"], row["full_ns"]) == (5, 4, 60, 30)
+    assert row["mean_length"] == pytest.approx((100 + 50 + 40 + 40 + 60) / 200)
+
+
 def test_over_time(tmp_path):
     rows = make_run(tmp_path, {0: tables()}).recipe("queue-length", bins=4).to_pylist()
     assert [r["start_ns"] for r in rows] == [0, 50, 100, 150]

@@ -35,6 +35,7 @@ def exec_script(request: Request) -> str:
         "--verbose": request.verbose,
         "--gpu-log": request.gpu_log,
         "--flight-recorder": request.flight_recorder,
+        "--memory-snapshot": request.memory_snapshot,
         "--then": request.then.asked,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }

@@ -17,10 +17,10 @@ from alltrace.capture.plan import Request, Then, plan_rank
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions
 from alltrace.capture.selection import NAME, parse_selection
-from alltrace.capture.variables import ROLE
 from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.heaviest import checked_top, heaviest
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError, UsageError, printable
+from alltrace.trace.side_file_words import ROLE
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     )
     what.add_argument(
         "--flight-recorder", action="store_true", help="PyTorch keeps a record of its collectives, and writes it on a timeout"
+    )
+    what.add_argument(
+        "--memory-snapshot", action="store_true", help="what PyTorch's allocator did in the steps that are recorded, a file a rank"
     )
     what.add_argument(
         "--profiler-arg",
@@ -290,6 +293,7 @@ def request_from(args: argparse.Namespace) -> Request:
         force=args.force,
         gpu_log=args.gpu_log,
         flight_recorder=args.flight_recorder,
+        memory_snapshot=args.memory_snapshot,
         on_error=args.on_error,
         strict=args.strict,
         verbose=args.verbose,

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the files and answer."""
     from alltrace.cli.output import write_answer
-    from alltrace.readers.nccl_inspector.read import read_inspector
+    from alltrace.readers.nccl_inspector.records import read_inspector
     from alltrace.recipes.logs.inspector import answer
     from alltrace.run.log_files import read_files
     from alltrace.run.nccl_logs import expand

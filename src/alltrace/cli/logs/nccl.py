@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     from alltrace.cli.output import write_answer
     from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
-    from alltrace.recipes.logs.nccl import NcclOptions, without_steps
+    from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.recipes.logs.nccl_histogram import parse_edges
     from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 
@@ -61,9 +61,7 @@ def run(args: argparse.Namespace) -> int:
     each = args.view in NEEDS_CALLS or options.steps is not None
     with log_folder() if each else nullcontext() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=args.view == "calls", time_format=args.time_format, jobs=args.jobs)
-        note = None if options.steps is None else without_steps(logs)
         answer = import_module(NCCL_VIEWS[args.view]).answer(logs, options)
-        answer = answer if note is None else answer._replace(notes=(*answer.notes, note))
         write_answer("logs nccl", with_unread(answer, logs), facts(logs), args)
         # what is mapped from the folder must go before the folder
         del answer
@@ -77,7 +75,7 @@ def with_unread(answer: Answer, logs: NcclLogs) -> Answer:
 
 def facts(logs: NcclLogs) -> dict[str, int]:
     """What the logs' job is: ranks and hosts seen, devices, no time span."""
-    processes = {(m.host, m.pid) for m in logs.members}
+    processes = {m.key for m in logs.members}
     return {
         "ranks": len({m.global_rank for m in logs.members if m.global_rank is not None}) or len(processes),
         "hosts": len({m.host for m in logs.members}),

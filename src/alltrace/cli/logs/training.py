@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_steps_option
+from alltrace.cli.command import add_pattern_option, add_steps_option
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
 from alltrace.trace.spans import parse_steps
 
@@ -21,14 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view", choices=("summary", "steps"), default="summary", help="each metric over the steps, or each step; default: summary"
     )
     add_steps_option(group, "only these steps")
-    group.add_argument(
-        "--pattern",
-        action="append",
-        default=[],
-        metavar="REGEX",
-        help="a regular expression of your own for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; groups are "
-        "called step and as the metrics, or step_time_ms; other forms are not looked for then",
-    )
+    add_pattern_option(group)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,7 +54,7 @@ class Rules:
 
     command = "nsys analyze"
     word = "rule"
-    defaults = tuple(TITLES)
+    defaults: ClassVar[tuple[str, ...]] = tuple(TITLES)
 
     def names(self) -> dict[str, str]:
         """The rules, with what each finds."""

@@ -12,18 +12,14 @@ from alltrace.trace.errors import EXIT_DONE
 if TYPE_CHECKING:
     import argparse
 
+    from alltrace.api import OpenRun
     from alltrace.synth import Truth
 
-_ASKED = {
-    "info": "who ran where",
-    "diagnose": "what costs time, and who is to blame",
-    "breakdown": "where the time went",
-}
 _HIDDEN = {
     "info": {"reports", "start_ns", "end_ns", "process", "local_rank"},
-    "diagnose": {"hosts", "evidence", "confidence", "lost_ns_per_step"},
     "breakdown": {"gpu", "span_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"},
 }
+_FINDINGS = 2
 _LOOK = (
     "alltrace ui {run}",
     "alltrace notebook {run} -o run.ipynb",
@@ -67,8 +63,9 @@ def run(args: argparse.Namespace) -> int:
     with watching() as watcher:
         import_reports([str(reports)], place, watcher=watcher)
     opened = OpenRun(place)
-    for verb, title in _ASKED.items():
-        _show(title, f"alltrace {verb} {run}", opened.recipe(verb).answer, _HIDDEN[verb])
+    _show("who ran where", f"alltrace info {run}", opened.recipe("info").answer, _HIDDEN["info"])
+    _show_findings(opened, f"alltrace diagnose {run} --limit {_FINDINGS}", run)
+    _show("where the time went", f"alltrace breakdown {run}", opened.recipe("breakdown").answer, _HIDDEN["breakdown"])
     kernels = opened.recipe("kernels", names="short").answer
     _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
     page = args.output / "report.html"
@@ -111,6 +108,17 @@ def _write_report(run: Any, page: Path) -> None:
     from alltrace.report import gather, to_html
 
     emit([to_html(gather(run, str(run.path)))], page)
+
+
+def _show_findings(opened: OpenRun, command: str, run: str) -> None:
+    """The first findings as cards, as `diagnose` shows them on a terminal."""
+    from alltrace.cli.cards import cards_text
+    from alltrace.cli.text_table import terminal_width
+    from alltrace.recipes.questions.diagnose.cards import told
+
+    found = told(opened.recipe("diagnose").answer, {r.rank: r.host for r in opened.ranks})
+    _say(f"\nwhat costs time, and who is to blame:  $ {command}\n")
+    _say(cards_text(found._replace(notes=()), _FINDINGS, terminal_width() or 100, run).rstrip())
 
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place
-from alltrace.cli.command import add_import_options, rules_from
+from alltrace.cli.command import add_import_options, add_pattern_option, rules_from
 from alltrace.cli.engine import start_engine
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError, printable
 from alltrace.trace.number_text import counted
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import Manifest
     from alltrace.trace.kernel_rules import KernelRules
 
+_LOGS = {
+    "--nccl-log": "logs of NCCL of the same job, to join with its reports",
+    "--training-log": "what the training of the same job printed, for its steps",
+    "--gpu-log": "logs of the GPUs' clocks, power and temperature while the job ran, of nvidia-smi or DCGM; default: *.gpu-log.csv "
+    "in the folders of reports",
+}
 EXAMPLE = "alltrace import ./reports/ -o run"
 
 
@@ -33,31 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--finish", action="store_true", help="finish the run from what --part has imported; needs no REPORT")
     parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
-    parser.add_argument(
-        "--nccl-log",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="logs of NCCL of the same job, to join with its reports",
-    )
-    parser.add_argument(
-        "--training-log",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="what the training of the same job printed, for its steps",
-    )
-    parser.add_argument(
-        "--gpu-log",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FILE",
-        help="logs of the GPUs' clocks, power and temperature while the job ran, of nvidia-smi or DCGM; default: *.gpu-log.csv in "
-        "the folders of reports",
-    )
+    for option, text in _LOGS.items():
+        parser.add_argument(option, nargs="+", action="extend", default=[], metavar="FILE", help=text)
+    add_pattern_option(parser, "with --training-log: ")
     parser.add_argument(
         "--gpu-log-utc-offset",
         metavar="OFFSET",
@@ -110,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
             watcher=watcher,
             nccl_logs=args.nccl_log,
             training_logs=args.training_log,
+            training_patterns=args.pattern,
             gpu_logs=gpu_logs,
             gpu_log_offset_ns=offset,
             labels=labels,
@@ -171,11 +156,16 @@ def _checked_logs(args: argparse.Namespace) -> int | None:
     """How far local times of GPU logs are ahead of UTC; what is wrong with logs is told before hours of import, not after."""
     if args.gpu_log_utc_offset is not None and not args.gpu_log:
         raise UsageError("--gpu-log-utc-offset is for --gpu-log, which was not given")
+    if args.pattern and not args.training_log:
+        raise UsageError("--pattern is for --training-log, which was not given")
     if not (args.nccl_log or args.training_log or args.gpu_log):
         return None
+    from alltrace.readers.training_log.formats import own_pattern
     from alltrace.run.gpu_logs import parse_utc_offset
     from alltrace.run.nccl_logs import expand
 
+    for text in args.pattern:
+        own_pattern(text)
     expand([*args.nccl_log, *args.training_log, *args.gpu_log])
     return None if args.gpu_log_utc_offset is None else parse_utc_offset(args.gpu_log_utc_offset)
 

@@ -55,7 +55,7 @@ class RecordWriter:
     """
 
     def __init__(self, sorter: RowSorter, objects: Sequence[str]) -> None:
-        self.counts = {"states": 0, "events": 0, "communications": 0}
+        self.counts: dict[str, int] = {"states": 0, "events": 0, "communications": 0}
         self.types: set[int] = set()
         self._sorter = sorter
         self._lines = Lines(objects)

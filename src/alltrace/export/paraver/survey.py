@@ -34,7 +34,8 @@ class Values:
 
     def __init__(self, ids: Int64, values: Int64) -> None:
         order = np.argsort(ids)
-        self.ids, self.values = ids[order], values[order]
+        self.ids: Int64 = ids[order]
+        self.values: Int64 = values[order]
 
     def of(self, ids: Int64) -> Int64:
         """The values of ids that the survey saw."""
@@ -83,9 +84,9 @@ class Survey:
             self._name_values(table, ids[table], {number: label})
         self._plain(profile, details)
         self._operations()
-        self.metrics = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
-        self.nic = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
-        self.end_ns = max(1, selection.end_ns - selection.zero_ns)
+        self.metrics: Values = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
+        self.nic: Values = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
+        self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
 
     def _ids(self, table: str, column: str) -> Int64:
         found = np.empty(0, np.int64)
@@ -134,11 +135,11 @@ class Survey:
         texts = [n if d != UNKNOWN else ev.DEFAULT_DOMAIN for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
         ordered = sorted(set(texts), key=lambda n: (not profile.default_first or n != ev.DEFAULT_DOMAIN, n))
         place = {n: p for p, n in enumerate(ordered)}
-        self.domains = Values(domains, np.array([place[t] for t in texts], np.int64))
+        self.domains: Values = Values(domains, np.array([place[t] for t in texts], np.int64))
         apart = [n for n in ordered if profile.nccl_ranges is not None and n == ev.NCCL_DOMAIN]
         number = {n: profile.ranges + profile.range_step * p for p, n in enumerate(n for n in ordered if n not in apart)}
         number |= dict.fromkeys(apart, profile.nccl_ranges or 0)
-        self.range_types = [number[n] for n in ordered]
+        self.range_types: list[int] = [number[n] for n in ordered]
         names = self._labels(ids)
         types = {number[n]: f"NVTX {n}" for n in ordered}
         other = {ev.RANGE_STARTEND: "NVTX start/end range", ev.MARK: "NVTX mark"}

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.nccl_inspector.read import looks_like
+from alltrace.readers.nccl_inspector.records import looks_like
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError

@@ -34,7 +34,7 @@ class Counters:
     """
 
     def __init__(self, known: Names, entities: Entities, zero_ns: int) -> None:
-        self.broken = 0
+        self.broken: int = 0
         self._names = known
         self._entities = entities
         self._zero_ns = zero_ns

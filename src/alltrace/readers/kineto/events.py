@@ -72,13 +72,13 @@ class Scanner:
 
     def __init__(self, text: Text, most: int | None = None) -> None:
         """Make a scanner of `text`, of its first `most` bytes where given."""
-        self.scan = Scan()
+        self.scan: Scan = Scan()
         self._text = text
         self._left = most
         self._data = np.empty(0, np.uint8)
         self._at = 0
         self._ended = False
-        self.array_closed = False
+        self.array_closed: bool = False
         self._scanner = core.EventScanner(KEYS, WHOLE, COLUMNS["cat"], COLUMNS["arguments"])
 
     def _more(self) -> bool:

@@ -26,6 +26,11 @@ EXPECTED = "a trace of the PyTorch profiler (Kineto)"
 TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "kernel_counters", "overheads")
 """The canonical tables that a trace can fill."""
 
+OF_CAPTURE = ("api", "ranges", "frames")
+"""What is read of a trace of the capture of CUDA graphs: what was launched by whom; its own work is none of the run's."""
+
+_CAPTURES = "capture_traces"
+"""The folder where inference servers put such traces, beside those of the run."""
 _HEAD_BYTES = 2 << 20
 _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20
@@ -169,6 +174,11 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
     facts.metadata.update(scan.metadata)
 
 
+def is_of_capture(path: Path) -> bool:
+    """Whether a trace is of the capture of CUDA graphs, which a rank replays in another trace."""
+    return PurePath(path).parent.name == _CAPTURES
+
+
 def report_of(path: Path, facts: Facts) -> Report:
     """The identity of the trace."""
     base = facts.number("baseTimeNanoseconds")
@@ -208,6 +218,7 @@ def report_of(path: Path, facts: Facts) -> Report:
         utc_ns=utc_ns if absolute else None,
         processes=(process,),
         world_size=facts.number("distributedInfo", "world_size"),
-        tables=TABLES,
+        tables=OF_CAPTURE if is_of_capture(path) else TABLES,
         warnings=tuple(warnings),
+        companion=is_of_capture(path),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.kineto.identity import EXPECTED, TABLES, look_at_all, look_at_head, report_of
+from alltrace.readers.kineto.identity import EXPECTED, OF_CAPTURE, TABLES, is_of_capture, look_at_all, look_at_head, report_of
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
 
@@ -42,7 +42,8 @@ class KinetoReader:
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`."""
-        for table in (t for t in EVENT_TABLES if t in tables and t in TABLES):
+        filled = OF_CAPTURE if is_of_capture(self._path) else TABLES
+        for table in (t for t in EVENT_TABLES if t in tables and t in filled):
             for batch in self._pass().batches(table):
                 yield table, batch
 

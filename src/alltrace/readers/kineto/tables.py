@@ -41,7 +41,7 @@ class Tables:
     """
 
     def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
-        self.timeless = 0
+        self.timeless: int = 0
         self.unknown: dict[str, list[int]] = {}
         self.places: dict[str, Any] = {}
         self._names = known

@@ -23,7 +23,7 @@ class Text:
     """
 
     def __init__(self, path: Path) -> None:
-        self.cut = False
+        self.cut: bool = False
         self._path = path
         self._packed: Any = None
         try:
@@ -33,7 +33,7 @@ class Text:
         except OSError as error:
             raise InputError(path, found=f"it cannot be opened ({error.strerror})") from error
         codec = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
-        self.packed = codec is not None
+        self.packed: bool = codec is not None
         if codec is not None:
             import pyarrow as pa
 

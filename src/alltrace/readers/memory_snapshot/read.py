@@ -54,7 +54,7 @@ class SnapshotReader:
         self._devices, self._rows = list(found), list(found.values())
         self._zero_ns = min(int(rows["time"][0]) for rows in self._rows) // _SECOND_NS * _SECOND_NS
         process = ReportProcess(process=0, pid=0, gpu=True, device_ordinal=self._devices[0])
-        self.report = Report(
+        self.report: Report = Report(
             path=str(path),
             format="memory-snapshot",
             profiler="PyTorch memory snapshot",

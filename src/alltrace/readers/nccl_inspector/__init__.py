@@ -1,1 +1,26 @@
-"""Reader of the files of NCCL Inspector."""
+"""Reader of the files of NCCL Inspector; as a report, of verbose files that are named.
+
+In a folder of reports such a file is none: it tells of the same operations as the profiler's report of its process.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HEAD_BYTES = 1 << 12
+
+
+def is_report(path: Path) -> bool:
+    """Whether `path` begins like a file of NCCL Inspector, uncompressed."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return head.lstrip()[:1] == b"{" and b'"inspector_output_format_version"' in head

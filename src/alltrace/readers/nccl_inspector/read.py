@@ -1,223 +1,128 @@
-"""Reads the files of NCCL Inspector, the profiler plugin of NCCL and RCCL that writes a line of JSON for each operation that ended.
+"""Opens a verbose file of NCCL Inspector as the table `collectives`: questions about collectives need no profiler then.
 
-The format is that of `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each operation), 4.1
-(`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones, whose records of the proxy are left out.
-A record names its communicator by a hash, and its rank there. A collective's number counts the calls of its function on its
-communicator (`ncclComm.seqNumber` is an array over functions); a message's counts those of its rank. Lines come in the order in
-which each rank drained its buffers, which is no order of the operations.
+An operation ends with its last channel by the host's clock, and begins as long before as the GPU took for it. The rank is that in
+the largest communicator of the process, which is the job's where the program makes one of all ranks.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from alltrace.readers.text import TextLog
+import pyarrow as pa
+
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.nccl_inspector.records import EXPECTED, read_inspector
+from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
 
-EXPECTED = "a file of NCCL Inspector (lines of JSON with `header` and `coll_perf`, as NCCL_INSPECTOR_DUMP_DIR has them)"
-_SPELLED = {"All2All": "AllToAll"}
-_MOST = 1 << 62
-_MOST_RANKS = 1 << 24
-
-
-class Operation(NamedTuple):
-    """One operation that ended on one rank.
-
-    Attributes:
-        communicator: The communicator's hash.
-        rank: The rank in the communicator.
-        op: The function, such as `AllReduce` or `Send`.
-        sequence: Of a collective its number among the calls of its function on the communicator; of a message its number among
-            those of the rank.
-        bytes: Size of the message as NCCL counts it.
-        duration_us: How long it took.
-        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty where the file does not tell.
-        busbw: Bus bandwidth in 1e9 bytes a second, as written; None where it is not.
-        algorithm, protocol: Those of NCCL; empty where the file does not tell.
-        peer: The peer of a message; None for collectives.
-        start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None where the file is
-            not verbose.
-        written_ns: When it was written, likewise.
-    """
-
-    communicator: str
-    rank: int
-    op: str
-    sequence: int
-    bytes: int
-    duration_us: float
-    timing: str
-    busbw: float | None
-    algorithm: str
-    protocol: str
-    peer: int | None
-    start_ns: int | None
-    end_ns: int | None
-    written_ns: int | None
+_TABLE = "collectives"
+_SECOND_NS = 10**9
+_ROWS = 1 << 16
 
 
-class Communicator(NamedTuple):
-    """A communicator as a file tells of it: its name, its ranks, its hosts, and this process's rank in it."""
+class InspectorReader:
+    """A file of NCCL Inspector, opened; see `alltrace.readers.base.ReportReader`."""
 
-    name: str
-    size: int
-    nodes: int
-    rank: int
+    def __init__(self, path: Path) -> None:
+        found = read_inspector(str(path))
+        self._timed = [o for o in found.operations if o.end_ns is not None]
+        if not self._timed:
+            raise InputError(
+                path,
+                found="its operations have no times of their own",
+                expected="a file that was written with NCCL_INSPECTOR_DUMP_VERBOSE=1",
+                advice="ask `alltrace logs inspector`, which needs none",
+            )
+        self._communicators = found.communicators
+        starts = [int(o.end_ns or 0) - round(1000 * o.duration_us) for o in self._timed]
+        self._zero_ns = min(starts) // _SECOND_NS * _SECOND_NS
+        self._names: dict[int, str] = {}
+        world = max(found.communicators.values(), key=lambda c: c.size)
+        process = ReportProcess(
+            process=0, pid=found.pid, gpu=True, rank_hint=world.rank, rank_hint_source="the largest communicator", host=None
+        )
+        lost = sum(map(sum, found.dropped.values()))
+        untimed = len(found.operations) - len(self._timed)
+        told = (
+            ("records that NCCL Inspector's buffers lost", lost),
+            ("operations without times of their own, left out", untimed),
+            ("lines that are no record, left out", found.unread),
+        )
+        self.report = Report(
+            path=str(path),
+            format="nccl-inspector",
+            profiler="NCCL Inspector",
+            schema_version=found.version or None,
+            host=found.host or None,
+            utc_ns=self._zero_ns,
+            processes=(process,),
+            world_size=world.size or None,
+            tables=(_TABLE,),
+            warnings=tuple(ReportWarning(text, (_TABLE,), number) for text, number in told if number),
+        )
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of `collectives`; see `ReportReader.stream`."""
+        for first in range(0, len(self._timed), _ROWS) if _TABLE in tables else ():
+            its = self._timed[first : first + _ROWS]
+            end = [int(o.end_ns or 0) - self._zero_ns for o in its]
+            columns: dict[str, Any] = {
+                "start": [e - round(1000 * o.duration_us) for e, o in zip(end, its, strict=True)],
+                "end": end,
+                "process": [0] * len(its),
+                "device": [0] * len(its),
+                "communicator": [self._name(o.communicator) for o in its],
+                "op": [self._name(o.op) for o in its],
+                # a message's number counts those of its rank alone
+                "sequence": [o.sequence if o.peer is None else None for o in its],
+                "bytes": [o.bytes for o in its],
+                "peer": [o.peer for o in its],
+                "group_rank": [o.rank for o in its],
+                "group_size": [self._communicators[o.communicator].size or None for o in its],
+                "evidence": pa.array(["trace"] * len(its)).dictionary_encode(),
+            }
+            yield _TABLE, record_batch(_TABLE, columns)
+
+    def _name(self, text: str) -> int:
+        key = name_id(text)
+        self._names[key] = text
+        return key
+
+    def dictionaries(self) -> dict[str, pa.Table]:
+        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
+        process = self.report.processes[0]
+        made: dict[str, list[dict[str, Any]]] = {
+            "processes": [{"process": 0, "pid": process.pid}],
+            "devices": [{"device": 0}],
+            "names": [{"id": key, "value": text} for key, text in self._names.items()],
+        }
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """None; see `ReportReader.warnings`."""
+        return ()
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """How many rows `stream` will give."""
+        return len(self._timed) if _TABLE in tables else 0
+
+    def close(self) -> None:
+        """Nothing is left open."""
 
 
-@dataclass
-class InspectorFile:
-    """The records of one process.
-
-    Attributes:
-        path: The file.
-        version: Version of the format.
-        host: The process's host.
-        pid: Its process id.
-        communicators: Those it is in, by hash.
-        operations: The operations, in the order of the file.
-        dropped: Collectives and messages that the ring buffers lost, by communicator; empty where the version tells of none.
-        tells_drops: Whether the version tells what was lost.
-        others: Records that are of no operation, such as those of the proxy.
-        unread: Lines that are no record.
-        mixed: Records of other processes than the first of the file.
-        damage: What is wrong with the end of a compressed file, or None.
-    """
-
-    path: str
-    version: str = ""
-    host: str = ""
-    pid: int = 0
-    communicators: dict[str, Communicator] = field(default_factory=dict)
-    operations: list[Operation] = field(default_factory=list)
-    dropped: dict[str, tuple[int, int]] = field(default_factory=dict)
-    tells_drops: bool = False
-    others: int = 0
-    unread: int = 0
-    mixed: int = 0
-    damage: str | None = None
-
-
-def looks_like(data: bytes) -> bool:
-    """Whether some first bytes are those of such a file."""
-    return data.lstrip()[:1] == b"{" and (b'"coll_perf"' in data or b'"p2p_perf"' in data or b"inspector_output_format" in data)
-
-
-def read_inspector(path: str, advance: Callable[[int], None] = lambda _n: None) -> InspectorFile:
-    """Read a file.
+def open_report(path: Path) -> InspectorReader:
+    """Open a verbose file of NCCL Inspector.
 
     Raises:
-        InputError: It has no record of NCCL Inspector.
+        InputError: It is none, cannot be read, or its operations have no times.
     """
-    found = InspectorFile(path)
-    first = True
-    with TextLog(Path(path)) as log:
-        for block, _whole in log.blocks():
-            for line in block.splitlines():
-                if line.strip():
-                    first = _take(found, line, first=first)
-            advance(len(block))
-        found.damage = log.damage
-    if not found.operations and not found.communicators:
-        raise InputError(path, found="it has no record of NCCL Inspector", expected=EXPECTED)
-    return found
-
-
-def _take(found: InspectorFile, line: bytes, *, first: bool) -> bool:
-    """Take a line into the file's records; whether the process is still unknown."""
     try:
-        raw = json.loads(line)
-        header, meta = raw["header"], raw.get("metadata") or {}
-        communicator, rank = str(header["id"]), _whole(header["rank"], _MOST_RANKS)
-        host, pid = str(meta.get("hostname", "")), _whole(meta.get("pid", 0))
-        seen = Communicator(
-            str(header.get("comm_name", "")), _whole(header.get("n_ranks", 0), _MOST_RANKS), _whole(header.get("nnodes", 0)), rank
-        )
-        operation = _operation(raw, communicator, rank, meta)
-        dropped = _dropped(raw.get("dump_stats"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        found.unread += 1
-        return first
-    if first:
-        found.host, found.pid = host, pid
-    elif (host, pid) != (found.host, found.pid):
-        found.mixed += 1
-        return False
-    found.version = max(found.version, str(meta.get("inspector_output_format_version", "")))
-    found.communicators.setdefault(communicator, seen)
-    if dropped is not None:
-        found.tells_drops = True
-        before = found.dropped.get(communicator, (0, 0))
-        found.dropped[communicator] = max(before[0], dropped[0]), max(before[1], dropped[1])
-    elif operation is not None:
-        found.operations.append(operation)
-    else:
-        found.others += 1
-    return False
-
-
-def _operation(raw: dict[str, Any], communicator: str, rank: int, meta: dict[str, Any]) -> Operation | None:
-    word = "coll" if "coll_perf" in raw else "p2p"
-    perf = raw.get(f"{word}_perf")
-    if perf is None:
-        return None
-    busbw = perf.get(f"{word}_busbw_gbs")
-    start, end = _stamps(perf.get("event_trace_ts"))
-    written = meta.get("dump_timestamp_us")
-    return Operation(
-        communicator=communicator,
-        rank=rank,
-        op=_SPELLED.get(str(perf[word]), str(perf[word])),
-        sequence=_whole(perf[f"{word}_sn"]),
-        bytes=_whole(perf[f"{word}_msg_size_bytes"]),
-        duration_us=_real(perf[f"{word}_exec_time_us"]),
-        timing=str(perf.get(f"{word}_timing_source", "")),
-        busbw=None if busbw is None else _real(busbw),
-        algorithm=_known(perf.get(f"{word}_algo")),
-        protocol=_known(perf.get(f"{word}_proto")),
-        peer=_whole(perf["p2p_peer"], _MOST_RANKS) if word == "p2p" and "p2p_peer" in perf else None,
-        start_ns=start,
-        end_ns=end,
-        written_ns=None if written is None else 1000 * _whole(written, _MOST // 1000),
-    )
-
-
-def _stamps(trace: Any) -> tuple[int | None, int | None]:
-    """Start of the first channel and end of the last, ns; None where the file is not verbose."""
-    if not isinstance(trace, dict) or not isinstance(trace.get("kernel_events"), list):
-        return None, None
-    times = [
-        (_whole(e["kernel_start_ts"], _MOST // 1000), _whole(e["kernel_stop_ts"], _MOST // 1000)) for e in trace["kernel_events"]
-    ]
-    times = [t for t in times if all(t)]  # of a channel that was not seen, 0 is written
-    return (1000 * min(s for s, _ in times), 1000 * max(e for _, e in times)) if times else (None, None)
-
-
-def _dropped(stats: Any) -> tuple[int, int] | None:
-    if stats is None:
-        return None
-    return _whole(stats.get("coll_dropped_total", 0)), _whole(stats.get("p2p_dropped_total", 0))
-
-
-def _known(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return "" if text == "unknown" else text
-
-
-def _whole(value: Any, most: int = _MOST) -> int:
-    if type(value) is not int or not 0 <= value < most:
-        raise ValueError("no number of a record")
-    return value
-
-
-def _real(value: Any) -> float:
-    number = float(value)
-    if not 0 <= number < 1e100:
-        raise ValueError("no number of a record")
-    return number
+        return InspectorReader(path)
+    except OSError as error:
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error

@@ -36,7 +36,7 @@ class Entities:
         self._processes = DenseRows()
         self._threads = DenseRows()
         self._thread_process: Any = np.empty(0, np.int32)
-        self.devices = Devices(source)
+        self.devices: Devices = Devices(source)
         self._device_keys = DenseRows()
         self._device_of_key: Any = np.empty(0, np.int32)
         self.thread_names: dict[int, str] = {}

@@ -35,8 +35,9 @@ _VALUES = ("intVal", "uintVal", "floatVal", "doubleVal")
 class Generic:
     """Streams the generic events of an export."""
 
-    def __init__(self, source: RawSource, strings: Strings) -> None:
+    def __init__(self, source: RawSource, strings: Strings, left_out: dict[str, int]) -> None:
         self._source = source
+        self._left_out = left_out
         self._strings = strings
         self._named: dict[tuple[int | None, str], tuple[int, int]] = {}
         self._types: dict[int, tuple[str, str]] | None = None
@@ -68,7 +69,10 @@ class Generic:
             values: list[float] = []
             for moment, kind, data in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 time = whole(moment)
-                if time is None or data is None or self._type(whole(kind))[0] == _GPU_SOURCE:
+                if data is None or self._type(whole(kind))[0] == _GPU_SOURCE:
+                    continue
+                if time is None:
+                    self._leave_out(table, 1)
                     continue
                 for label, value in _numbers(data):
                     times.append(time)
@@ -84,16 +88,17 @@ class Generic:
                 yield record_batch(_TABLE, made, len(times))
 
     def _rows_by_field(self, table: str) -> Iterator[Any]:
-        ids, times, kinds = self._events()
+        ids, times, kinds, untimed = self._events()
         labels = self._field_labels()
-        if not len(ids):
-            return
         types = self._source.tables[table]
         columns = [c for c in ("genericEventId", "fieldIdx", *_VALUES) if c in types]
         for batch in self._source.batches(table, {c: raw_type(types[c]) for c in columns}):
             given = dict(zip(columns, batch.columns, strict=True))
             events, _ = unpacked(pc.fill_null(as_integers(given["genericEventId"]), -1))
             fields, _ = unpacked(pc.fill_null(as_integers(given["fieldIdx"]), -1))
+            self._leave_out(table, int(np.isin(events, untimed).sum()))
+            if not len(ids):
+                continue
             at = np.minimum(np.searchsorted(ids, events), len(ids) - 1)
             values, lacking = _values(given, batch.num_rows)
             keep = (ids[at] == events) & ~lacking
@@ -109,22 +114,28 @@ class Generic:
         named = np.array([self._names(k, labels.get((k, f), f"field {f}")) for k, f in pairs], np.int64)
         return pa.array(named[inverse, 0]), pa.array(named[inverse, 1])
 
-    def _events(self) -> tuple[Any, Any, Any]:
-        """Ids, ascending, times and types of the events with a time; those of GPU metrics are left out."""
+    def _leave_out(self, table: str, rows: int) -> None:
+        if rows:
+            self._left_out[table] = self._left_out.get(table, 0) + rows
+
+    def _events(self) -> tuple[Any, Any, Any, Any]:
+        """Ids (ascending), times and types of events with a time, and ids of those without; none of GPU metrics."""
         table = find_table(self._source.tables, "GENERIC_EVENTS")
         parts: list[list[Any]] = [[], [], []]
+        timed: list[Any] = []
         types = self._source.tables[str(table)]
         for batch in self._source.batches(str(table), {c: raw_type(types[c]) for c in ("genericEventId", "timestamp", "typeId")}):
-            batch = pc.filter(batch, pc.is_valid(as_integers(batch.column(1))))
+            timed.append(pc.is_valid(as_integers(batch.column(1))).to_numpy(zero_copy_only=False))
             for i in range(3):
                 parts[i].append(unpacked(pc.fill_null(as_integers(batch.column(i)), -1))[0])
         if not parts[0]:
-            return (np.empty(0, np.int64),) * 3
+            return (np.empty(0, np.int64),) * 4
         ids, times, kinds = (np.concatenate(p) for p in parts)
         gpu = [k for k in np.unique(kinds).tolist() if self._type(k)[0] == _GPU_SOURCE]
-        keep = ~np.isin(kinds, gpu)
+        wanted, has_time = ~np.isin(kinds, gpu), np.concatenate(timed)
+        keep = wanted & has_time
         order = np.argsort(ids[keep], kind="stable")
-        return ids[keep][order], times[keep][order], kinds[keep][order]
+        return ids[keep][order], times[keep][order], kinds[keep][order], ids[wanted & ~has_time]
 
     def _field_labels(self) -> dict[tuple[int, int], str]:
         labels: dict[tuple[int, int], str] = {}

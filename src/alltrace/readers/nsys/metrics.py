@@ -30,7 +30,7 @@ class Metrics:
         self._left_out = left_out
         self._strings = strings
         self._entities = entities
-        self._generic = Generic(source, strings)
+        self._generic = Generic(source, strings, left_out)
 
     def tables(self, canonical: str) -> list[str]:
         """The tables of the export that hold rows of a canonical table of metrics."""

@@ -57,7 +57,7 @@ class NsysReader:
         self._metrics = Metrics(source, self._strings, self._entities, self._untimed)
         self._files = Files(source, self._strings, self._entities, self._untimed)
         self._ranks = identity.mpi_ranks(source, self._strings)
-        self.report = self._identify(report_format, path, known)
+        self.report: Report = self._identify(report_format, path, known)
 
     def _identify(self, report_format: str, path: Path, known: Sequence[ReportProcess]) -> Report:
         source = self._source

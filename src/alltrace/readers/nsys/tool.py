@@ -93,7 +93,7 @@ class Exported:
         self.path = path
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if scratch is not None and scratch.is_dir():
-            self.sqlite = scratch / _EXPORT
+            self.sqlite: Path = scratch / _EXPORT
             if self.sqlite.is_file():
                 return
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from alltrace.readers.base import ReportWarning
+    from alltrace.readers.base import Report, ReportWarning
     from alltrace.readers.paraver.parsed import Parsed
 
 _BYTES_OF_AN_EVENT = 130
@@ -29,7 +29,7 @@ class ParaverReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._facts = look_at(path)
-        self.report = report_of(path, self._facts)
+        self.report: Report = report_of(path, self._facts)
         self._parsed: Parsed | None = None
 
     def _pass(self) -> Parsed:

@@ -70,7 +70,7 @@ class RocpdReader:
         self._device_of: dict[tuple[str, Any], int] = {}
         environment = self._read_dictionaries()
         self._zero, self._by_stream = self._first_time(), self._streams_known()
-        self.report = self._identity(environment)
+        self.report: Report = self._identity(environment)
 
     def _select(self, of: TableSet, table: str, columns: Sequence[str], **joined: str) -> Iterator[tuple[Any, ...]]:
         """Rows of a table, text as bytes."""

@@ -64,7 +64,7 @@ class XplaneReader:
         utc = self._zero or started
         used = [ordinal for ordinal, _ in self._devices]
         process = ReportProcess(0, 0, "", gpu=bool(used), device_ordinal=min(used, default=None))
-        self.report = Report(
+        self.report: Report = Report(
             str(path),
             "xplane",
             "XProf",

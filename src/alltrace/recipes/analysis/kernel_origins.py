@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
 from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
@@ -42,6 +43,8 @@ class Origins:
         line: Row of `lines`, -1 for none.
         operators: Names of operators; what the backward of an autograd node launches is an operator of its own.
         modules: Paths of modules.
+        replayed_ns: Time of kernels of replayed graphs, where the trace has a capture; see `graph_captures`.
+        joined_ns: Of that, what is joined with the launches of the capture.
         lines: Lines of the program, as `train.py(3): step`: the innermost outside of PyTorch and its libraries, else the innermost.
     """
 
@@ -54,11 +57,14 @@ class Origins:
     operators: Sequence[str | None]
     modules: Sequence[str | None]
     lines: Sequence[str | None]
+    replayed_ns: int = 0
+    joined_ns: int = 0
 
 
 def origins_of(rank: RankTables) -> Origins:
     """The origins of a rank's kernels; any rank, also one without operators."""
-    work = gpu_work(rank)
+    replays = replays_of(rank, gpu_work(rank))
+    work = replays.work
     rows = np.flatnonzero(work.kind == KERNEL)
     calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
     known = work.call[rows] >= 0
@@ -75,7 +81,9 @@ def origins_of(rank: RankTables) -> Origins:
     at_line[rest] = _keys_around(lines, begun)
     length = work.end[rows] - work.start[rows]
     full = integers(rank.table("kernels", ("name",)).column("name"))
-    return Origins(work.name[rows], full, length, at_operator, at_module, at_line, operators.names, modules.names, lines.names)
+    at = (at_operator, at_module, at_line)
+    names = (operators.names, modules.names, lines.names)
+    return Origins(work.name[rows], full, length, *at, *names, replays.replayed_ns, replays.joined_ns)
 
 
 def main_origins(rank: RankTables) -> dict[str, str]:

@@ -57,6 +57,8 @@ def lateness(rank: RankTables) -> Lateness:
     spent = [overlap_ns(before, start, part) for part in exclusive([compute, talk, copies])]
     unknown = difference(rank.unrecorded(), union([compute, talk, copies]))
     host = start - before - sum(spent) - overlap_ns(before, start, unknown)
+    if not activity and not rank.has("mpi"):
+        host = np.zeros_like(host)  # what the devices did is not known
     return Lateness(row, np.stack([*spent, host], axis=1), intersection(compute, merge(start, end)))
 
 

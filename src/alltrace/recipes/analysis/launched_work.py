@@ -22,7 +22,7 @@ KERNEL, COPY, FILL, GRAPH = range(4)
 KINDS = ("kernel", "copy", "fill", "graph")
 
 TABLES: dict[str, tuple[str, ...]] = {
-    "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name"),
+    "kernels": ("start", "end", "device", "stream", "correlation", "process", "name", "short_name", "graph_node"),
     "copies": ("start", "end", "device", "stream", "correlation", "process", "kind", "bytes"),
     "api": ("start", "end", "process", "thread", "correlation", "name"),
 }

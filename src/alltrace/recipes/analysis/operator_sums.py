@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.flops import call_of, work_of
+from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_stems import stems_of
@@ -38,6 +39,8 @@ RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "
 FRAMES = ("start", "end", "thread", "name")
 """With `RANGES` what a `Program` reads of `frames` and `ranges`."""
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
+_OF_ALL = ("all_gpu_ns", "replayed_ns", "joined_ns")
+"""Columns of the last row alone."""
 _FLOATS = ("flops", "timed_flops", "sized_flops")
 
 
@@ -86,24 +89,26 @@ class _Operators:
 def part_schema() -> pa.Schema:
     """The columns of what a rank contributes."""
     fields = [("name", pa.string()), ("shapes", pa.string())]
-    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", "all_gpu_ns", "crossed")
+    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", *_OF_ALL, "crossed")
     fields += [(name, pa.float64() if name in _FLOATS else pa.int64()) for name in numbers]
     return pa.schema(fields)
 
 
 def sums_of(rank: RankTables, by: str) -> Any:
-    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns` and nothing else.
+    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns`, and that of replayed graphs.
 
     `crossed` counts what has others inside that together last longer than it does, since they overlap: it has no time of its own.
     """
     program = Program.of(rank)
     nodes, operators = program.nodes(by), program.operators
-    work = gpu_work(rank)
+    replays = replays_of(rank, gpu_work(rank))
+    work = replays.work
     length = work.end - work.start
     launched = np.flatnonzero(work.call >= 0)
     calls = Intervals(*(work.of_calls(c, launched) for c in ("thread", "start", "end")))
-    table = _table(nodes, operators, calls, length[launched])
-    last = pa.Table.from_pylist([{"all_gpu_ns": int(length.sum())}], part_schema())
+    table = _table(nodes, operators, calls, length[launched], replays.joined[launched])
+    whole = {"all_gpu_ns": int(length.sum()), "replayed_ns": replays.replayed_ns, "joined_ns": replays.joined_ns}
+    last = pa.Table.from_pylist([whole], part_schema())
     return pa.concat_tables([table, last])
 
 
@@ -120,7 +125,7 @@ class Program:
         self._rank = rank
         self._ranges = _ranges(rank)
         self._domain = integers(self._ranges.column("domain"))
-        self.operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
+        self.operators: _Operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
 
     @classmethod
     def of(cls, rank: RankTables) -> Program:
@@ -137,7 +142,7 @@ class Program:
         return self.operators.at.of(back), self.operators.at.of(forward)
 
 
-def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64) -> Any:
+def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64, replayed: NDArray[np.bool_]) -> Any:
     at = nodes.at
     cpu = at.end - at.start
     _, parent = nest(at.thread, at.start, at.end)
@@ -149,7 +154,9 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64)
     np.add.at(gpu_self, inner[inner >= 0], length[inner >= 0])
     gpu_total, number = sums_inside(at, calls, length, np.ones(len(length), np.int64))
     (gpu_of_operators,) = sums_inside(operators.at, calls, length)
-    done = _work_inside(nodes, operators, gpu_of_operators)
+    # an operator is called once for all replays, so its time says nothing of its rate
+    (many,) = sums_inside(operators.at, calls, replayed.astype(np.int64)) if replayed.any() else (np.zeros_like(gpu_of_operators),)
+    done = _work_inside(nodes, operators, np.where(many > 0, 0, gpu_of_operators))
     backward = _backward_inside(nodes, operators, gpu_of_operators)
 
     keys = len(nodes.names)
@@ -180,7 +187,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64)
         "timed_gpu_ns": pa.array(summed(done["timed_gpu_ns"], counted & outer), mask=~some),
         "sized_flops": pa.array(summed(done["sized_flops"], sized & outer), mask=~some_sized),
         "moved_bytes": pa.array(summed(done["moved_bytes"], sized & outer), mask=~some_sized),
-        "all_gpu_ns": pa.nulls(keys, pa.int64()),
+        **{name: pa.nulls(keys, pa.int64()) for name in _OF_ALL},
         "crossed": summed((own < 0).astype(np.int64)),
     }
     used = np.bincount(nodes.key, minlength=keys) > 0

@@ -32,7 +32,7 @@ class PartRows:
         self._parts = parts
         self.failure: AlltraceError | None = None
         schemas = [_plain(with_rank(part.table.schema.empty_table(), part.rank).schema) for part in parts]
-        self.schema = pa.unify_schemas(schemas, promote_options="permissive")
+        self.schema: pa.Schema = pa.unify_schemas(schemas, promote_options="permissive")
 
     def __arrow_c_schema__(self) -> object:
         """The schema, as Arrow's C data interface has it."""

@@ -110,7 +110,7 @@ def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, in
             for rank in sorted(blame, key=lambda r: -blame[r])[:_TRIED]
         }
         best = max(saved, key=lambda r: saved[r])
-        return (best, saved[best]) if saved[best] >= _LEAST_SHARE * before else None
+        return (best, saved[best]) if saved[best] >= max(_LEAST_SHARE * before, 1) else None
 
     return once(run, ("costliest rank", id(replay)), lambda: (replay, find()))[1]
 

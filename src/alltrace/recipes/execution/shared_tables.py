@@ -34,8 +34,8 @@ class SharedRank:
         self._inner = rank
         self._wanted = wanted
         self._held: dict[str, Any] = {}
-        self.rank = rank.rank
-        self.host = rank.host
+        self.rank: int = rank.rank
+        self.host: str = rank.host
         self.reads: dict[str, int] = {}
         self.memo: dict[Hashable, Any] = {}
 

@@ -196,8 +196,8 @@ class WindowedRank:
     def __init__(self, rank: RankTables, window: RankWindow) -> None:
         self._inner = rank
         self._window = window
-        self.rank = rank.rank
-        self.host = rank.host
+        self.rank: int = rank.rank
+        self.host: str = rank.host
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`, in any step."""

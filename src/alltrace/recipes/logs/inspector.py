@@ -132,7 +132,7 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
     """The answer of a view.
 
     Args:
-        files: The files of all processes (`alltrace.readers.nccl_inspector.read.InspectorFile`).
+        files: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`).
         view: One of `VIEWS`.
         tests: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` gives it, or None.
     """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.trace.errors import UsageError
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, PER_RANK_SHARE, REDUCTIONS
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
     from alltrace.trace.spans import Span
 
-FROM_CALL = 4
 _SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
 
 
@@ -127,6 +127,7 @@ def _grouped(logs: NcclLogs, options: NcclOptions) -> Iterator[tuple[int, int, i
                     yield logs.member_of[log][instance], op, count, datatype, calls
         return
     steps = StepFinder(logs, options.steps)
+    logs.notes += steps.notes
     for log, batch in logs.calls():
         columns = [batch.column(n).to_numpy() for n in ("instance", "operation", "count", "datatype")]
         keep = ((batch.column("flags").to_numpy() & FROM_CALL) != 0) == logs.uses_calls_of_trace
@@ -136,91 +137,6 @@ def _grouped(logs: NcclLogs, options: NcclOptions) -> Iterator[tuple[int, int, i
         rows, calls = np.unique(np.column_stack(columns)[keep], axis=0, return_counts=True)
         for (instance, op, count, datatype), n in zip(rows.tolist(), calls.tolist(), strict=True):
             yield logs.member_of[log][instance], op, count, datatype, n
-
-
-class StepFinder:
-    """Which step a call is of: a training log prints a step's line at its end, so a step's calls are those before its line.
-
-    Where the lines tell their rank, a rank's calls are held against its own lines; else against the first line of each step.
-
-    Args:
-        logs: The logs.
-        span: The steps wanted, or None for all.
-
-    Raises:
-        UsageError: A span is given and no log has a step's line, or none of the span.
-    """
-
-    def __init__(self, logs: NcclLogs, span: Span | None) -> None:
-        self._span = span
-        self._marks: list[dict[int | None, tuple[Any, Any]]] = []
-        self._prefix: list[Any] = []
-        found = set()
-        for part in logs.parts:
-            by_rank: dict[int | None, list[tuple[int, int]]] = {}
-            for line, step, rank in part.records.steps:
-                found.add(step)
-                for key in {rank, None}:
-                    marks = by_rank.setdefault(key, [])
-                    if not marks or marks[-1][1] != step:
-                        marks.append((line, step))
-            if len(by_rank) <= 2:  # one rank alone, or none, prints the steps: its lines are everybody's
-                by_rank = {None: by_rank.get(None, [])}
-            self._marks.append(
-                {
-                    rank: (np.array([m[0] for m in marks], np.int64), np.array([m[1] for m in marks], np.int64))
-                    for rank, marks in by_rank.items()
-                }
-            )
-            ranks = [part.records.processes[process].prefix_rank for process, _tid, _dev in part.tokens]
-            self._prefix.append(np.array([-1 if r is None else r for r in ranks] or [-1], np.int64))
-        self.any = bool(found)
-        if span is not None and not found:
-            raise UsageError(
-                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one"
-            )
-        if span is not None and not any(map(span.holds, found)):
-            raise UsageError(f"--steps is {span}; the logs have steps {min(found)} to {max(found)}")
-
-    def steps(self, log: int, batch: Any) -> Any:
-        """The step of each call of a batch, -1 behind the last step's line."""
-        lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
-        marks = self._marks[log]
-        out = np.full(len(lines), -1, np.int64)
-        prefix = self._prefix[log][tokens]
-        for rank in np.unique(prefix).tolist() if len(marks) > 1 else [None]:
-            at, step = marks.get(rank, marks.get(None, (np.zeros(0, np.int64),) * 2))
-            mine = slice(None) if rank is None else prefix == rank
-            place = np.searchsorted(at, lines[mine], side="right")
-            padded = np.append(step, -1)
-            out[mine] = padded[place]
-        return out
-
-    def wanted(self, log: int, batch: Any) -> Any:
-        """Which calls of a batch are of the wanted steps."""
-        if self._span is None:
-            return np.ones(len(batch), bool)
-        steps = self.steps(log, batch)
-        return (steps >= 0) & self._span.holds(steps)
-
-
-def without_steps(logs: NcclLogs) -> str | None:
-    """What a reader must know of logs whose calls are of no step, as their files have no step's line; None where there are none.
-
-    Raises:
-        UsageError: The logs with steps' lines have no call.
-    """
-    calls = [part.records.counts["COLL"] + part.records.counts["CALL"] for part in logs.parts]
-    marked = [bool(part.records.steps) for part in logs.parts]
-    there = sum(c > 0 for c in calls)
-    lost = sum(c > 0 and not m for c, m in zip(calls, marked, strict=True))
-    if lost and lost == there:
-        raise UsageError(
-            "--steps needs a log in which a step's lines stand between NCCL's; the files with a step's line have no call of NCCL"
-        )
-    if not lost:
-        return None
-    return f"{lost} of {there} logs with calls have no step's line, so none of their calls is counted with --steps"
 
 
 def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:

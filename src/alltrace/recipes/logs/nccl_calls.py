@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
-from alltrace.recipes.logs.nccl import FROM_CALL, StepFinder, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
+from alltrace.recipes.logs.nccl import check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
+from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
 
@@ -93,6 +94,7 @@ class _Rows:
         self._logs = logs
         self._options = options
         self._steps = StepFinder(logs, options.steps)
+        logs.notes += self._steps.notes
         self._next = np.zeros(len(logs.members), np.int64)
         members = logs.members
         none = np.int64(-1)

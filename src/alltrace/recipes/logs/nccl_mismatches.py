@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn
-from alltrace.recipes.logs.nccl import FROM_CALL, datatype_name, reduction_name, refuse_a_choice
+from alltrace.recipes.logs.nccl import datatype_name, reduction_name, refuse_a_choice
+from alltrace.recipes.logs.nccl_steps import FROM_CALL
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
 

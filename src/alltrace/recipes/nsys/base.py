@@ -99,6 +99,8 @@ class NsysRecipe(Recipe):
     """
 
     own: ClassVar[tuple[Option, ...]] = ()
+    options: ClassVar[tuple[Option, ...]]
+    columns: ClassVar[tuple[AnswerColumn, ...]]
     results: ClassVar[Mapping[str, tuple[Cell, ...]]]
     device: ClassVar[bool] = True
     projects: ClassVar[bool] = False

@@ -39,8 +39,8 @@ class CudaGpuKernHist(SqlNsysRecipe):
     """
 
     name = "cuda_gpu_kern_hist"
-    tables: ClassVar = {"kernels": ("start", "end", "name", "short_name")}
-    own = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "name", "short_name")}
+    own: ClassVar[tuple[Option, ...]] = (
         Option("name", str, None, "Kernels of this name only."),
         BASE,
         Option("bins", int, 30, "Number of bins.", least=1, most=100_000),
@@ -54,7 +54,7 @@ class CudaGpuKernHist(SqlNsysRecipe):
 SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count
 FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - kernels.start
 """
-    chart = Chart("histogram", "Range Start", ("Frequency",))
+    chart: ClassVar[Chart | None] = Chart("histogram", "Range Start", ("Frequency",))
 
     def words(self, options: Mapping[str, Any]) -> dict[str, str]:
         """Which column names kernels, and which of them count."""

@@ -87,7 +87,7 @@ class DurationSum(SqlNsysRecipe):
         "rank_stats": (*statistics(TEXT, "What is named so.", exact=True), RANK_CELL, FILE_CELL),
         **FILES,
     }
-    chart = Chart("box", TEXT, ("Min", "Q1 (approx)", "Median (approx)", "Q3 (approx)", "Max"))
+    chart: ClassVar[Chart | None] = Chart("box", TEXT, ("Min", "Q1 (approx)", "Median (approx)", "Q3 (approx)", "Max"))
 
     def map_statement(self, options: Mapping[str, Any]) -> str:
         """The distribution of the rank's durations by key."""
@@ -129,14 +129,14 @@ class MpiSum(DurationSum):
 
     name = "mpi_sum"
     device = False
-    tables: ClassVar = {"mpi": ("start", "end", "thread", "name", "kind")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"mpi": ("start", "end", "thread", "name", "kind")}
     events = """SELECT rank, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
 
 
 class RangeDurationSum(DurationSum):
     """The statistics of durations of ranges by their names: their text, behind the domain where several domains have it."""
 
-    keys = ("domain", "name")
+    keys: ClassVar[tuple[str, ...]] = ("domain", "name")
     label = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1, text_of(domain) || ':', ''), '')
       || coalesce(text_of(name), '')"""
 
@@ -154,7 +154,7 @@ class NvtxSum(RangeDurationSum):
 
     name = "nvtx_sum"
     device = False
-    tables: ClassVar = RANGES
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = RANGES
     events = """SELECT rank, domain, name, "end" - start AS value FROM ranges"""
 
 
@@ -168,9 +168,9 @@ class NvtxGpuProjSum(RangeDurationSum):
     """
 
     name = "nvtx_gpu_proj_sum"
-    tables: ClassVar = PROJECTION_READS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = PROJECTION_READS
     projects = True
-    requires = ("ranges", "api", ("kernels", "copies"))
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "api", ("kernels", "copies"))
     events = "SELECT rank, domain, name, projected.value AS value FROM projected"
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,4 +185,4 @@ class NcclGpuProjSum(NvtxGpuProjSum):
     """
 
     name = "nccl_gpu_proj_sum"
-    events = f"{NvtxGpuProjSum.events} {OF_NCCL}"
+    events: ClassVar[str] = f"{NvtxGpuProjSum.events} {OF_NCCL}"

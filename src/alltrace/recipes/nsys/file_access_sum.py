@@ -71,8 +71,11 @@ class FileAccessSum(NsysRecipe):
 
     name = "file_access_sum"
     device = False
-    tables: ClassVar = {"osrt": ("start", "end", "name", "return_value"), "file_accesses": ACCESS_READS}
-    own = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "osrt": ("start", "end", "name", "return_value"),
+        "file_accesses": ACCESS_READS,
+    }
+    own: ClassVar[tuple[Option, ...]] = (
         Option("ignore", str, None, "Leave out files in whose path this regular expression finds something."),
         Option("per_nvtx", bool, False, "Also tell the accesses by the innermost NVTX range of their thread."),
     )
@@ -88,7 +91,7 @@ class FileAccessSum(NsysRecipe):
         ),
         **ACCESS_RESULTS,
     }
-    chart = Chart("bars", "Function", ("Total Time",))
+    chart: ClassVar[Chart | None] = Chart("bars", "Function", ("Total Time",))
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options.

@@ -197,8 +197,8 @@ class FilteredRank:
         self._inner = rank
         self._host = host
         self._filters = filters
-        self.rank = rank.rank
-        self.host = rank.host
+        self.rank: int = rank.rank
+        self.host: str = rank.host
         self.memo: dict[Any, Any] = {}
 
     def has(self, table: str) -> bool:

@@ -28,16 +28,16 @@ class GpuGaps(Rule):
     """
 
     name = "gpu_gaps"
-    tables: ClassVar = READS
-    requires = (("kernels", "copies", "graphs"),)
-    settings = (Option("gap", int, 500, "Gaps longer than this; ms.", least=0),)
-    cells = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = READS
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs"),)
+    settings: ClassVar[tuple[Option, ...]] = (Option("gap", int, 500, "Gaps longer than this; ms.", least=0),)
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Row#", "int", "Its place among its rank's."),
         Cell("Duration", "ns", "How long it is."),
         Cell("Start", "ns", "When it begins."),
         *PLACE,
     )
-    chart = Chart("scatter", "Start", ("Duration",), "File")
+    chart: ClassVar[Chart | None] = Chart("scatter", "Start", ("Duration",), "File")
     advice = (
         "Before each gap, look for what the CPU did: a blocking call, input and output, or work that could overlap; "
         "`alltrace gaps` says what filled the gaps of each rank."

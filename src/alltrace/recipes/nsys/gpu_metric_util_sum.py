@@ -46,11 +46,11 @@ class GpuMetricUtilSum(RankRows):
     """
 
     name = "gpu_metric_util_sum"
-    tables: ClassVar = {"gpu_metrics": GPU_READS}
-    requires = ("gpu_metrics",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("gpu_metrics",)
     host_samples = True
     on_one_clock = True
-    own = (
+    own: ClassVar[tuple[Option, ...]] = (
         Option("per_kernel", bool, False, "A row for each kernel by name."),
         Option("per_projected_nvtx", bool, False, "A row for each NVTX range by name, while the work that it launched ran."),
         Option("match_ranges", str, None, "Only kernels or ranges whose name this regular expression finds something in."),
@@ -65,7 +65,7 @@ class GpuMetricUtilSum(RankRows):
             FILE_CELL,
         )
     }
-    chart = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
+    chart: ClassVar[Chart | None] = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options.

@@ -30,21 +30,21 @@ class GpuTimeUtil(Rule):
     """
 
     name = "gpu_time_util"
-    tables: ClassVar = READS
-    requires = (("kernels", "copies", "graphs"),)
-    settings = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = READS
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs"),)
+    settings: ClassVar[tuple[Option, ...]] = (
         Option("threshold", int, 50, "Chunks used less than this; %.", least=0),
         Option("chunks", int, 30, "Chunks of the time of a process on a GPU, at most 1000.", least=1, most=_MOST_CHUNKS),
     )
-    cells = (
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Row#", "int", "Its place among its rank's."),
         Cell("In-Use", "percent", "Time of operations over the time.", half_up=True),
         Cell("Duration", "ns", "How long it is."),
         Cell("Start", "ns", "When it begins."),
         *PLACE,
     )
-    order = (("In-Use", "ascending"), ("Duration", "descending"), ("Start", "ascending"))
-    chart = Chart("scatter", "Start", ("In-Use",), "File")
+    order: ClassVar[tuple[tuple[str, str], ...]] = (("In-Use", "ascending"), ("Duration", "descending"), ("Start", "ascending"))
+    chart: ClassVar[Chart | None] = Chart("scatter", "Start", ("In-Use",), "File")
     advice = "Little of the GPU's time is used here: look for what the CPU did meanwhile, and for work that could run at once."
     none = "No GPU was used less than the limit in any part of its time."
 

@@ -82,6 +82,9 @@ class HeatMap(NsysRecipe):
         settings: Its options beside `--bins`.
     """
 
+    own: ClassVar[tuple[Option, ...]]
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]]
+    chart: ClassVar[Chart | None]
     labels: ClassVar[tuple[Cell, ...]] = ()
     values: ClassVar[tuple[Cell, ...]]
     settings: ClassVar[tuple[Option, ...]] = ()

@@ -42,8 +42,10 @@ class NcclGpuOverlapTrace(NsysRecipe):
 
     name = "nccl_gpu_overlap_trace"
     on_one_clock = True
-    tables: ClassVar = {"kernels": ("start", "end", "process", "device", "name", "kind")}
-    own = (Option("divisor", int, 100, "Of nsys, which works in so many parts; it changes nothing here.", least=1),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "process", "device", "name", "kind")}
+    own: ClassVar[tuple[Option, ...]] = (
+        Option("divisor", int, 100, "Of nsys, which works in so many parts; it changes nothing here.", least=1),
+    )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "grouped_trace": (
             Cell("Name", "text", "Kernel."),
@@ -61,7 +63,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
         ),
         **FILES,
     }
-    chart = Chart("bars", "Name", ("Communication Overlap", "Compute Overlap"))
+    chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Communication Overlap", "Compute Overlap"))
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The kernels by their starts, with both overlaps in ns."""

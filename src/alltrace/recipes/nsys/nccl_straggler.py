@@ -32,9 +32,11 @@ class NcclStraggler(NsysRecipe):
     name = "nccl_straggler"
     aligned = True
     windowed = True
-    tables: ClassVar = {"collectives": ("start", "end")}
-    filters = TIMES
-    own = (Option("bins", int, 30, "Bins of the time that `heatmap` cuts the run into.", least=1, most=100_000),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": ("start", "end")}
+    filters: ClassVar[tuple[Option, ...]] = TIMES
+    own: ClassVar[tuple[Option, ...]] = (
+        Option("bins", int, 30, "Bins of the time that `heatmap` cuts the run into.", least=1, most=100_000),
+    )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "stragglers": (
             Cell("Communicator", "text", "Communicator."),
@@ -55,7 +57,7 @@ class NcclStraggler(NsysRecipe):
             Cell("Late Avg", "mean_ns", "Mean lateness; null without operations."),
         ),
     }
-    chart = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
+    chart: ClassVar[Chart | None] = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """That the rank was asked; what it takes is derived over all ranks."""

@@ -41,8 +41,8 @@ class NcclSum(RangeDurationSum):
     name = "nccl_sum"
     device = False
     aligned = True
-    tables: ClassVar = {**RANGES, "collectives": ("start", "end", *_OPERATION)}
-    events = f"{NvtxSum.events} {OF_NCCL}"
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**RANGES, "collectives": ("start", "end", *_OPERATION)}
+    events: ClassVar[str] = f"{NvtxSum.events} {OF_NCCL}"
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         **RangeDurationSum.results,
         "operations": (*_SIZE_CELLS, *statistics("", "", exact=False)[1:]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,7 +44,8 @@ class Traffic:
         device: `NIC` or `Switch`.
         name: The adapter's name; empty for a switch.
         guid: Its GUID in hexadecimal; empty where it is not known.
-        metric: `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name.
+        word: `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name.
+        metric: `word`, or the metric's own name where the adapter has several with that word, as for Ethernet and InfiniBand.
         starts: Starts, ascending; int64 array of n, ns.
         ends: Ends.
         values: What was sampled, per millisecond; float64 array of n.
@@ -52,6 +54,7 @@ class Traffic:
     device: str
     name: str
     guid: str
+    word: str
     metric: str
     starts: Int64
     ends: Int64
@@ -75,12 +78,19 @@ def _find_traffic(rank: RankTables) -> list[Traffic]:
         name, guid, metric, start, end = (v[order] for v in (name, guid, metric, start, end))
         value = value[order]
         names, metrics = texts_of(rank, name), texts_of(rank, metric)
-        for (own, number, kind), at in by_track(name, guid, metric):
-            called = metrics[kind]
-            word = next((w for text, w in _WORDS.items() if called.lower().endswith(text)), called)
+        tracks = list(by_track(name, guid, metric))
+        of_adapter = Counter((own, number, _word(metrics[kind])) for (own, number, kind), _ in tracks)
+        for (own, number, kind), at in tracks:
+            word = _word(metrics[kind])
+            called = word if of_adapter[own, number, word] == 1 else metrics[kind]
             hexadecimal = "" if number == -1 else f"0x{number & (1 << 64) - 1:016x}"
-            found.append(Traffic(device, names[own], hexadecimal, word, start[at], end[at], value[at]))
+            found.append(Traffic(device, names[own], hexadecimal, word, called, start[at], end[at], value[at]))
     return found
+
+
+def _word(metric: str) -> str:
+    """What a metric counts, in a word that all adapters share; its own name where there is none."""
+    return next((word for text, word in _WORDS.items() if metric.lower().endswith(text)), metric)
 
 
 class NetworkSum(RankRows):
@@ -91,7 +101,7 @@ class NetworkSum(RankRows):
     """
 
     name = "network_sum"
-    tables: ClassVar = _READS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _READS
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
             Cell("Device", "text", "NIC or Switch."),
@@ -103,7 +113,7 @@ class NetworkSum(RankRows):
             FILE_CELL,
         )
     }
-    chart = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
+    chart: ClassVar[Chart | None] = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
 
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """A row per adapter or switch and metric."""
@@ -119,17 +129,18 @@ class NetworkSum(RankRows):
 class NetworkTrafficMap(HeatMap):
     """What each network adapter and InfiniBand switch sent and received, and how long it waited to send, bin by bin.
 
-    A sample counts in a bin by its time in it; what no sample tells of is not known, and not 0.
+    A sample counts in a bin by its time in it; what no sample tells of is not known, and not 0. Of an adapter that counts Ethernet
+    and InfiniBand apart both are added.
     """
 
     name = "network_traffic_map"
-    tables: ClassVar = _READS
-    values = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _READS
+    values: ClassVar[tuple[Cell, ...]] = (
         Cell("Bytes Sent", "mib_per_s", "Mean rate of what was sent."),
         Cell("Bytes Recv", "mib_per_s", "Mean rate of what was received."),
         Cell("Congestion", "ticks_per_s", "Mean rate of the waits to send."),
     )
-    labels = (
+    labels: ClassVar[tuple[Cell, ...]] = (
         Cell("Device", "text", "NIC or Switch."),
         Cell("Name", "text", "The adapter's name."),
         Cell("GUID", "text", "GUID."),
@@ -140,9 +151,11 @@ class NetworkTrafficMap(HeatMap):
         edges = binning(options).edges
         found: dict[tuple[str, str, str], dict[str, Any]] = {}
         for of in _traffic(rank):
-            if of.metric in _SCALES:
-                rates = bin_rates(of.starts, of.ends, of.values * _SCALES[of.metric], edges)
-                found.setdefault((of.device, of.name, of.guid), {})[of.metric] = rates
+            if of.word in _SCALES:
+                rates = bin_rates(of.starts, of.ends, of.values * _SCALES[of.word], edges)
+                adapter = found.setdefault((of.device, of.name, of.guid), {})
+                before = adapter.get(of.word, np.full(len(rates), np.nan))
+                adapter[of.word] = np.where(np.isnan(before) | np.isnan(rates), np.fmax(before, rates), before + rates)
         nothing = np.full(len(edges) - 1, np.nan)
         for (device, name, guid), values in found.items():
             yield {"Device": device, "Name": name, "GUID": guid, **dict.fromkeys(_SCALES, nothing), **values}

@@ -21,7 +21,7 @@ class NvlinkSum(RankRows):
     """
 
     name = "nvlink_sum"
-    tables: ClassVar = {"gpu_metrics": GPU_READS}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
             Cell("GPU", "int", "Number of the GPU, as nsys has it."),
@@ -30,7 +30,7 @@ class NvlinkSum(RankRows):
             FILE_CELL,
         )
     }
-    chart = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
+    chart: ClassVar[Chart | None] = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
 
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """A row per GPU and metric."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from alltrace.recipes.stats.nvtx_stack import number_ranges
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from alltrace.recipes.base import Answer, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, Option, RankTables, RunFacts
     from alltrace.recipes.nsys.base import CellKind
     from alltrace.recipes.row_stream import StreamedRank
 
@@ -31,12 +31,14 @@ class NvtxGpuProjTrace(NsysRecipe):
     """
 
     name = "nvtx_gpu_proj_trace"
-    tables = REPORT.tables
-    requires = REPORT.requires
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = REPORT.tables
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = REPORT.requires
     on_one_clock = True
-    own = (NVTX,)
-    results = {"trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in REPORT.cells), FILE_CELL)}  # noqa: RUF012
-    chart = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
+    own: ClassVar[tuple[Option, ...]] = (NVTX,)
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
+        "trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in REPORT.cells), FILE_CELL)
+    }
+    chart: ClassVar[Chart | None] = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
         """What follows where ranges are missing."""

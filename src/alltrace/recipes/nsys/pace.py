@@ -61,7 +61,7 @@ class Pace(SqlNsysRecipe):
         label: Title of the name in `stats`.
     """
 
-    own = (NAME,)
+    own: ClassVar[tuple[Option, ...]] = (NAME,)
     label: ClassVar[str] = TEXT
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "pace": _PACE,
@@ -70,7 +70,7 @@ class Pace(SqlNsysRecipe):
         "pace_delta_stats": _DELTA,
         **FILES,
     }
-    chart = Chart("lines", "Iteration", ("Delta",), "Rank")
+    chart: ClassVar[Chart | None] = Chart("lines", "Iteration", ("Delta",), "Rank")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Title the name in `stats`."""
@@ -195,9 +195,9 @@ class CudaGpuKernPace(Pace):
     """
 
     name = "cuda_gpu_kern_pace"
-    tables: ClassVar = {"kernels": ("start", "end", "short_name")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "short_name")}
     label = "Shortname"
-    map_sql = _OCCURRENCES.format(threads=1, table="kernels", name="short_name", more="")
+    map_sql: ClassVar[str] = _OCCURRENCES.format(threads=1, table="kernels", name="short_name", more="")
 
 
 class NvtxPace(Pace):
@@ -209,8 +209,8 @@ class NvtxPace(Pace):
 
     name = "nvtx_pace"
     device = False
-    tables: ClassVar = {"ranges": ("start", "end", "name", "thread")}
-    map_sql = _OCCURRENCES.format(
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name", "thread")}
+    map_sql: ClassVar[str] = _OCCURRENCES.format(
         threads="count(DISTINCT thread) OVER (PARTITION BY rank)", table="ranges", name="name", more=' AND "end" IS NOT NULL'
     )
 
@@ -223,10 +223,10 @@ class NvtxGpuProjPace(Pace):
     """
 
     name = "nvtx_gpu_proj_pace"
-    tables: ClassVar = PROJECTION_READS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = PROJECTION_READS
     projects = True
-    requires = ("ranges", "api", ("kernels", "copies"))
-    map_sql = _OCCURRENCES.format(threads=1, table="projected", name="name", more="")
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "api", ("kernels", "copies"))
+    map_sql: ClassVar[str] = _OCCURRENCES.format(threads=1, table="projected", name="name", more="")
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The projected ranges, which a compiled loop finds."""

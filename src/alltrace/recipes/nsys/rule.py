@@ -33,6 +33,8 @@ class Rule(NsysRecipe):
     """
 
     on_one_clock: ClassVar[bool] = True
+    own: ClassVar[tuple[Option, ...]]
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]]
     settings: ClassVar[tuple[Option, ...]] = ()
     cells: ClassVar[tuple[Cell, ...]]
     order: ClassVar[tuple[tuple[str, str], ...]] = (("Duration", "descending"), ("Start", "ascending"))

@@ -23,7 +23,7 @@ from alltrace.recipes.stats.cuda import BASE, MANGLED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, Option, Part, RankTables, RunFacts
     from alltrace.recipes.stats.base import SumReport
 
 _EXACT: dict[CellKind, CellKind] = {"mean_bytes": "exact_bytes"}
@@ -39,6 +39,10 @@ class StatsSum(NsysRecipe):
         report: The report.
     """
 
+    name: ClassVar[str]
+    tables: ClassVar[Mapping[str, tuple[str, ...]]]
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]]
+    results: ClassVar[Mapping[str, tuple[Cell, ...]]]
     report: ClassVar[SumReport]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -140,36 +144,36 @@ def _ordered(columns: Mapping[str, Any], order: Sequence[tuple[str, str]]) -> di
 class CudaApiSum(StatsSum):
     """The time that CUDA calls took on the CPU, by function, over all ranks and on each."""
 
-    report = sums.CudaApiSum()
+    report: ClassVar[SumReport] = sums.CudaApiSum()
     device = False
-    chart = Chart("bars", "Name", ("Total Time",))
+    chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Total Time",))
 
 
 class CudaGpuKernSum(StatsSum):
     """The time that kernels ran on GPUs, by name, over all ranks and on each."""
 
-    report = sums.CudaGpuKernSum()
-    own = (BASE, MANGLED)
-    chart = Chart("bars", "Name", ("Total Time",))
+    report: ClassVar[SumReport] = sums.CudaGpuKernSum()
+    own: ClassVar[tuple[Option, ...]] = (BASE, MANGLED)
+    chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Total Time",))
 
 
 class CudaGpuMemSizeSum(StatsSum):
     """The bytes of copies and fills on GPUs, by direction, over all ranks and on each."""
 
-    report = sums.CudaGpuMemSizeSum()
-    chart = Chart("bars", "Operation", ("Total",))
+    report: ClassVar[SumReport] = sums.CudaGpuMemSizeSum()
+    chart: ClassVar[Chart | None] = Chart("bars", "Operation", ("Total",))
 
 
 class CudaGpuMemTimeSum(StatsSum):
     """The time that copies and fills took on GPUs, by direction, over all ranks and on each."""
 
-    report = sums.CudaGpuMemTimeSum()
-    chart = Chart("bars", "Operation", ("Total Time",))
+    report: ClassVar[SumReport] = sums.CudaGpuMemTimeSum()
+    chart: ClassVar[Chart | None] = Chart("bars", "Operation", ("Total Time",))
 
 
 class OsrtSum(StatsSum):
     """The time that calls of the operating system's runtime took, by function, over all ranks and on each."""
 
-    report = sums.OsrtSum()
+    report: ClassVar[SumReport] = sums.OsrtSum()
     device = False
-    chart = Chart("bars", "Name", ("Total Time",))
+    chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Total Time",))

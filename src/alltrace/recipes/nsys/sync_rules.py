@@ -68,7 +68,7 @@ class CopyRule(SqlRule):
         memory: Columns that hold kinds of memory, by the title of their cell.
     """
 
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "copies": (
             "start", "end", "process", "device", "context", "green_context", "stream", "correlation", "kind", "bytes", "src_kind",
             "dst_kind", "src_device", "dst_device",
@@ -77,8 +77,9 @@ class CopyRule(SqlRule):
         "processes": ("process", "pid"),
         "devices": ("device", "ordinal"),
     }  # fmt: skip
-    requires = ("copies", "api")
-    chart = Chart("scatter", "Start", ("Duration",), "File")
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("copies", "api")
+    chart: ClassVar[Chart | None] = Chart("scatter", "Start", ("Duration",), "File")
+    map_sql: ClassVar[str]
     copies: ClassVar[str]
     calls: ClassVar[str]
     memory: ClassVar[Mapping[str, str]] = {"Src Kind": "src_kind", "Dst Kind": "dst_kind"}
@@ -98,7 +99,12 @@ class CudaMemcpyAsync(CopyRule):
     """
 
     name = "cuda_memcpy_async"
-    cells = (*_TIMES, Cell("Src Kind", "text", "Memory copied from."), Cell("Dst Kind", "text", "Memory written."), *_PLACE)
+    cells: ClassVar[tuple[Cell, ...]] = (
+        *_TIMES,
+        Cell("Src Kind", "text", "Memory copied from."),
+        Cell("Dst Kind", "text", "Memory written."),
+        *_PLACE,
+    )
     advice = (
         "Copy from and to pinned memory (cudaMallocHost, cudaHostRegister, or pin_memory of a data loader): an asynchronous copy "
         "of pageable memory makes the calling thread wait."
@@ -116,7 +122,12 @@ class CudaMemcpySync(CopyRule):
     """
 
     name = "cuda_memcpy_sync"
-    cells = (*_TIMES, Cell("Src Kind", "text", "Memory copied from."), Cell("Dst Kind", "text", "Memory written."), *_PLACE)
+    cells: ClassVar[tuple[Cell, ...]] = (
+        *_TIMES,
+        Cell("Src Kind", "text", "Memory copied from."),
+        Cell("Dst Kind", "text", "Memory written."),
+        *_PLACE,
+    )
     advice = (
         "Copy with cudaMemcpy*Async on a stream of its own, from and to pinned memory, so that the thread goes on and copies "
         "overlap with kernels."
@@ -131,12 +142,12 @@ class CudaMemsetSync(CopyRule):
     """Synchronous fills of pinned or managed memory, for which the calling thread waits, the longest first."""
 
     name = "cuda_memset_sync"
-    cells = (*_TIMES, Cell("Memory Kind", "text", "Memory filled."), *_PLACE)
+    cells: ClassVar[tuple[Cell, ...]] = (*_TIMES, Cell("Memory Kind", "text", "Memory filled."), *_PLACE)
     advice = "Fill with cudaMemset*Async, so that the calling thread goes on."
     none = "No synchronous fill of pinned or managed memory was found."
     copies = "kind = 'memset' AND dst_kind IN ('pinned', 'managed')"
     calls = "names.value ILIKE 'cudaMemset%' AND names.value NOT ILIKE '%Async%'"
-    memory: ClassVar = {"Memory Kind": "dst_kind"}
+    memory: ClassVar[Mapping[str, str]] = {"Memory Kind": "dst_kind"}
 
 
 class CudaApiSync(SqlRule):
@@ -144,20 +155,20 @@ class CudaApiSync(SqlRule):
 
     name = "cuda_api_sync"
     device = False
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "api": ("start", "end", "thread", "name"),
         "threads": ("thread", "process", "tid"),
         "processes": ("process", "pid"),
     }
-    requires = ("api",)
-    cells = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("api",)
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Duration", "ns", "How long the thread waited."),
         Cell("Start", "ns", "When it began to."),
         Cell("PID", "int", "Process id."),
         Cell("TID", "int", "Thread id."),
         Cell("API Name", "text", "Call."),
     )
-    chart = Chart("scatter", "Start", ("Duration",), "File")
+    chart: ClassVar[Chart | None] = Chart("scatter", "Start", ("Duration",), "File")
     advice = (
         "Wait for less, and later: for an event (cudaEventSynchronize, cudaStreamWaitEvent) in place of a stream, and for a stream "
         "in place of a device."

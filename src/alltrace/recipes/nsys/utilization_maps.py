@@ -41,10 +41,10 @@ class CudaGpuTimeUtilMap(HeatMap):
     """How much of the time kernels of a process run on a GPU, bin by bin."""
 
     name = "cuda_gpu_time_util_map"
-    tables: ClassVar = {"kernels": KERNELS_READS}
-    settings = (_CUMULATIVE,)
-    values = (Cell("Kernel", "percent", "Share of the bin in which a kernel runs."),)
-    labels = _DEVICE_CELLS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": KERNELS_READS}
+    settings: ClassVar[tuple[Option, ...]] = (_CUMULATIVE,)
+    values: ClassVar[tuple[Cell, ...]] = (Cell("Kernel", "percent", "Share of the bin in which a kernel runs."),)
+    labels: ClassVar[tuple[Cell, ...]] = _DEVICE_CELLS
 
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per process and device."""
@@ -67,15 +67,15 @@ class NcclGpuTimeUtilMap(HeatMap):
     """
 
     name = "nccl_gpu_time_util_map"
-    tables: ClassVar = {"kernels": KERNELS_READS}
-    settings = (_CUMULATIVE,)
-    values = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": KERNELS_READS}
+    settings: ClassVar[tuple[Option, ...]] = (_CUMULATIVE,)
+    values: ClassVar[tuple[Cell, ...]] = (
         Cell("All", "percent", "Share of the bin in which a kernel runs."),
         Cell("NCCL", "percent", "In which a communication kernel runs."),
         Cell("Compute", "percent", "In which another kernel runs."),
         Cell("Overlap", "percent", "In which both run."),
     )
-    labels = _DEVICE_CELLS
+    labels: ClassVar[tuple[Cell, ...]] = _DEVICE_CELLS
 
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per process and device."""
@@ -101,6 +101,9 @@ class HostUtilMap(HeatMap):
         word: What the column of the calls is called.
     """
 
+    tables: ClassVar[Mapping[str, tuple[str, ...]]]
+    values: ClassVar[tuple[Cell, ...]]
+    labels: ClassVar[tuple[Cell, ...]]
     calls: ClassVar[str]
     word: ClassVar[str]
 
@@ -168,9 +171,9 @@ class GpuMetricUtilMap(HeatMap):
     """
 
     name = "gpu_metric_util_map"
-    tables: ClassVar = {"gpu_metrics": GPU_READS}
-    values = tuple(Cell(title, "percent", f"Mean share of {what}.") for title, what in _METRICS.items())
-    labels = (Cell("GPU", "int", "Number of the GPU, as nsys has it."),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
+    values: ClassVar[tuple[Cell, ...]] = tuple(Cell(title, "percent", f"Mean share of {what}.") for title, what in _METRICS.items())
+    labels: ClassVar[tuple[Cell, ...]] = (Cell("GPU", "int", "Number of the GPU, as nsys has it."),)
 
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per GPU."""
@@ -194,9 +197,12 @@ class SamplerMap(HeatMap):
     """
 
     wanted: ClassVar[re.Pattern[str]]
-    tables: ClassVar = {"generic_metrics": _GENERIC_READS}
-    values = (Cell("Value", "real", "Mean of the samples, in the counter's own unit."),)
-    labels = (Cell("Source", "text", "The sampler."), Cell("Metric", "text", "The counter, with its device where it has one."))
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"generic_metrics": _GENERIC_READS}
+    values: ClassVar[tuple[Cell, ...]] = (Cell("Value", "real", "Mean of the samples, in the counter's own unit."),)
+    labels: ClassVar[tuple[Cell, ...]] = (
+        Cell("Source", "text", "The sampler."),
+        Cell("Metric", "text", "The counter, with its device where it has one."),
+    )
 
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per counter."""
@@ -217,15 +223,17 @@ class StorageUtilMap(SamplerMap):
     """
 
     name = "storage_util_map"
-    wanted = re.compile(r"(?<![a-z])(storage|nfs|lustre|nvme|nvmeof|s3|disk)(?![a-z])", re.IGNORECASE)
+    wanted: ClassVar[re.Pattern[str]] = re.compile(r"(?<![a-z])(storage|nfs|lustre|nvme|nvmeof|s3|disk)(?![a-z])", re.IGNORECASE)
 
 
 class NetworkMapAws(SamplerMap):
     """The counters of Amazon's Elastic Fabric Adapters, bin by bin, as the EFA plugin of Nsight Systems samples them."""
 
     name = "network_map_aws"
-    wanted = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)
-    settings = (Option("disable_alignment", bool, False, "Count each rank's time from its own first event."),)
+    wanted: ClassVar[re.Pattern[str]] = re.compile(r"(?<![a-z])efa(?![a-z])", re.IGNORECASE)
+    settings: ClassVar[tuple[Option, ...]] = (
+        Option("disable_alignment", bool, False, "Count each rank's time from its own first event."),
+    )
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options with the bins: of the run's time, or of the time since each rank's first event."""

@@ -38,8 +38,10 @@ class Activity(Recipe):
 
     name = "activity"
     aligned = True
-    tables = TABLES
-    options = (Option("bins", int, 240, "the most bins that the run is divided into", least=1, most=100_000),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("bins", int, 240, "the most bins that the run is divided into", least=1, most=100_000),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
@@ -58,7 +60,7 @@ class Activity(Recipe):
         AnswerColumn("idle_percent", "%", "share of idle_ns"),
         AnswerColumn("waiting_percent", "%", "waiting_ns of the bin's length"),
     )
-    chart = Chart("heatmap", "start_ns", _DRAWN, "rank", title="What devices do over time")
+    chart: ClassVar[Chart | None] = Chart("heatmap", "start_ns", _DRAWN, "rank", title="What devices do over time")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""

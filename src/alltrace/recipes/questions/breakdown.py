@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
 
 
+_OF_ROLE = (
+    AnswerColumn("role", None, "role"),
+    AnswerColumn("ranks", None, "how many ranks have it"),
+    AnswerColumn("devices", None, "how many devices they use"),
+)
+_CHART_OF_ROLES = Chart("stacked_bars", "role", _CLASSES, title="Where each role's time went")
+_NO_ROLES = (
+    "no rank of this run has a role, so all are one; `alltrace capture exec --role NAME`, or ALLTRACE_ROLE in their environment, "
+    "gives them one"
+)
+
+
 class Breakdown(Recipe):
     """Where each device's time went: compute, exposed communication, exposed copies, idle.
 
@@ -29,8 +41,8 @@ class Breakdown(Recipe):
     """
 
     name = "breakdown"
-    tables = TABLES
-    options = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    options: ClassVar[tuple[Option, ...]] = (
         Option(
             "span",
             str,
@@ -38,6 +50,7 @@ class Breakdown(Recipe):
             "span of each row: the device's own work, or from the first to the last work of any device",
             ("device", "run"),
         ),
+        Option("by", str, "device", "a row for each device, or for each role that ranks have, with the sums", ("device", "role")),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
@@ -53,7 +66,15 @@ class Breakdown(Recipe):
         AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns of span_ns"),
         AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
     )
-    chart = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
+
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """Those of a role, or of a device."""
+        return (*_OF_ROLE, *self.columns[3:]) if options["by"] == "role" else self.columns
+
+    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
+        """Bars of roles, or of devices."""
+        return _CHART_OF_ROLES if options["by"] == "role" else self.chart
 
     def lays_together(self, options: Mapping[str, Any]) -> bool:
         """With the span of all devices, which are on several hosts."""
@@ -83,8 +104,44 @@ class Breakdown(Recipe):
             row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
             row |= {"host": hosts[row["rank"]], "span_ns": span}
         shares = {c.replace("_ns", "_percent"): 1 for c in _CLASSES}
+        if options["by"] == "role":
+            columns = self.answer_columns(options)
+            table = answer_rows(_by_role(rows, run), answer_schema(columns, ("role",), shares))
+            known = any(run.manifest.role_of(r) for r in run.ranks)
+            return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
         table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
-        return Answer(table, self.columns, tuple(class_notes(rows)))
+        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows)))
+
+
+def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How little of the time of some ranks is divided."""
+    judged = {r["rank"]: 1 - r["left_out_ns"] / (r["end_ns"] - r["start_ns"]) for r in rows if r["left_out_ns"]}
+    if not judged:
+        return []
+    from alltrace.run.store import number_ranges
+
+    least = min(judged.values())
+    share = f"{least:.1%}" if len(judged) == 1 else f"{least:.1%} to {max(judged.values()):.1%}"
+    who = f"{'rank' if len(judged) == 1 else 'ranks'} {number_ranges(sorted(judged))}"
+    return [f"{who}: {share} of the time is divided; in the rest work may have run without a record"]
+
+
+def _by_role(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[dict[str, Any]]:
+    """The sums over the devices of each role's ranks."""
+    roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
+    found: dict[str | None, dict[str, Any]] = {}
+    for row in rows:
+        role = roles[row["rank"]]
+        into = found.setdefault(role, {"role": role, "numbers": set(), "devices": 0, **dict.fromkeys(("span_ns", *_CLASSES), 0)})
+        into["numbers"].add(row["rank"])
+        into["devices"] += 1
+        for column in ("span_ns", *_CLASSES):
+            into[column] += row[column]
+    for into in found.values():
+        span = into["span_ns"]
+        into |= {c.replace("_ns", "_percent"): 100 * into[c] / span if span else None for c in _CLASSES}
+        into["ranks"] = len(into.pop("numbers"))
+    return sorted(found.values(), key=lambda row: (row["role"] is None, row["role"]))
 
 
 RECIPE = Breakdown()

@@ -70,12 +70,12 @@ class Collectives(Recipe):
     name = "collectives"
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": ("start", "end")}
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("instances", bool, False, "list each instance instead"),
         Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to tell the share of it"),
     )
-    columns = _SUMMARY
-    chart = Chart(
+    columns: ClassVar[tuple[AnswerColumn, ...]] = _SUMMARY
+    chart: ClassVar[Chart | None] = Chart(
         "scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", title="Bus bandwidth by message size", log_x=True
     )
 

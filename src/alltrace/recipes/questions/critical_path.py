@@ -32,7 +32,7 @@ class CriticalPath(ReplayRecipe):
     """
 
     name = "critical-path"
-    options = (Option("segments", bool, False, "list the pieces of the path, in order of time"),)
+    options: ClassVar[tuple[Option, ...]] = (Option("segments", bool, False, "list the pieces of the path, in order of time"),)
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         _RANK,
         _CLASS,
@@ -40,7 +40,9 @@ class CriticalPath(ReplayRecipe):
         AnswerColumn("share_percent", "%", "share of the whole path"),
         AnswerColumn("slack_ns", "ns", "how much longer the rank could take at its tightest place without the run taking longer"),
     )
-    chart = Chart("stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank")
+    chart: ClassVar[Chart | None] = Chart(
+        "stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank"
+    )
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """The columns: of shares, or of segments."""

@@ -66,7 +66,7 @@ class Durations(SqlRecipe):
         "api": ("start", "end", "name"),
         "collectives": ("start", "end", "op", "bytes", "group_size"),
     }
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("what", str, None, "only these, such as kernel,step; one or several of " + ", ".join(WHAT)),
         Option("merge_numbers", bool, False, "count ranges as one whose names differ only in numbers, such as those of layers"),
     )
@@ -81,7 +81,9 @@ class Durations(SqlRecipe):
         AnswerColumn("q3_ns", "ns", "exact third quartile"),
         AnswerColumn("max_ns", "ns", "longest"),
     )
-    chart = Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True)
+    chart: ClassVar[Chart | None] = Chart(
+        "box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True
+    )
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The tables of what is asked for."""

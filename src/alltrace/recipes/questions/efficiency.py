@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
+_STANDS_OUT = 0.01
+_NO_CULPRIT = "culprit is who has most useful time; `diagnose` and `stragglers` also tell who is late for another reason"
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
     "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes; "
@@ -54,7 +56,7 @@ class Efficiency(Recipe):
 
     name = "efficiency"
     aligned = True
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": ("start", "end", "device", "kind"),
         "copies": ("start", "end", "device", "kind"),
         "graphs": ("start", "end", "device"),
@@ -62,7 +64,7 @@ class Efficiency(Recipe):
         "mpi": ("start", "end"),
         "ranges": ("start", "end", "name"),
     }
-    options: ClassVar = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("per", str, "run", "one row for the run, for each step, or for the ranges called --range", ("run", "step", "range")),
         Option("range", str, None, "name of the ranges, as the program spells it; for --per range"),
         Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
@@ -80,6 +82,7 @@ class Efficiency(Recipe):
         AnswerColumn("runtime_ns", "ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
         AnswerColumn("parallel_efficiency", None, "useful time of the whole time, 0 to 1"),
         AnswerColumn("load_balance", None, "mean of the largest: what is lost by waiting for those with more work"),
+        AnswerColumn("culprit", None, "the rank with most useful time, if by more than 1 % of it; null where none stands out"),
         AnswerColumn("communication_efficiency", None, "what is lost by communication that nothing hides, or by MPI"),
         AnswerColumn("orchestration_efficiency", None, "what is lost where no device is given work; null for hosts"),
         AnswerColumn("mpi_parallel_efficiency", None, "time outside of MPI of the whole time; null for devices"),
@@ -89,7 +92,7 @@ class Efficiency(Recipe):
         AnswerColumn("computation_scalability", None, "useful time of the reference to that of this run; null without --reference"),
         AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),
     )
-    chart = Chart("bars", "side", _FACTORS, title="What the efficiency of devices and hosts is made of")
+    chart: ClassVar[Chart | None] = Chart("bars", "side", _FACTORS, title="What the efficiency of devices and hosts is made of")
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """The factors; over steps, the whole of each side."""
@@ -130,11 +133,18 @@ class Efficiency(Recipe):
         """A row for the devices and one for the hosts, of each region."""
         rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
         notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
+        notes += [_NO_CULPRIT] if len(parts) > 1 else []
         notes += _missing(parts, rows, options)
         if options["reference"] is not None and parts:
             notes += _scaled(rows, options)
         fields = [pa.field(c.name, _type(c)) for c in self.columns]
         return Answer(answer_rows(rows, pa.schema(fields)), self.columns, tuple(notes))
+
+
+def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
+    """The rank whose device has most useful time; None where others, in the middle, have nearly as much."""
+    most = int(np.argmax(useful))
+    return processes[most] if useful[most] - float(np.median(useful)) > _STANDS_OUT * useful[most] else None
 
 
 def _is_ratio(column: AnswerColumn) -> bool:
@@ -144,7 +154,7 @@ def _is_ratio(column: AnswerColumn) -> bool:
 def _type(column: AnswerColumn) -> Any:
     if _is_ratio(column):
         return pa.float64()
-    return pa.string() if column.name in ("side", "range") else pa.int32() if column.name == "count" else pa.int64()
+    return pa.string() if column.name in ("side", "range") else pa.int32() if column.name in ("count", "culprit") else pa.int64()
 
 
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
@@ -236,6 +246,7 @@ class _Region:
             factors = {
                 "parallel_efficiency": tree.parallel,
                 "load_balance": tree.load_balance,
+                "culprit": _most_useful(self.useful, self.processes),
                 "communication_efficiency": tree.communication,
                 "orchestration_efficiency": tree.orchestration,
             }

@@ -33,7 +33,7 @@ class Gaps(Recipe):
         "copies": ("start", "end", "device", "kind"),
         "graphs": ("start", "end", "device"),
     }
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("min_ns", int, 100_000, "shortest gap to list, in ns", least=0),
         Option("rows", int, 50, "how many gaps to list, the longest first; 0 for all", least=0),
     )
@@ -46,7 +46,7 @@ class Gaps(Recipe):
         AnswerColumn("after", None, "the work that started first after it"),
     )
     on_one_clock = True
-    chart = Chart(
+    chart: ClassVar[Chart | None] = Chart(
         "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="When devices did nothing, and for how long"
     )
 

@@ -61,7 +61,7 @@ class GpuRates(Recipe):
         AnswerColumn("max", None, "largest"),
         AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null where that is not known"),
     )
-    chart = Chart("bars", "rate", ("mean",), "rank", "gpu")
+    chart: ClassVar[Chart | None] = Chart("bars", "rate", ("mean",), "rank", "gpu")
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options with the GPUs that each rank works on, and those of each host that some rank does."""

@@ -42,8 +42,8 @@ class Idle(Recipe):
         "graphs": GRAPHS,
         "api": TABLES["api"],
     }
-    requires = ("kernels",)
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "device", "gaps of each device, or of each stream on its own", ("device", "stream")),
         Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work is the ordinary delay, in ns", least=0),
     )
@@ -61,7 +61,7 @@ class Idle(Recipe):
         AnswerColumn("dependency_ns", "ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
         AnswerColumn("unknown_ns", "ns", "the call that launched the next work is not known"),
     )
-    chart = Chart("stacked_bars", "rank", _CAUSES)
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CAUSES)
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """With `--by stream`, `stream` comes third."""

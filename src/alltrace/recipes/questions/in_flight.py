@@ -32,7 +32,7 @@ class InFlight(Recipe):
 
     name = "in-flight"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    requires = ("kernels", "api")
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
@@ -49,7 +49,7 @@ class InFlight(Recipe):
         AnswerColumn("executing_ns", "ns", "time with at least one executing"),
         AnswerColumn("starved_percent", "%", "share of starved_ns in span_ns"),
     )
-    chart = Chart("stacked_bars", "rank", ("executing_ns", "held_ns", "starved_ns"), detail="gpu")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", ("executing_ns", "held_ns", "starved_ns"), detail="gpu")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """A row per device."""

@@ -28,11 +28,12 @@ class Info(Recipe):
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is who meets whom, from 0 to 1), and `reason` (why nothing should be
-    computed from that; null where it is sure enough); and `missing_records`, one row for each rank and kind of records that its
-    reports lost: `rank`, `what` (`kernels` of launches, `launches` of kernels, or what `graphs` ran), `number` of so many (`of`),
-    `place` (at the `start` or the `end` of the capture, in a few `places`, `spread` all over it, or `everywhere`), `start_ns` and
-    `end_ns` (when the first and the last of them were launched, aligned), and `unrecorded_ns` (how long work without a record may
-    have run, which is not judged).
+    computed from that; null where it is sure enough).
+
+    Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
+    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or `end` of the capture, in
+    a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
+    launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
     """
 
     name = "info"
@@ -44,6 +45,7 @@ class Info(Recipe):
         AnswerColumn("host", None, "host"),
         AnswerColumn("process", None, "process id of the process that computes"),
         AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
+        AnswerColumn("role", None, "what it does in a program of several groups of ranks; no column where no rank has a role"),
         AnswerColumn("rank_source", None, "how its number was found"),
         AnswerColumn("reports", None, "reports it is made from"),
         AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
@@ -68,7 +70,9 @@ class Info(Recipe):
         asked = {p.rank for p in parts}
         ranks = [r for r in run.ranks if r.rank in asked]
         present = [t for t in EVENT_TABLES if any(r.rows.get(t) for r in ranks)]
-        columns = tuple(c for c in self.columns if c.name not in EVENT_TABLES or c.name in present)
+        roles = {r.rank: manifest.role_of(r) for r in ranks}
+        absent = {*EVENT_TABLES, *(() if any(roles.values()) else ("role",))} - set(present)
+        columns = tuple(c for c in self.columns if c.name not in absent)
         rows = []
         for r in ranks:
             clock = clock_map(manifest, r)
@@ -79,6 +83,7 @@ class Info(Recipe):
                     "host": r.host,
                     "process": r.pids[0] if r.pids else None,
                     "devices": [f"{d.name or 'GPU'} ({d.identity[1]})" for d in r.devices],
+                    "role": roles[r.rank],
                     "rank_source": r.rank_source,
                     "reports": [path_text(manifest.reports[i].path) for i in r.reports],
                     "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
@@ -86,7 +91,7 @@ class Info(Recipe):
                     **{t: r.rows.get(t, 0) for t in present},
                 }
             )
-        texts, lists = {"host", "rank_source"}, {"devices", "reports"}
+        texts, lists = {"host", "role", "rank_source"}, {"devices", "reports"}
         schema = pa.schema(
             [
                 (c.name, pa.string() if c.name in texts else pa.list_(pa.string()) if c.name in lists else pa.int64())
@@ -96,8 +101,11 @@ class Info(Recipe):
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
         extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
-        extra["missing_records"] = _missing_records(manifest, ranks)
-        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest)), extra)
+        slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
+        slowed = () if slowdown is None else (slowdown.text,)
+        if lost := _missing_records(manifest, ranks):
+            extra["missing_records"] = lost
+        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
 
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:

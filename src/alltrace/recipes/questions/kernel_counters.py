@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
@@ -34,8 +35,8 @@ class KernelCounters(Recipe):
 
     name = "kernel-counters"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernel_counters": _COUNTERS, "ranges": RANGES, "frames": FRAMES}
-    requires = ("kernel_counters",)
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernel_counters",)
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "kernel", "what the counters are added up by", ("kernel", "operator")),
         Option("top", int, 20, "how many kernels or operators of each metric, those with most first; 0 for all", least=0),
     )
@@ -49,11 +50,12 @@ class KernelCounters(Recipe):
         AnswerColumn("min", None, "least"),
         AnswerColumn("max", None, "largest"),
     )
-    chart = Chart("bars", "name", ("total",), "metric", title="Counters of kernels")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("total",), "metric", title="Counters of kernels")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """A row for each name and metric."""
         table = rank.table("kernel_counters", _COUNTERS)
+        table = table.filter(pc.and_(table.column("value").is_valid(), table.column("metric").is_valid()))
         names = rank.texts(table.column("name"))
         if options["by"] == "operator":
             names = _operators(rank, table)

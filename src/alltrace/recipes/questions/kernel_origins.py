@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.kernel_origins import origins_of
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
@@ -19,20 +20,24 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _KEYS = ("name", "operator", "module", "source")
+_REPLAYS = ("replayed_ns", "joined_ns")
 
 
 class KernelOrigins(Recipe):
     """Which operator, module and line of the program launched each kernel, over all ranks: the kernels with most time first.
 
     They are those around the call that launched the kernel, the innermost of each kind; for the backward, module and line are those
-    of its forward operator. The line is the innermost outside of PyTorch and of libraries for it (Triton, Apex, DeepSpeed, ...), or
-    the innermost where there is no other. A trace has lines when it was taken with `with_stack`, modules with `with_stack`.
+    of its forward operator. Kernels of a replayed CUDA graph have those of their launches in the capture, where the trace has it.
+    The line is the innermost outside of PyTorch and of libraries for it (Triton, Apex, DeepSpeed, ...), or the innermost where
+    there is no other. A trace has lines when it was taken with `with_stack`, modules with `with_stack`.
     """
 
     name = "kernel-origins"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": RANGES, "frames": FRAMES, **TABLES}
-    requires = ("kernels",)
-    options = (Option("top", int, 50, "how many rows, those with most time first; 0 for all", least=0),)
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("top", int, 50, "how many rows, those with most time first; 0 for all", least=0),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, "kernel, without template arguments and parameters"),
         AnswerColumn("operator", None, "the operator that launched it; null where there is none or the call is not known"),
@@ -43,7 +48,7 @@ class KernelOrigins(Recipe):
         AnswerColumn("total_ns", "ns", "summed duration"),
         AnswerColumn("time_percent", "%", "total_ns of the duration of all kernels"),
     )
-    chart = Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's sums by kernel and origin."""
@@ -55,7 +60,8 @@ class KernelOrigins(Recipe):
         texts = rank.texts(pa.array(kinds[0], mask=kinds[0] == 0))
         columns = [[*names, None] for names in (found.operators, found.modules, found.lines)]
         places = [pa.array([own[n] for n in codes.tolist()], pa.string()) for own, codes in zip(columns, kinds[1:], strict=True)]
-        return pa.table([texts, *places, count, total], names=[*_KEYS, "count", "total_ns"])
+        replays = [pa.array([ns] * len(count), pa.int64()) for ns in (found.replayed_ns, found.joined_ns)]
+        return pa.table([texts, *places, count, total, *replays], names=[*_KEYS, "count", "total_ns", *_REPLAYS])
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The sums over all ranks."""
@@ -84,6 +90,7 @@ class KernelOrigins(Recipe):
             notes.append(f"{options['top']} of {len(answer)} rows are shown (--top)")
         if all(row[key] is None for row in answer for key in _KEYS[1:]):
             notes.append("no launch lies in an operator or module (a trace of the PyTorch profiler has them)")
+        notes += notes_on_replays(*(sum(t.column(c)[0].as_py() for t in tables) for c in _REPLAYS))
         return Answer(pa.Table.from_pylist(answer[: options["top"] or None], schema), self.columns, tuple(notes))
 
 

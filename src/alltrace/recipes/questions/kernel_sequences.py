@@ -38,8 +38,8 @@ class KernelSequences(Recipe):
 
     name = "kernel-sequences"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES}
-    requires = ("ranges", "kernels", "api")
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "kernels", "api")
+    options: ClassVar[tuple[Option, ...]] = (
         Option("operator", str, None, "only operators and ranges with this in their name"),
         Option("min_length", int, 3, "fewest kernels of a sequence", least=1),
         Option("top", int, 20, "how many sequences, those with the most GPU time first; 0 for all", least=0),
@@ -54,7 +54,7 @@ class KernelSequences(Recipe):
         AnswerColumn("gpu_mean_ns", "ns", "the same of one call"),
         AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
     )
-    chart = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
+    chart: ClassVar[Chart | None] = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per operator and sequence."""

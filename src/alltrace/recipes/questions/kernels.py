@@ -32,7 +32,7 @@ class Kernels(SqlRecipe):
 
     name = "kernels"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "name", "short_name", "kind")}
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by_rank", bool, False, "a row per rank and kernel"),
         Option("names", str, "full", "names with template arguments and parameters, or without", ("full", "short")),
         Option("kind", str, None, "only kernels of this class, such as compute or collective"),
@@ -52,11 +52,13 @@ class Kernels(SqlRecipe):
         AnswerColumn("max_ns", "ns", "longest"),
         AnswerColumn("stddev_ns", "ns", "standard deviation of the sample"),
     )
-    map_sql = distribution_statement(
+    map_sql: ClassVar[str] = distribution_statement(
         _KEYS,
         'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind',
     )
-    chart = Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True)
+    chart: ClassVar[Chart | None] = Chart(
+        "box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True
+    )
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """With `by_rank`, `rank` comes first and `ranks` goes."""

@@ -37,7 +37,7 @@ class LaunchConfigurations(SqlRecipe):
         AnswerColumn("min_ns", "ns", "shortest"),
         AnswerColumn("max_ns", "ns", "longest"),
     )
-    chart = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
 
     map_sql = f"""
 SELECT rank, {_KEYS}, count(length) AS launches, sum(length) AS total, min(length) AS least, max(length) AS most

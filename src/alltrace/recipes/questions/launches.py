@@ -55,6 +55,8 @@ _FIRST = {
     "call": AnswerColumn("name", None, "the API call"),
 }
 
+_MEDIANS = ("call_median_ns", "delay_median_ns", "gpu_median_ns")
+
 
 class Launches(SqlRecipe):
     """How GPU work was launched: the time of the call, the delay until the work starts, and the time of the work itself.
@@ -65,8 +67,8 @@ class Launches(SqlRecipe):
 
     name = "launches"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    requires = ("kernels", "api")
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "rank", "what a row is", tuple(_FIRST)),
         Option("call_cutoff_ns", int, 50_000, "a longer call counts as slow, in ns", least=0),
         Option("delay_cutoff_ns", int, 100_000, "a longer delay counts as late, in ns", least=0),
@@ -87,8 +89,8 @@ class Launches(SqlRecipe):
         AnswerColumn("slow", None, "launches whose call takes more than call_cutoff_ns"),
         AnswerColumn("late", None, "launches whose delay is more than delay_cutoff_ns"),
     )
-    map_sql = distribution_statement(("{keys}measure",), _MEASURED)
-    chart = Chart("bars", "rank", ("call_median_ns", "delay_median_ns", "gpu_median_ns"))
+    map_sql: ClassVar[str] = distribution_statement(("{keys}measure",), _MEASURED)
+    chart: ClassVar[Chart | None] = Chart("bars", "rank", _MEDIANS)
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """By kernel or call, `name` comes first instead of `rank`."""
@@ -96,7 +98,7 @@ class Launches(SqlRecipe):
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """With a name in place of the rank, that is on the axis."""
-        return Chart("bars", self.answer_columns(options)[0].name, self.chart.y)
+        return Chart("bars", self.answer_columns(options)[0].name, _MEDIANS)
 
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """The columns that tell rows apart."""

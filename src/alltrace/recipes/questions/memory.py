@@ -45,7 +45,9 @@ class Memory(Recipe):
         AnswerColumn("frees", None, "blocks taken back"),
         AnswerColumn("unmatched_frees", None, "of them, blocks handed out before the capture; null without addresses"),
     )
-    chart = Chart("bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device")
+    chart: ClassVar[Chart | None] = Chart(
+        "bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device"
+    )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device."""

@@ -27,8 +27,8 @@ class MemoryBandwidth(Recipe):
 
     name = "memory-bandwidth"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("start", "end", "device", "kind", "bytes")}
-    requires = ("copies",)
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("copies",)
+    options: ClassVar[tuple[Option, ...]] = (
         Option(
             "bins", int, 1, "a row for each of so many equal parts of the time of the direction's copies", least=1, most=100_000
         ),
@@ -47,7 +47,7 @@ class MemoryBandwidth(Recipe):
         AnswerColumn("peak_gb_per_s", "GB/s", "largest sum of the rates of copies that ran at once"),
     )
     on_one_clock = True
-    chart = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
+    chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per device, direction and part of time."""

@@ -35,8 +35,8 @@ class MemoryPeak(Recipe):
     name = "memory-peak"
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
-    requires = ("allocations",)
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "operator", "what a row is: who asked for the blocks, or the step in which they were asked for", _BY),
         Option("top", int, 50, "how many rows, those with most at the peak first; 0 for all", least=0),
     )
@@ -53,7 +53,7 @@ class MemoryPeak(Recipe):
         AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
         AnswerColumn("net_bytes", "bytes", "handed_out_bytes less the sizes of the blocks taken back in it"),
     )
-    chart = Chart("bars", "name", ("peak_bytes",), title="What lived at the peak")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="What lived at the peak")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""

@@ -32,7 +32,7 @@ class MemorySteps(Recipe):
     name = "memory-steps"
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
-    requires = ("allocations",)
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
@@ -53,7 +53,7 @@ class MemorySteps(Recipe):
         ),
         AnswerColumn("outlived_by", None, "the operator that asked for most of these bytes; null where there are none"),
     )
-    chart = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
+    chart: ClassVar[Chart | None] = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per device and step."""

@@ -29,7 +29,9 @@ class MemoryTimeline(Recipe):
     name = "memory-timeline"
     on_one_clock = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS}
-    options = (Option("bins", int, 240, "how many bins the run is divided into", least=1, most=100_000),)
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("bins", int, 240, "how many bins the run is divided into", least=1, most=100_000),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
@@ -40,7 +42,9 @@ class MemoryTimeline(Recipe):
         AnswerColumn("allocated_bytes", "bytes", "most that was allocated in it"),
         AnswerColumn("reserved_bytes", "bytes", "most that the allocator had taken from the device; null where not known"),
     )
-    chart = Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time")
+    chart: ClassVar[Chart | None] = Chart(
+        "lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"
+    )
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options, and the time that the bins divide."""

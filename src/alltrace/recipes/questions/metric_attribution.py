@@ -44,10 +44,10 @@ class MetricAttribution(Recipe):
         "api": CALLS,
         "ranges": SPAN_COLUMNS,
     }
-    requires = ("gpu_metrics", "kernels")
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("gpu_metrics", "kernels")
     host_samples = True
     on_one_clock = True
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
         Option("top", int, 20, "how many kernels or ranges of a rank, those with most time first; 0 for all", least=0),
     )
@@ -64,7 +64,7 @@ class MetricAttribution(Recipe):
         AnswerColumn("pure_samples", None, "of these, those that tell of nothing else"),
         AnswerColumn("pure_value", None, "mean of these; null without any"),
     )
-    chart = Chart("bars", "name", ("value",), "metric", "rank")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
         """The samples and the kernels, and where it is asked by range, the ranges and the calls in them."""

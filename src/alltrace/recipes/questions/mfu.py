@@ -67,7 +67,7 @@ class Mfu(Recipe):
     name = "mfu"
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("parameters", float, None, "the model's parameters besides embeddings, such as 7e9", required=True),
         Option("layers", int, None, "its layers", required=True, least=1),
         Option("hidden", int, None, "its width: heads times the size of a head", required=True, least=1),
@@ -92,7 +92,7 @@ class Mfu(Recipe):
         AnswerColumn("mfu_percent", "%", "of the peak"),
         AnswerColumn("hfu_percent", "%", "the same with what was computed again"),
     )
-    chart = Chart("lines", "step", ("mfu_percent", "hfu_percent"))
+    chart: ClassVar[Chart | None] = Chart("lines", "step", ("mfu_percent", "hfu_percent"))
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
         """The options.

@@ -36,7 +36,7 @@ class NcclSizeSpread(Recipe):
 
     name = "nccl_size_spread"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": _COLUMNS, "kernels": ("start",), "ranges": ("start",)}
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
         Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
         Option("op", str, None, "only this operation, such as AllReduce"),
@@ -64,7 +64,7 @@ class NcclSizeSpread(Recipe):
         AnswerColumn("tests_ratio", None, "median_ns over tests_time_ns"),
     )
     aligned = True
-    chart = Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True)
+    chart: ClassVar[Chart | None] = Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True)
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """With `by`, the rank or the step comes first."""

@@ -118,7 +118,7 @@ class Occupancy(SqlRecipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": ("start", "end", "device", "name", "short_name", "cluster_x", *_LAUNCH, *_GRID)
     }
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("top", int, 50, "how many launches by kernel and configuration, those with most time first; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
@@ -134,7 +134,7 @@ class Occupancy(SqlRecipe):
         AnswerColumn("waves_mean", None, "blocks of a launch over those that the device runs at once; mean by time"),
         AnswerColumn("below_wave_percent", "%", "share of the time that is in launches of less than one wave"),
     )
-    chart = Chart("bars", "name", ("occupancy_percent",), detail="threads")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("occupancy_percent",), detail="threads")
 
     map_sql = f"""
 WITH launched AS (

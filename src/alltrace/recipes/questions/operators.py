@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
@@ -35,7 +36,8 @@ class Operators(Recipe):
     """Operators of PyTorch, modules or named ranges: time on the host and the GPU, self and total, and work done, over all ranks.
 
     GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
-    all those around it. Total times count an operator within another of the same row once. Operations and bytes follow from the
+    all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture, where the
+    trace has it. Total times count an operator within another of the same row once. Operations and bytes follow from the
     shapes of matrix products, convolutions and attention, if shapes were recorded; what is around such operators has the sum of
     the outermost ones inside.
     """
@@ -46,8 +48,8 @@ class Operators(Recipe):
         "frames": FRAMES,
         **TABLES,
     }
-    requires = ("ranges",)
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges",)
+    options: ClassVar[tuple[Option, ...]] = (
         Option(
             "by",
             str,
@@ -81,7 +83,7 @@ class Operators(Recipe):
             "flop_per_byte", "FLOP/byte", "arithmetic intensity: operations by least_bytes, over the calls that have both"
         ),
     )
-    chart = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
@@ -97,6 +99,7 @@ class Operators(Recipe):
         listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
         grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
         crossed = int(pc.sum(listed.column("crossed")).as_py() or 0)
+        replayed, joined = (sum(whole.column(c).drop_null().to_pylist()) for c in ("replayed_ns", "joined_ns"))
         rows = []
         for row in grouped.to_pylist():
             found = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
@@ -115,7 +118,7 @@ class Operators(Recipe):
             )
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
         table = answer_rows(rows[: options["top"] or None], schema)
-        return Answer(table, self.columns, tuple(_notes(options, rows, total, inside, crossed)))
+        return Answer(table, self.columns, (*_notes(options, rows, total, inside, crossed), *notes_on_replays(replayed, joined)))
 
 
 def _wide(table: Any) -> Any:

@@ -26,7 +26,7 @@ class Overlap(Recipe):
     """
 
     name = "overlap"
-    tables = TABLES
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
@@ -41,7 +41,7 @@ class Overlap(Recipe):
         AnswerColumn("copy_exposed_ns", "ns", "a copy runs and no kernel"),
         AnswerColumn("copy_overlap_percent", "%", "copy_overlapped_ns of copy_ns"),
     )
-    chart = Chart(
+    chart: ClassVar[Chart | None] = Chart(
         "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.launched_work import TABLES, gpu_work
+from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class QueueLength(Recipe):
-    """How much launched work waits in each stream: outstanding kernels, copies and fills over time.
+    """How much launched work waits in each stream: outstanding kernels, copies, fills and graphs traced as a whole, over time.
 
     A piece of work is outstanding from the start of the call that launched it to its own start on the device. A long queue means
     that the host runs ahead; an empty one that the device waits for the host; a full one (`--full`) blocks the host.
     """
 
     name = "queue-length"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    requires = ("kernels", "api")
-    options = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "graphs": GRAPHS}
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
+    options: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 1, "a row for each of so many equal parts of the stream's time", least=1, most=100_000),
         Option("full", int, 1024, "outstanding pieces at which a queue is full", least=1),
     )
@@ -45,11 +45,11 @@ class QueueLength(Recipe):
         AnswerColumn("full_ns", "ns", "time with `full` or more outstanding"),
     )
     on_one_clock = True
-    chart = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
+    chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per stream and part of time."""
-        work = gpu_work(rank)
+        work = with_graphs(rank, gpu_work(rank))
         known = np.flatnonzero(work.call >= 0)
         order = known[np.lexsort((work.start[known], work.stream[known], work.device[known]))]
         begin = work.of_calls("start", order)

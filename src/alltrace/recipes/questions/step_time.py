@@ -63,8 +63,10 @@ class StepTime(Recipe):
         "ranges": ("start", "end", "domain", "name"),
         "devices": ("device", "sm_count"),
     }
-    requires = (("kernels", "copies", "graphs", "api", "ranges"),)
-    options = (Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank together", ("step", "rank")),)
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs", "api", "ranges"),)
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank together", ("step", "rank")),
+    )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("step", None, "number of the step; null for all together"),
@@ -90,7 +92,7 @@ class StepTime(Recipe):
             "tensor_core_percent", "%", "of the kernels' time, that of kernels on tensor cores (FP16, BF16, TF32, FP8, FP4)"
         ),
     )
-    chart = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per step, or one of them all."""

@@ -67,9 +67,11 @@ class Steps(Recipe):
 
     name = "steps"
     aligned = True
-    tables: ClassVar = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
-    options: ClassVar = (Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),)
-    chart = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),
+    )
+    chart: ClassVar[Chart | None] = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """Those of a step on a rank, or of a step over all ranks."""

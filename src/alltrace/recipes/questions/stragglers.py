@@ -45,6 +45,7 @@ class Stragglers(Recipe):
 
     name = "stragglers"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    requires = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
@@ -70,7 +71,9 @@ class Stragglers(Recipe):
         AnswerColumn("pattern", None, "recurring, rotating or transient over steps; node or stage where all its ranks are late"),
         AnswerColumn("confidence", None, "how sure the matching of the operations is at which it was last, from 0 to 1"),
     )
-    chart = Chart("bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered")
+    chart: ClassVar[Chart | None] = Chart(
+        "bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"
+    )
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """What graphs are made from."""

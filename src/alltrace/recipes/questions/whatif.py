@@ -31,7 +31,7 @@ class WhatIf(ReplayRecipe):
     """
 
     name = "whatif"
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("rank", str, None, "the ranks to change, such as 3,8-11"),
         Option("op", str, None, "the collective operation to change, such as AllReduce"),
         Option("communicator", str, None, "the communicator to change, by its name as `collectives` has it, or its number"),
@@ -53,7 +53,7 @@ class WhatIf(ReplayRecipe):
         AnswerColumn("saved_percent", "%", "the difference as a share of the time before"),
     )
 
-    chart = Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save")
+    chart: ClassVar[Chart | None] = Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save")
 
     def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """One row for each change and, if wanted, step."""

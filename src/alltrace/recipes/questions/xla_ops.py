@@ -45,8 +45,8 @@ class XlaOps(Recipe):
 
     name = "xla-ops"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES, "graphs": GRAPHS}
-    requires = ("ranges", "kernels", "api")
-    options = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "kernels", "api")
+    options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "op", "a row for each operation, scope in the source, or program", choices=("op", "scope", "program")),
         Option("top", int, 0, "how many rows, those with the most GPU time first; 0 for all", least=0),
     )
@@ -64,7 +64,7 @@ class XlaOps(Recipe):
         AnswerColumn("gpu_mean_ns", "ns", "the same of an execution"),
         AnswerColumn("share_percent", "%", "gpu_total_ns of that of all rows"),
     )
-    chart = Chart("bars", "op", ("gpu_total_ns",), "program")
+    chart: ClassVar[Chart | None] = Chart("bars", "op", ("gpu_total_ns",), "program")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """One row per program, operation and scope."""

@@ -185,6 +185,7 @@ class SumReport(StatsReport, SqlRecipe):
         totaled: Title of their sum; None for `Total Time`, or `Total` of sizes.
     """
 
+    cells: ClassVar[tuple[Cell, ...]]
     keys: ClassVar[tuple[str, ...]]
     events: ClassVar[str]
     labels: ClassVar[Mapping[str, str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +50,7 @@ class NamedKernels(StatsReport, SqlRecipe):
     `{kernel}` is the id of the name, `{launch_range}` of the range, and `{kernel_name}` the text over keys of these names.
     """
 
-    options = KERNEL_OPTIONS
+    options: ClassVar[tuple[Option, ...]] = KERNEL_OPTIONS
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The tables and columns that `map` reads under `options`: of the kernels' names those that are shown."""

@@ -20,8 +20,10 @@ class CudaApiTrace(TraceReport):
 
     name = "cuda_api_trace"
     title = "CUDA API Trace"
-    tables: ClassVar = {"api": ("start", "end", "name", "return_value", "correlation", "process", "thread")}
-    cells = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "api": ("start", "end", "name", "return_value", "correlation", "process", "thread")
+    }
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Start", "time", "Start of the call."),
         Cell("Duration", "time", "Its length."),
         Cell("Name", "text", "Function."),

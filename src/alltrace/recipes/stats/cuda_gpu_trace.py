@@ -25,7 +25,7 @@ from alltrace.recipes.stats.cuda import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.base import Option, RankTables
 
 _PLACE = ("start", "end", "correlation", "device", "context", "green_context", "stream")
 _DIMS = {"GrdX": "grid_x", "GrdY": "grid_y", "GrdZ": "grid_z", "BlkX": "block_x", "BlkY": "block_y", "BlkZ": "block_z"}
@@ -38,12 +38,12 @@ class CudaGpuTrace(TraceReport):
 
     name = "cuda_gpu_trace"
     title = "CUDA GPU Trace"
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_PLACE, "process", "name", "short_name", "mangled_name", *_KERNEL.values()),
         "copies": (*_PLACE, *_COPY),
     }
-    options = KERNEL_OPTIONS
-    cells = (
+    options: ClassVar[tuple[Option, ...]] = KERNEL_OPTIONS
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Start", "time", "Start."),
         Cell("Duration", "time", "Length."),
         Cell("CorrId", "int", "Correlation id: joins the work and the call that launched it."),

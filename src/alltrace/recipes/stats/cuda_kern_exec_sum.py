@@ -88,15 +88,15 @@ class CudaKernExecSum(NamedKernels):
 
     name = "cuda_kern_exec_sum"
     title = "CUDA Kernel Launch & Exec Time Summary"
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": KERNEL_TABLE,
         "api": API_TABLE,
         "processes": ("process", "pid"),
         "threads": ("thread", "tid"),
         "devices": ("device", "ordinal"),
     }
-    requires = ("kernels", "api")
-    cells = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("PID", "int", "Process that made the call."),
         Cell("TID", "int", "Thread that made the call."),
         Cell("DevId", "int", "CUDA ordinal of the GPU."),
@@ -106,7 +106,7 @@ class CudaKernExecSum(NamedKernels):
         Cell("API Name", "text", "Function called."),
         Cell("Kernel Name", "text", "Kernel."),
     )
-    chart = Chart("stacked_bars", "Kernel Name", ("AAvg (ns)", "QAvg (ns)", "KAvg (ns)"), detail="PID")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "Kernel Name", ("AAvg (ns)", "QAvg (ns)", "KAvg (ns)"), detail="PID")
 
     def map_statement(self, options: Mapping[str, Any]) -> str:
         """The rows of the rank, which no other rank has a part in."""

@@ -14,7 +14,7 @@ from alltrace.recipes.stats.cuda_exec import API_TABLE, KERNEL_TABLE, executions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.base import Option, RankTables
 
 _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
@@ -24,14 +24,14 @@ class CudaKernExecTrace(TraceReport):
 
     name = "cuda_kern_exec_trace"
     title = "CUDA Kernel Launch & Exec Time Trace"
-    tables: ClassVar = {"kernels": (*KERNEL_TABLE, *_DIMS), "api": API_TABLE}
-    requires = ("kernels", "api")
-    options = KERNEL_OPTIONS
-    by_call = ("kernels",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": (*KERNEL_TABLE, *_DIMS), "api": API_TABLE}
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
+    options: ClassVar[tuple[Option, ...]] = KERNEL_OPTIONS
+    by_call: ClassVar[tuple[str, ...]] = ("kernels",)
     order = "API Start"
     height = "Total Dur"
     called = "API Function"
-    cells = (
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("API Start", "time", "Start of the call that launched the kernel."),
         Cell("API Dur", "time", "Length of the call."),
         Cell("Queue Start", "time", "End of the call; empty where the kernel started before."),

@@ -17,7 +17,7 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.base import Option, RankTables
 
 
 class MpiEventTrace(TraceReport):
@@ -25,9 +25,11 @@ class MpiEventTrace(TraceReport):
 
     name = "mpi_event_trace"
     title = "MPI Event Trace"
-    tables: ClassVar = {"mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "recv_bytes")}
-    options = ()
-    cells = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "recv_bytes")
+    }
+    options: ClassVar[tuple[Option, ...]] = ()
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Start", "time", "Start."),
         Cell("End", "time", "End."),
         Cell("Duration", "time", "Length."),

@@ -24,15 +24,15 @@ class NetworkCongestion(TraceReport):
 
     name = "network_congestion"
     title = "Network Devices Congestion"
-    options = (
+    options: ClassVar[tuple[Option, ...]] = (
         Option("ticks_threshold", int, default=10000, help="Ticks per ms above which a sample counts as congestion."),
         BY_RANK,
     )
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "nic_metrics": ("start", "end", "guid", "metric", "value", "model"),
         "switch_metrics": ("start", "end", "guid", "metric", "value"),
     }
-    cells = (
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Start", "time", "Start of the sample."),
         Cell("End", "time", "End of the sample."),
         Cell("Duration", "time", "Length of the sample."),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class ProjectionReport(StatsReport):
     """A report on the ranges of the CPU projected on the GPU work launched inside them."""
 
-    tables: ClassVar = PROJECTION_READS
-    requires: ClassVar = ("api", ("kernels", "copies"))
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = PROJECTION_READS
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("api", ("kernels", "copies"))
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
         """What follows where ranges are missing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,7 @@ class NvtxGpuProjSum(ProjectionReport):
 
     name = "nvtx_gpu_proj_sum"
     title = "NVTX GPU Projection Summary"
-    cells = (
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Range", "text", "Range."),
         STYLE,
         Cell("Total Proj Time", "time", "Projected lengths together."),
@@ -45,7 +45,7 @@ class NvtxGpuProjSum(ProjectionReport):
         Cell("Avg Range Lvl", "real", "Mean number of projected ranges around."),
         Cell("Avg Num Child", "real", "Mean number of children."),
     )
-    chart = Chart("bars", "Range", ("Total Proj Time (ns)", "Total Range Time (ns)"), detail="Style")
+    chart: ClassVar[Chart | None] = Chart("bars", "Range", ("Total Proj Time (ns)", "Total Range Time (ns)"), detail="Style")
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The statistics of each name and style, the largest total first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class NvtxGpuProjTrace(ProjectionReport):
     name = "nvtx_gpu_proj_trace"
     title = "NVTX GPU Projection Trace"
     on_one_clock = True
-    cells = (
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Name", "text", "Range."),
         Cell("Projected Start", "time", "First start of its GPU work."),
         Cell("Projected Duration", "time", "To the last end of its GPU work."),
@@ -51,7 +51,7 @@ class NvtxGpuProjTrace(ProjectionReport):
         Cell("ParentId", "int", "Number of the range that encloses it."),
         Cell("RangeStack", "text", "Numbers of the ranges around it, outermost first, and its own."),
     )
-    chart = Chart("scatter", "Projected Start (ns)", ("Projected Duration (ns)",), "Name")
+    chart: ClassVar[Chart | None] = Chart("scatter", "Projected Start (ns)", ("Projected Duration (ns)",), "Name")
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """All ranges by number, behind the work outside of ranges, some numbers after the other."""

@@ -23,7 +23,7 @@ from alltrace.trace.grouping import group
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
+    from alltrace.recipes.base import Answer, Option, Part, RankTables, RunFacts
     from alltrace.trace.arrays import Int64
 
 _PAIRS_AT_ONCE = 1 << 23
@@ -43,14 +43,14 @@ class NvtxKernSum(StatsReport):
 
     name = "nvtx_kern_sum"
     title = "NVTX Range Kernel Summary"
-    options = (BASE, MANGLED, BY_RANK)
-    tables: ClassVar = {
+    options: ClassVar[tuple[Option, ...]] = (BASE, MANGLED, BY_RANK)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "ranges": SPAN_COLUMNS,
         "kernels": ("start", "end", "process", "correlation", "name", "short_name", "mangled_name"),
         "api": CALLS,
     }
-    requires: ClassVar = ("kernels",)
-    cells = (
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("NVTX Range", "text", "Range."),
         STYLE,
         Cell("PID", "int", "Process id."),
@@ -65,7 +65,7 @@ class NvtxKernSum(StatsReport):
         Cell("StdDev", "mean_time", "Standard deviation of a sample (n - 1); 0 for one kernel."),
         Cell("Kernel Name", "text", "Kernel."),
     )
-    chart = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
         """What follows where launches or ranges are missing."""

@@ -36,8 +36,10 @@ class NvtxPushpopTrace(StatsReport):
     name = "nvtx_pushpop_trace"
     title = "NVTX Push/Pop Range Trace"
     on_one_clock = True
-    tables: ClassVar = {"ranges": ("start", "end", "thread", "domain", "name", "kind", "depth", "parent", "source_row")}
-    cells = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "ranges": ("start", "end", "thread", "domain", "name", "kind", "depth", "parent", "source_row")
+    }
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Start", "time", "Start."),
         Cell("End", "time", "End."),
         Cell("Duration", "time", "Length."),
@@ -53,7 +55,7 @@ class NvtxPushpopTrace(StatsReport):
         Cell("RangeStack", "text", "Numbers of the ranges around it, outermost first, and its own."),
         Cell("NameTree", "text", "Range, with two dashes in front for each range around it."),
     )
-    chart = Chart("scatter", "Start (ns)", ("Duration (ns)",), "Name")
+    chart: ClassVar[Chart | None] = Chart("scatter", "Start (ns)", ("Duration (ns)",), "Name")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The push/pop ranges of the rank, in the order of their starts; `parent` is a row of the result."""

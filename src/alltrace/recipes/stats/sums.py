@@ -43,11 +43,13 @@ class CudaGpuKernSum(KernelSum):
 
     name = "cuda_gpu_kern_sum"
     title = "CUDA GPU Kernel Summary"
-    tables: ClassVar = {"kernels": ("start", "end", "name", "short_name", "mangled_name", "process", "correlation")}
-    keys = ("launch_range", "kernel")
-    named = (Cell("Name", "text", "Kernel."),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "kernels": ("start", "end", "name", "short_name", "mangled_name", "process", "correlation")
+    }
+    keys: ClassVar[tuple[str, ...]] = ("launch_range", "kernel")
+    named: ClassVar[tuple[Cell, ...]] = (Cell("Name", "text", "Kernel."),)
     events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, "end" - start AS value FROM kernels"""
-    labels: ClassVar = {"Name": "{kernel_name}"}
+    labels: ClassVar[Mapping[str, str]] = {"Name": "{kernel_name}"}
 
 
 class CudaGpuKernGbSum(KernelSum):
@@ -55,16 +57,16 @@ class CudaGpuKernGbSum(KernelSum):
 
     name = "cuda_gpu_kern_gb_sum"
     title = "CUDA GPU Kernel/Grid/Block Summary"
-    tables: ClassVar = {"kernels": (*CudaGpuKernSum.tables["kernels"], *_DIMS)}
-    keys = (*CudaGpuKernSum.keys, *_DIMS)
-    named = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": (*CudaGpuKernSum.tables["kernels"], *_DIMS)}
+    keys: ClassVar[tuple[str, ...]] = (*CudaGpuKernSum.keys, *_DIMS)
+    named: ClassVar[tuple[Cell, ...]] = (
         Cell("GridXYZ", "text", "Blocks of the grid in x, y and z."),
         Cell("BlockXYZ", "text", "Threads of a block in x, y and z."),
         Cell("Name", "text", "Kernel."),
     )
     events = """SELECT rank, {launch_range} AS launch_range, {kernel} AS kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z,
   "end" - start AS value FROM kernels"""
-    labels: ClassVar = {
+    labels: ClassVar[Mapping[str, str]] = {
         "GridXYZ": "printf('%4d %4d %4d', grid_x, grid_y, grid_z)",
         "BlockXYZ": "printf('%4d %4d %4d', block_x, block_y, block_z)",
         "Name": "{kernel_name}",
@@ -76,14 +78,14 @@ class CudaGpuSum(KernelSum):
 
     name = "cuda_gpu_sum"
     title = "CUDA GPU Summary (Kernels/MemOps)"
-    tables: ClassVar = {**CudaGpuKernSum.tables, "copies": ("start", "end", "kind")}
-    keys = ("category", *CudaGpuKernSum.keys, "kind")
-    named = (CATEGORY, Cell("Operation", "text", "Kernel, copy or fill."))
-    ties = ("Operation", "Category")
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**CudaGpuKernSum.tables, "copies": ("start", "end", "kind")}
+    keys: ClassVar[tuple[str, ...]] = ("category", *CudaGpuKernSum.keys, "kind")
+    named: ClassVar[tuple[Cell, ...]] = (CATEGORY, Cell("Operation", "text", "Kernel, copy or fill."))
+    ties: ClassVar[tuple[str, ...]] = ("Operation", "Category")
     events = """SELECT rank, 'CUDA_KERNEL' AS category, {launch_range} AS launch_range, {kernel} AS kernel, NULL::VARCHAR AS kind,
   "end" - start AS value FROM kernels
 UNION ALL SELECT rank, 'MEMORY_OPER', NULL, NULL, kind, "end" - start FROM copies"""
-    labels: ClassVar = {"Category": "category", "Operation": f"coalesce({_COPY}, {{kernel_name}})"}
+    labels: ClassVar[Mapping[str, str]] = {"Category": "category", "Operation": f"coalesce({_COPY}, {{kernel_name}})"}
 
 
 class CudaApiGpuSum(CudaGpuSum):
@@ -91,10 +93,10 @@ class CudaApiGpuSum(CudaGpuSum):
 
     name = "cuda_api_gpu_sum"
     title = "CUDA Summary (API/Kernels/MemOps)"
-    tables: ClassVar = {**CudaGpuSum.tables, "api": ("start", "end", "name")}
-    events = f"""{CudaGpuSum.events}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**CudaGpuSum.tables, "api": ("start", "end", "name")}
+    events: ClassVar[str] = f"""{CudaGpuSum.events}
 UNION ALL SELECT rank, 'CUDA_API', NULL, name, NULL, "end" - start FROM api"""
-    labels: ClassVar = {
+    labels: ClassVar[Mapping[str, str]] = {
         "Category": "category",
         "Operation": f"coalesce({_COPY}, if(category = 'CUDA_API', call_name(text_of(kernel)), {{kernel_name}}))",
     }
@@ -105,14 +107,14 @@ class CudaApiSum(SumReport):
 
     name = "cuda_api_sum"
     title = "CUDA API Summary"
-    tables: ClassVar = {"api": ("start", "end", "name")}
-    keys = ("name",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"api": ("start", "end", "name")}
+    keys: ClassVar[tuple[str, ...]] = ("name",)
     counted = "Num Calls"
-    named = (_FUNCTION,)
+    named: ClassVar[tuple[Cell, ...]] = (_FUNCTION,)
     # versions of one function that are recorded apart stay apart, as in nsys, for a call may be recorded in both
-    hidden = ("recorded",)
+    hidden: ClassVar[tuple[str, ...]] = ("recorded",)
     events = """SELECT rank, name, "end" - start AS value FROM api"""
-    labels: ClassVar = {"Name": "call_name(text_of(name))", "recorded": "text_of(name)"}
+    labels: ClassVar[Mapping[str, str]] = {"Name": "call_name(text_of(name))", "recorded": "text_of(name)"}
 
 
 class CudaGpuMemTimeSum(SumReport):
@@ -120,12 +122,12 @@ class CudaGpuMemTimeSum(SumReport):
 
     name = "cuda_gpu_mem_time_sum"
     title = "CUDA GPU MemOps Summary (by Time)"
-    tables: ClassVar = {"copies": ("start", "end", "kind")}
-    keys = ("kind",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("start", "end", "kind")}
+    keys: ClassVar[tuple[str, ...]] = ("kind",)
     counted = "Count"
-    named = (_OPERATION,)
+    named: ClassVar[tuple[Cell, ...]] = (_OPERATION,)
     events = """SELECT rank, kind, "end" - start AS value FROM copies"""
-    labels: ClassVar = {"Operation": _COPY}
+    labels: ClassVar[Mapping[str, str]] = {"Operation": _COPY}
 
 
 class CudaGpuMemSizeSum(SumReport):
@@ -133,13 +135,13 @@ class CudaGpuMemSizeSum(SumReport):
 
     name = "cuda_gpu_mem_size_sum"
     title = "CUDA GPU MemOps Summary (by Size)"
-    tables: ClassVar = {"copies": ("kind", "bytes")}
-    keys = ("kind",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("kind", "bytes")}
+    keys: ClassVar[tuple[str, ...]] = ("kind",)
     counted = "Count"
-    named = (_OPERATION,)
+    named: ClassVar[tuple[Cell, ...]] = (_OPERATION,)
     sizes = True
     events = "SELECT rank, kind, bytes AS value FROM copies"
-    labels: ClassVar = {"Operation": _COPY}
+    labels: ClassVar[Mapping[str, str]] = {"Operation": _COPY}
 
 
 class RangeSum(SumReport):
@@ -152,12 +154,12 @@ class RangeSum(SumReport):
     """
 
     where: ClassVar[str] = "true"
-    tables: ClassVar = {"ranges": ("start", "end", "name", "domain", "kind"), "marks": ("time",)}
-    requires: ClassVar = ("ranges",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name", "domain", "kind"), "marks": ("time",)}
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges",)
     keys: ClassVar[tuple[str, ...]] = ("kind", "domain", "name")
     named: ClassVar[tuple[Cell, ...]] = (Cell("Range", "text", "Range."),)
     # ranges without a text are apart from those with an empty one
-    hidden = ("unnamed",)
+    hidden: ClassVar[tuple[str, ...]] = ("unnamed",)
     ties: ClassVar[tuple[str, ...]] = ("Range", "unnamed")
     events = """SELECT rank, kind, domain, name, coalesce("end", latest) - start AS value
 FROM ranges JOIN (
@@ -165,7 +167,7 @@ FROM ranges JOIN (
   FROM (SELECT rank, greatest(start, "end") AS time FROM ranges UNION ALL SELECT rank, time FROM marks) GROUP BY rank
 ) USING (rank)
 WHERE {where}"""
-    labels: ClassVar = {"Range": _RANGE, "unnamed": "if(text_of(name) IS NULL, '', 'named')"}
+    labels: ClassVar[Mapping[str, str]] = {"Range": _RANGE, "unnamed": "if(text_of(name) IS NULL, '', 'named')"}
 
     def words(self, options: Mapping[str, Any]) -> dict[str, str]:
         """Which ranges count."""
@@ -177,9 +179,9 @@ class NvtxSum(RangeSum):
 
     name = "nvtx_sum"
     title = "NVTX Range Summary"
-    named = (STYLE, *RangeSum.named)
-    ties = ("Range", "unnamed", "Style")
-    labels: ClassVar = {"Style": _STYLE, **RangeSum.labels}
+    named: ClassVar[tuple[Cell, ...]] = (STYLE, *RangeSum.named)
+    ties: ClassVar[tuple[str, ...]] = ("Range", "unnamed", "Style")
+    labels: ClassVar[Mapping[str, str]] = {"Style": _STYLE, **RangeSum.labels}
 
 
 class NvtxPushpopSum(RangeSum):
@@ -203,12 +205,12 @@ class OsrtSum(SumReport):
 
     name = "osrt_sum"
     title = "OS Runtime Summary"
-    tables: ClassVar = {"osrt": ("start", "end", "name")}
-    keys = ("name",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"osrt": ("start", "end", "name")}
+    keys: ClassVar[tuple[str, ...]] = ("name",)
     counted = "Num Calls"
-    named = (_FUNCTION,)
+    named: ClassVar[tuple[Cell, ...]] = (_FUNCTION,)
     events = """SELECT rank, name, "end" - start AS value FROM osrt"""
-    labels: ClassVar = {"Name": "text_of(name)"}
+    labels: ClassVar[Mapping[str, str]] = {"Name": "text_of(name)"}
 
 
 class SyscallSum(OsrtSum):
@@ -216,8 +218,8 @@ class SyscallSum(OsrtSum):
 
     name = "syscall_sum"
     title = "System Call Summary"
-    tables: ClassVar = {"syscalls": ("start", "end", "name")}
-    named = (Cell("Name", "text", "System call."),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"syscalls": ("start", "end", "name")}
+    named: ClassVar[tuple[Cell, ...]] = (Cell("Name", "text", "System call."),)
     events = """SELECT rank, name, "end" - start AS value FROM syscalls"""
 
 
@@ -226,8 +228,8 @@ class OpenmpSum(OsrtSum):
 
     name = "openmp_sum"
     title = "OpenMP Summary"
-    tables: ClassVar = {"openmp": ("start", "end", "name")}
-    named = (Cell("Name", "text", "Event."),)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"openmp": ("start", "end", "name")}
+    named: ClassVar[tuple[Cell, ...]] = (Cell("Name", "text", "Event."),)
     events = """SELECT rank, name, "end" - start AS value FROM openmp"""
 
 
@@ -236,13 +238,17 @@ class OpenaccSum(SumReport):
 
     name = "openacc_sum"
     title = "OpenACC Summary"
-    tables: ClassVar = {"openacc": ("start", "end", "name", "file", "line")}
-    keys = ("name", "file", "line")
-    ties = ("Name",)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"openacc": ("start", "end", "name", "file", "line")}
+    keys: ClassVar[tuple[str, ...]] = ("name", "file", "line")
+    ties: ClassVar[tuple[str, ...]] = ("Name",)
     counted = "Num Calls"
-    named = (Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),)
+    named: ClassVar[tuple[Cell, ...]] = (
+        Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),
+    )
     events = """SELECT rank, name, file, line, "end" - start AS value FROM openacc"""
-    labels: ClassVar = {"Name": "text_of(name) || coalesce('@' || text_of(file) || coalesce(':' || line, ''), '')"}
+    labels: ClassVar[Mapping[str, str]] = {
+        "Name": "text_of(name) || coalesce('@' || text_of(file) || coalesce(':' || line, ''), '')"
+    }
 
 
 class MpiEventSum(SumReport):
@@ -253,11 +259,14 @@ class MpiEventSum(SumReport):
 
     name = "mpi_event_sum"
     title = "MPI Event Summary"
-    tables: ClassVar = {"mpi": ("start", "end", "thread", "name", "kind")}
-    keys = ("kind", "name")
-    named = (Cell("Source", "text", "Class of the event: p2p, collectives, start_wait or other."), _FUNCTION)
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"mpi": ("start", "end", "thread", "name", "kind")}
+    keys: ClassVar[tuple[str, ...]] = ("kind", "name")
+    named: ClassVar[tuple[Cell, ...]] = (
+        Cell("Source", "text", "Class of the event: p2p, collectives, start_wait or other."),
+        _FUNCTION,
+    )
     events = """SELECT rank, kind, name, max("end") - start AS value FROM mpi GROUP BY rank, thread, start, name, kind"""
-    labels: ClassVar = {
+    labels: ClassVar[Mapping[str, str]] = {
         "Source": "CASE kind WHEN 'collective' THEN 'collectives' WHEN 'start-wait' THEN 'start_wait' ELSE kind END",
         "Name": "text_of(name)",
     }
@@ -268,12 +277,12 @@ class MpiMsgSizeSum(SumReport):
 
     name = "mpi_msg_size_sum"
     title = "MPI Message Size Summary"
-    tables: ClassVar = {"mpi": ("name", "kind", "bytes", "recv_bytes")}
-    keys = ("source", "name")
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"mpi": ("name", "kind", "bytes", "recv_bytes")}
+    keys: ClassVar[tuple[str, ...]] = ("source", "name")
     sizes = True
-    totaled = "Total Message Volume"
-    named = (Cell("Source", "text", "p2p, coll_send or coll_recv."), _FUNCTION)
+    totaled: ClassVar[str | None] = "Total Message Volume"
+    named: ClassVar[tuple[Cell, ...]] = (Cell("Source", "text", "p2p, coll_send or coll_recv."), _FUNCTION)
     events = """SELECT rank, 'p2p' AS source, name, bytes AS value FROM mpi WHERE kind = 'p2p'
 UNION ALL SELECT rank, 'coll_send', name, bytes FROM mpi WHERE kind = 'collective'
 UNION ALL SELECT rank, 'coll_recv', name, recv_bytes FROM mpi WHERE kind = 'collective'"""
-    labels: ClassVar = {"Source": "source", "Name": "text_of(name)"}
+    labels: ClassVar[Mapping[str, str]] = {"Source": "source", "Name": "text_of(name)"}

@@ -27,7 +27,10 @@ class ActivityReport(StatsReport):
     `cpu` and `gpu` (page faults); each null where there was none.
     """
 
-    tables: ClassVar = {"copies": ("start", "end", "kind", "bytes", "address"), "page_faults": ("kind", "address", "count")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "copies": ("start", "end", "kind", "bytes", "address"),
+        "page_faults": ("kind", "address", "count"),
+    }
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's activity by address."""
@@ -53,8 +56,11 @@ class UmSum(ActivityReport):
 
     name = "um_sum"
     title = "Unified Memory Analysis Summary"
-    options = (Option("rows", int, default=10, help="The most rows; a negative number for all."), BY_RANK)
-    cells = (
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("rows", int, default=10, help="The most rows; a negative number for all."),
+        BY_RANK,
+    )
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Virtual Address", "text", "Base address of the pages."),
         Cell("HtoD Migration size", "size", "Bytes moved from host to device."),
         Cell("DtoH Migration size", "size", "Bytes moved from device to host."),
@@ -62,7 +68,9 @@ class UmSum(ActivityReport):
         Cell(" GPU Page Faults", "int", "Page faults on GPUs."),
         Cell("Migration Throughput", "throughput", "Bytes moved times the whole number of such moves that fit in a second."),
     )
-    chart = Chart("stacked_bars", "Virtual Address", ("HtoD Migration size (MB)", "DtoH Migration size (MB)"))
+    chart: ClassVar[Chart | None] = Chart(
+        "stacked_bars", "Virtual Address", ("HtoD Migration size (MB)", "DtoH Migration size (MB)")
+    )
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The activity of all ranks by address."""
@@ -99,7 +107,7 @@ class UmTotalSum(ActivityReport):
 
     name = "um_total_sum"
     title = "Unified Memory Totals Summary"
-    cells = (
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("Total HtoD Migration Size", "size", "Bytes moved from host to device."),
         Cell("Total DtoH Migration Size", "size", "Bytes moved from device to host."),
         Cell("Total CPU Page Faults", "int", "Page faults on the CPU."),
@@ -133,12 +141,12 @@ class UmCpuPageFaultsSum(StatsReport):
 
     name = "um_cpu_page_faults_sum"
     title = "Unified Memory CPU Page Faults Summary"
-    tables: ClassVar = {"page_faults": ("kind", "source")}
-    cells = (
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"page_faults": ("kind", "source")}
+    cells: ClassVar[tuple[Cell, ...]] = (
         Cell("CPU Page Faults", "int", "Page faults."),
         Cell("CPU Instruction Address", "text", "Instruction that caused them, resolved where the source has symbols."),
     )
-    chart = Chart("bars", "CPU Instruction Address", ("CPU Page Faults",))
+    chart: ClassVar[Chart | None] = Chart("bars", "CPU Instruction Address", ("CPU Page Faults",))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """How often each instruction (`source`, a name id) faulted, as `count_all`."""

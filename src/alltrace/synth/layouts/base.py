@@ -54,7 +54,7 @@ class Frame:
         members = [("world", tuple(range(ranks))), *communicators]
         rng = np.random.default_rng((scenario.seed, 2))
         hashes = rng.integers(1 << 40, 1 << 62, size=max(2 * ranks + 1, len(members))).tolist()
-        self.groups = tuple(Group(name, who, one) for (name, who), one in zip(members, hashes, strict=False))
+        self.groups: tuple[Group, ...] = tuple(Group(name, who, one) for (name, who), one in zip(members, hashes, strict=False))
         self._numbers = {group.name: number for number, group in enumerate(self.groups)}
 
     def number(self, name: str) -> int:

@@ -41,6 +41,17 @@ export class Api {
   }
 
   /**
+   * Numbers that come as bytes.
+   * @param {string} path
+   * @param {Record<string, any>} query
+   * @param {AbortSignal} [signal]
+   */
+  async numbers(path, query, signal) {
+    const response = await this.#fetch(`${path}?${new URLSearchParams(query)}`, { signal });
+    return new Float64Array(await response.arrayBuffer());
+  }
+
+  /**
    * One tile of the heat map: shares of ranks times bins.
    * @param {string} metric
    * @param {number} level

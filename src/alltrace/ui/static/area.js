@@ -26,6 +26,7 @@ export class AreaPanel {
     this.tracks = tracks;
     this.kind = "ranges";
     this.name = "";
+    this.spent = 0; // ms of drawing, for measuring
     this.stop = new AbortController();
     /** @type {FlameGraph|null} */
     this.flame = null;
@@ -57,7 +58,9 @@ export class AreaPanel {
 
   async show() {
     const found = await this.#asked();
+    const before = performance.now();
     this.#fill(found);
+    this.spent = performance.now() - before;
     return found;
   }
 

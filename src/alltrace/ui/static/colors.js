@@ -1,19 +1,22 @@
 // @ts-check
 /** Colours of classes, names and shares, for light and dark. */
 
+import { DARK, PALETTE } from "./palette.js";
+
 export const dark = () => document.documentElement.dataset.theme === "dark";
 
-/** Hue, saturation, light ranges by class, as `CLASSES` of the server numbers them. */
-const HUES = [
-  [205, 62], // compute
-  [28, 85], // communication
-  [145, 45], // copy
-  [262, 38], // api
-  [188, 40], // range
-  [330, 48], // mpi
-  [90, 25], // host
-  [18, 70], // collective
-];
+/** Class and saturation of slices, as `CLASSES` of the server numbers them; the hue is that of the palette. */
+const SLICES = /** @type {[string, number][]} */ ([
+  ["compute", 62],
+  ["communication", 85],
+  ["copy", 45],
+  ["api", 38],
+  ["ranges", 40],
+  ["mpi", 48],
+  ["host", 35],
+  ["exposed communication", 70], // collectives
+]);
+const HUES = SLICES.map(([name, saturation]) => [hue(PALETTE[name]), saturation]);
 
 /** The class of ranges, whose names count steps and operators: what differs in numbers alone has one shade. */
 const RANGE = 4;
@@ -48,18 +51,7 @@ export function sliceColor(code, name) {
  * @param {string} name
  */
 export function classColor(name) {
-  const shades = /** @type {Record<string, [string, string]>} */ ({
-    compute: ["#2f77b5", "#4a95d6"],
-    communication: ["#e07b1a", "#ee9440"],
-    "exposed communication": ["#d1495b", "#e8687a"],
-    copy: ["#3f8f5b", "#58b377"],
-    "exposed copy": ["#3f8f5b", "#58b377"],
-    idle: ["#d9dee3", "#2b343d"],
-    api: ["#8d7ab8", "#a391d1"],
-    ranges: ["#4f9aa8", "#62b3c2"],
-    mpi: ["#b65b8c", "#cf75a5"],
-  });
-  return (shades[name] ?? ["#7f8b73", "#98a58b"])[dark() ? 1 : 0];
+  return (dark() && DARK[name]) || PALETTE[name] || "#7f8b73";
 }
 
 /** @type {Record<string, Uint32Array>} */
@@ -113,7 +105,17 @@ export function theme() {
 }
 
 /** @param {string} color `#rrggbb`, as red, green and blue */
-const parts = (color) => [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+function parts(color) {
+  return [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+}
+
+/** @param {string} color `#rrggbb`; its hue in degrees */
+function hue(color) {
+  const [r, g, b] = parts(color);
+  const [most, least] = [Math.max(r, g, b), Math.min(r, g, b)];
+  const turn = most === r ? (g - b) / (most - least) : most === g ? 2 + (b - r) / (most - least) : 4 + (r - g) / (most - least);
+  return most === least ? 0 : Math.round((60 * turn + 360) % 360);
+}
 
 /** @param {number[]} rgb as a pixel of a picture's data */
 const packed = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;

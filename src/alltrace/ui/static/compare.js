@@ -1,4 +1,5 @@
 // @ts-check
+import { showSteps } from "./comparesteps.js";
 import { Differences } from "./differences.js";
 import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
@@ -16,7 +17,8 @@ import { keep, link } from "./url.js";
 export function show(ctx, values) {
   const { run, runB, api, apiB } = ctx;
   if (!runB || !apiB) {
-    ctx.main.append(h("h2", {}, "Compare"), h("p", {}, "One run is open. `alltrace ui RUN RUN_B` opens two, which are then compared here step by step."));
+    if (run.steps.length > 1) return showSteps(ctx, values);
+    ctx.main.append(h("h2", {}, "Compare"), h("p", {}, "One run is open, and no two steps were found in it. `alltrace ui RUN RUN_B` opens two, which are then compared here step by step."));
     return undefined;
   }
   const second = runB;

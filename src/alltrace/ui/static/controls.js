@@ -78,6 +78,7 @@ export function listen(timeline) {
   timeline.labels.addEventListener("click", (e) => {
     const button = /** @type {HTMLElement} */ (e.target).closest("button");
     if (button?.dataset.act === "fold") timeline.fold(Number(button.dataset.rank));
+    if (button?.dataset.act === "hide") timeline.arrangement.hide(button.dataset.id ?? "");
     if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "");
   });
   timeline.find.addEventListener("keydown", (e) => {
@@ -124,8 +125,11 @@ function key(timeline, e) {
     o: () => timeline.trackChosen && timeline.fold(Number(timeline.trackChosen.split("/")[0])),
     p: () => timeline.trackChosen && timeline.pin(timeline.trackChosen),
     m: () => timeline.mark(around),
+    b: () => timeline.notes.write(Math.round(around)),
     n: () => timeline.search.step(1),
     N: () => timeline.search.step(-1),
+    h: () => timeline.trackChosen && !timeline.trackChosen.endsWith("/summary") && timeline.arrangement.hide(timeline.trackChosen),
+    g: () => timeline.follow(),
     q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {

@@ -15,7 +15,7 @@ import { link } from "./url.js";
  * @returns {import("./types.js").Span}
  */
 function spanOf({ table, columns }, whole) {
-  const start = columns.start ?? columns.api_start ?? 0;
+  const start = columns.start ?? columns.api_start ?? columns.time ?? 0;
   return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
 }
 
@@ -85,7 +85,7 @@ export class Details {
     const signal = this.#fresh();
     const found = await this.#of(this.ctx.api.get("event", { rank: event.rank, table: event.table, row: event.row }, signal));
     if (!found) return found;
-    found.span = spanOf(found, this.ctx.run.grid.span_ns);
+    found.span ??= spanOf(found, this.ctx.run.grid.span_ns);
     this.element.replaceChildren(...this.#eventParts(found));
     return found;
   }
@@ -166,7 +166,7 @@ export class Details {
       "div",
       {},
       h("h3", {}, `The same operation on ${counted(ranks.length, "rank")}`),
-      h("p", { class: "told" }, told),
+      h("p", { class: "sentence" }, told),
       h("button", { type: "button", on: { click: () => this.timeline.setRanks(ranks) } }, "show these ranks"),
       tableOf(columns, rows, {
         name: "members",

@@ -8,11 +8,11 @@ import { classColor, pixel, sliceColor } from "./colors.js";
 /** @typedef {{text: string, soft: string, lit: Set<string>|null, mark: string}} Style `lit`: only these names are bright */
 /**
  * Where a tile is drawn: the pixels that it may draw on, and where drawn items are added, to be found under the pointer.
- * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number, style: Style, hits: Hit[]}} Place
+ * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number, style: Style, hits: Hit[], tops: Map<string, number>}} Place
  */
 
 export const LANE = 16;
-export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp"];
+export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp", "samples", "sched"];
 
 /**
  * @param {Tile} tile
@@ -133,10 +133,11 @@ export function clipped(context, text, room) {
  * @param {Tile} tile
  * @param {Place} place
  */
-function drawSamples(tile, { context, frame, from, to, y, height }) {
+function drawSamples(tile, { context, frame, from, to, y, height, tops }) {
   const { mean, most } = tile.arrays;
-  let top = 0;
+  let top = tops.get(tile.track) ?? 0;
   for (const v of most) if (v > top) top = v;
+  tops.set(tile.track, top); // one scale for all tiles of a track, as far as they were seen
   top = top <= 100 && top > 0 ? 100 : top || 1;
   const width = 2 ** tile.level;
   const step = width * frame.scale;

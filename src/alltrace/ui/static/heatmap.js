@@ -37,6 +37,8 @@ export class HeatMap {
     this.ruler = h("canvas", { "aria-hidden": "true" });
     this.element = h("div", { class: "heat" }, this.ruler);
     this.rowOf = new Map(run.ranks.map((r, i) => [r.rank, i]));
+    /** @type {Set<number>} */
+    this.marked = new Set(); // ranks whose labels stand out
     /** @type {number[]} */
     this.shown = [];
     this.wanted = 0;
@@ -199,6 +201,9 @@ export class HeatMap {
       for (let i = 0; i < group.ranks.length; i += every) {
         const y = at + i * high + Math.max(high / 2, 6);
         if (y < free || ((i + 0.5) * high + 5 > size && i > 0)) continue;
+        const marked = this.marked.has(group.ranks[i]);
+        context.fillStyle = marked ? colors.high : colors.text;
+        context.font = `${marked ? "bold 12" : "11"}px system-ui, sans-serif`;
         context.fillText(String(group.ranks[i]), GUTTER - 4, y);
         free = y + 11;
       }

@@ -22,7 +22,8 @@ export function under(timeline, y, ns) {
   if (tile.kind === "samples") {
     const { mean, least, most } = tile.arrays;
     if (!(mean[bin] > -Infinity)) return [where, "no sample"];
-    const text = (/** @type {number} */ v) => v.toLocaleString("en", { maximumSignificantDigits: 5 });
+    const bytes = /^(memory|allocations)\//.test(row.key);
+    const text = (/** @type {number} */ v) => `${(bytes ? v / 1e6 : v).toLocaleString("en", { maximumSignificantDigits: 5 })}${bytes ? " MB" : ""}`;
     return [where, least[bin] === most[bin] ? text(mean[bin]) : `mean ${text(mean[bin])}, ${text(least[bin])} to ${text(most[bin])}`];
   }
   const bins = tile.arrays.share.length / tile.classes.length;

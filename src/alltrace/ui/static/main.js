@@ -1,6 +1,7 @@
 // @ts-check
 import { Api, Refused } from "./api.js";
 import { byId, h, tip, typing } from "./dom.js";
+import { copyLink, savePicture } from "./share.js";
 import { forget, link, read } from "./url.js";
 
 /** @typedef {import("./types.js").Run} Run */
@@ -27,10 +28,11 @@ const VIEWS = [
   ["compare", "Compare", () => import("./compare.js")],
   ["sql", "SQL", () => import("./sql.js")],
   ["roofline", "Roofline", () => import("./roofline.js")],
+  ["matrix", "Matrix", () => import("./matrix.js")],
 ];
 
 const KEYS = [
-  ["1 ... 7", "the views, from left to right"],
+  ["1 ... 8", "the views, from left to right"],
   ["?", "these keys"],
   ["W S", "zoom in and out"],
   ["A D, arrows", "move in time"],
@@ -41,9 +43,12 @@ const KEYS = [
   ["T, Shift T", "next and previous track"],
   ["O", "open or fold the rank of the chosen track"],
   ["P", "pin the chosen track to the top"],
+  ["H", "hide the chosen track"],
+  ["G", "follow the arrow: from work to its call and back, in a collective to who was last and on to the next rank"],
   ["F", "zoom to what is chosen"],
   ["M", "put a cursor at the middle or at the pointer; two measure"],
   ["R", "select all that is shown: totals, flame graph, durations"],
+  ["B", "write a note on what is selected, or at the pointer"],
   ["Q", "hide or show the details"],
   ["Esc", "choose nothing"],
   ["Arrows, Enter", "on the roofline: from point to point, and choose one; W, S and 0 zoom"],
@@ -167,6 +172,11 @@ function keys() {
   dialog.showModal();
 }
 byId("help").addEventListener("click", keys);
+byId("copy").addEventListener("click", () => void copyLink(tell));
+byId("save").addEventListener("click", async () => {
+  const name = `${context?.run.name ?? "alltrace"}-${shown}`.replace(/[^\w.-]+/g, "_");
+  if (!(await savePicture(byId("main"), name))) tell("This view has no picture: tables are saved with their button CSV.");
+});
 document.addEventListener("keydown", (e) => {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey) return;
   if (e.key === "?") keys();

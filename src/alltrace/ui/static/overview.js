@@ -124,12 +124,12 @@ export function show(ctx, values) {
         ),
         h("p", { class: "muted" }, "Drag to zoom, click to open the timeline there; W S A D zoom and move, Ctrl and wheel zooms."),
         map.element,
+        perRank,
+        facts(run),
       ),
       found,
     ),
     other,
-    perRank,
-    facts(run),
     details(run),
   );
   legend();
@@ -152,22 +152,14 @@ export function show(ctx, values) {
   function ask() {
     if (closed) return;
     api.get("findings").then((answer) => {
+      if (closed) return;
       told.replaceChildren(verdict(answer, true));
-      found.replaceChildren(cards(answer, true), notes(answer.notes) ?? "");
+      const more = notes(answer.notes);
+      if (more && !answer.cards.length) more.open = true; // they say why
+      found.replaceChildren(cards(answer, true), more ?? "");
       const main = mainCard(answer);
       if (main) lead(main);
-      jobTime();
-    }, (e) => {
-      told.replaceChildren(h("p", { class: "verdict muted" }, `Nothing can be said: ${e.message}`));
-      jobTime();
-    });
-    if (ctx.runB && ctx.apiB) {
-      const { name } = ctx.runB;
-      ctx.apiB.get("findings").then((answer) => {
-        const compare = h("p", { class: "actions" }, h("a", { class: "button", href: link("compare") }, "compare both runs"));
-        other.replaceChildren(h("h2", {}, name), verdict(answer, false), compare, cards(answer, false), notes(answer.notes) ?? "");
-      }, (e) => other.replaceChildren(h("h2", {}, name), h("p", { class: "muted" }, `Nothing can be said: ${e.message}`)));
-    }
+    }).catch((e) => told.replaceChildren(h("p", { class: "verdict muted" }, `Nothing can be said: ${e.message}`))).then(further);
     api.get("by-rank").then((found) => {
       byRank = found.columns;
       sortChoice();
@@ -179,8 +171,16 @@ export function show(ctx, values) {
     }, (e) => ctx.failed(e));
   }
 
-  function jobTime() {
+  /** What costs the server more comes behind the findings, and not at all where another view is shown by then. */
+  function further() {
     if (closed) return;
+    if (ctx.runB && ctx.apiB) {
+      const { name } = ctx.runB;
+      ctx.apiB.get("findings").then((answer) => {
+        const compare = h("p", { class: "actions" }, h("a", { class: "button", href: link("compare") }, "compare both runs"));
+        other.replaceChildren(h("h2", {}, name), verdict(answer, false), compare, cards(answer, false), notes(answer.notes) ?? "");
+      }, (e) => other.replaceChildren(h("h2", {}, name), h("p", { class: "muted" }, `Nothing can be said: ${e.message}`)));
+    }
     api.get("job-time").then((answer) => ((time = answer), bar.replaceChildren(timeBar(answer))), (e) => {
       bar.replaceChildren(h("p", { class: "muted" }, `where the time went cannot be said: ${e.message}`));
     });
@@ -191,7 +191,7 @@ export function show(ctx, values) {
    * @param {import("./cards.js").Card} main
    */
   function lead(main) {
-    culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
+    map.marked = culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
     if (values.metric === undefined && run.metrics.some((m) => m.name === main.measure)) map.metric = main.measure;
     metricChoice();
     legend();

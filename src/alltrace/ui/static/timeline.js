@@ -1,4 +1,5 @@
 // @ts-check
+import { Arrangement } from "./arrange.js";
 import { theme } from "./colors.js";
 import { Details } from "./details.js";
 import { listen } from "./controls.js";
@@ -7,6 +8,7 @@ import { entry, fit, h, tip } from "./dom.js";
 import { Laid } from "./laid.js";
 import { Legend } from "./legend.js";
 import { overlay } from "./overlay.js";
+import { Notes } from "./notes.js";
 import { detailsBorder, labelsBorder } from "./panes.js";
 import { drawRuler } from "./ruler.js";
 import { Search } from "./search.js";
@@ -59,8 +61,12 @@ export class Timeline {
     this.facts = null;
     this.trackChosen = "";
     this.level = 0;
+    /** @type {Map<string, number>} the largest value seen on each track of samples */
+    this.tops = new Map();
     this.search = new Search(this);
     this.legend = new Legend();
+    this.notes = new Notes(this);
+    this.arrangement = new Arrangement(ctx.run, () => this.layout());
     /** @type {import("./draw.js").Hit[]} */
     this.hits = [];
     this.pointer = NaN;
@@ -100,8 +106,10 @@ export class Timeline {
       button("-", "zoom out (S)", () => this.zoom(1 / 0.6)),
       button("whole run", "Home", () => this.look(0, this.whole)),
       button("range", "breakdown of what is shown (R)", () => this.selectRange({ ...this.span })),
+      this.arrangement.element,
       this.find,
       this.search.element,
+      this.notes.button,
       this.told,
       this.legend.element,
     );
@@ -153,6 +161,7 @@ export class Timeline {
     this.span = this.#bounded(number(values.start, 0), number(values.end, this.whole));
     this.open = new Set(parseRanks(values.open || "-", known));
     this.pins = new Set((values.pin ?? "").split(",").filter(Boolean));
+    this.arrangement.read(values);
     this.cursors = (values.cursors ?? "").split(",").filter(Boolean).map(Number).filter(Number.isFinite).slice(0, 2);
     this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
     if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
@@ -161,6 +170,7 @@ export class Timeline {
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
     if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
     void this.laid.ask(values.sql ?? "");
+    void this.notes.load(/^\d+$/.test(values.note ?? "") ? Number(values.note) : null);
     const input = this.find.querySelector("input");
     if (input) input.value = values.search ?? "";
     if ((values.search ?? "") !== this.search.pattern) void this.search.ask(values.search ?? "");
@@ -180,8 +190,10 @@ export class Timeline {
       range: range ? `${Math.round(range.start)}-${Math.round(range.end)}` : "",
       area: range && this.area ? areaText(this.area) : "",
       sql: this.laid.query,
+      note: this.notes.chosen,
       cursors: this.cursors.map(Math.round).join(","),
       search: this.search.pattern,
+      ...this.arrangement.values(),
     });
   }
 
@@ -275,15 +287,25 @@ export class Timeline {
       const track = this.tracks.get(rank)?.find((t) => t.key === key);
       if (track || key === "summary") add(rank, key, `${rank}: ${track?.label ?? "devices"}`, false, true);
     }
-    for (const rank of this.ranks) {
-      const host = this.ctx.run.ranks.find((r) => r.rank === rank)?.host ?? "";
-      add(rank, "summary", `rank ${rank} · ${host}${this.search.of(rank)}`, true);
+    const named = new Map(this.ctx.run.ranks.map((r) => [r.rank, r.host]));
+    const ranks = this.arrangement.sorted(this.ranks);
+    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"));
+    for (const rank of ranks) {
+      const host = named.get(rank) ?? "";
+      add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
       addLaid(rank);
-      if (this.open.has(rank)) {
-        const found = (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary");
+      if (this.open.has(rank) && !this.arrangement.byKind) {
+        const found = shownOf(rank);
         for (const t of found) add(rank, t.key, t.label);
-        if (this.tracks.has(rank) && !found.length) add(rank, "summary", "no events on any track");
+        if (this.tracks.has(rank) && !found.length) add(rank, "summary", "no track is shown");
       }
+    }
+    if (this.arrangement.byKind) {
+      const every = ranks.filter((r) => this.open.has(r)).flatMap((rank) => shownOf(rank).map((t, i) => ({ rank, t, i })));
+      const groups = [...new Set(every.map((e) => e.t.group))];
+      // of each kind first the first track of every rank, so that what is alike stands together
+      every.sort((a, b) => groups.indexOf(a.t.group) - groups.indexOf(b.t.group) || a.i - b.i);
+      for (const { rank, t } of every) add(rank, t.key, `${rank}: ${t.label}`);
     }
     this.rows = rows;
     this.space.style.height = `${Math.max(y, 1)}px`;
@@ -342,7 +364,7 @@ export class Timeline {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
       }
-      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits });
+      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits, tops: this.tops });
       const drawn = new Set();
       for (let i = first; i <= last && !row.tile; i++) {
         const tile = this.store.best(row.id, level, i);
@@ -359,7 +381,7 @@ export class Timeline {
         let to = tile.level === level ? from + wide : from + tileNs;
         for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++) to = (k + 1) * tileNs;
         const [x0, x1] = [Math.max(left, Math.round(this.x(from))), Math.min(width, Math.round(this.x(to)))];
-        drawTile(tile, { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits });
+        drawTile(tile, { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits, tops: this.tops });
       }
       context.fillStyle = colors.line;
       context.globalAlpha = 0.5;
@@ -367,6 +389,7 @@ export class Timeline {
       context.globalAlpha = 1;
     }
     this.search.draw(context);
+    this.notes.draw(context);
     overlay(this, context);
     this.#labelRows(rows);
     drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
@@ -406,13 +429,14 @@ export class Timeline {
       if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
       label.append(h("span", {}, row.label));
       const pinned = this.pins.has(row.id);
+      if (!row.head && !row.tile && row.key !== "summary") label.append(h("button", { type: "button", "data-act": "hide", "data-id": row.id, "aria-label": `hide ${row.label}`, title: "hide" }, "×"));
       label.append(h("button", { type: "button", "data-act": "pin", "data-id": row.id, "aria-pressed": pinned, "aria-label": `pin ${row.label}`, title: "pin to the top" }, pinned ? "★" : "☆"));
       return label;
     });
     const held = /** @type {HTMLElement|null} */ (document.activeElement);
     const [act, of] = [held?.dataset?.act, held?.dataset?.rank ?? held?.dataset?.id];
     this.labels.replaceChildren(...made);
-    if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "pin" ? "id" : "rank"}="${CSS.escape(of)}"]`))?.focus();
+    if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "fold" ? "rank" : "id"}="${CSS.escape(of)}"]`))?.focus();
   }
 
   /**
@@ -470,13 +494,27 @@ export class Timeline {
   }
 
   clear() {
-    this.chosen = this.facts = this.range = this.area = null;
+    this.chosen = this.facts = this.range = this.area = this.notes.chosen = null;
     this.cursors = [];
     this.search.clear();
     const input = this.find.querySelector("input");
     if (input) input.value = "";
     this.details.empty();
     this.layout();
+  }
+
+  /** Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to the next. */
+  follow() {
+    const { facts } = this;
+    if (!facts || !this.chosen) return;
+    const { rank } = facts;
+    const members = facts.instance?.members ?? [];
+    const at = members.findIndex((/** @type {any} */ m) => m.rank === rank);
+    const other = rank === facts.instance?.last_rank ? members[(at + 1) % members.length] : members.find((/** @type {any} */ m) => m.rank === facts.instance.last_rank);
+    if (other && other.rank !== rank) void this.choose({ rank: other.rank, table: "collectives", row: other.row }, true);
+    else if (facts.call) void this.choose({ rank, table: "api", row: facts.call.row }, true);
+    else if (facts.launched?.length) void this.choose({ rank, table: facts.launched[0].table, row: facts.launched[0].row }, true);
+    else this.ctx.tell("no arrow leads from this event");
   }
 
   /** @param {boolean} forward */

@@ -23,6 +23,7 @@
  * @property {Record<string, string>} broken
  * @property {Step[]} steps
  * @property {{name: string, ranks: number[]}[]} [communicators]
+ * @property {{name: string, size: number}[]} [dimensions] of the grid that communicators form, that of neighbouring ranks first
  * @property {string[]} kernel_reports names of the reports of Nsight Compute
  *
  * @typedef {{key: string, group: string, label: string, rows: number, first: number, last: number}} Track

@@ -56,6 +56,21 @@ def test_runs_of_which_no_rank_has_steps_are_judged_whole(tmp_path):
     assert all(r["lost_ns_per_step"] is None for r in answer.to_pylist())
 
 
+def test_steps_that_a_rank_lacks_are_left_out_and_the_first_of_a_late_report_too():
+    def judged(*steps):
+        facts = {r: SimpleNamespace(steps=np.array(s), whole_run=False) for r, s in enumerate(steps)}
+        found = AllRankFacts({r: SimpleNamespace(facts=f) for r, f in facts.items()}, {}, None, None, None, None)
+        return found.steps.tolist(), list(found.partly)
+
+    every = range(1, 9)
+    assert judged(every, every, every) == ([*every], [])
+    assert judged(every, every, range(1, 6)) == ([1, 2, 3, 4, 5], [6, 7, 8])
+    # a replay without a cause reaches step 4 sooner, and waits there for the report that begins with it
+    assert judged(every, every, range(4, 9)) == ([5, 6, 7, 8], [1, 2, 3, 4])
+    # where little is left, what half of the ranks have is judged
+    assert judged(every, every, [8]) == ([*every], [])
+
+
 def test_a_step_goes_from_the_last_rank_to_the_last_rank():
     """Rank 0 is late at the end of step 3, for which the others wait in step 4."""
     regions = {0: [[100, 300], [300, 400]], 1: [[110, 200], [200, 410]], 2: [[105, 190], [190, 395]]}

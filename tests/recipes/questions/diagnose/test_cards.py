@@ -70,7 +70,8 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
             ("nothing ran on a device for any time, so nothing could be judged",),
             "Nothing ran on a device for any time, so nothing could be judged.",
         ),
-        ((), (), "No finding."),
+        ((), (), "Nothing could be judged."),
+        ((), ("rank 0 has no `kernels`",), "Nothing could be judged."),
         (
             (row("precision", range(16), lost_ns=None, lost_share=None, opportunity_share=0.31, severity="low"),),
             ("7 steps are judged",),
@@ -79,7 +80,7 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
         ),
         (
             (row("capture-fault", (5,), where="cut short", lost_ns=0, lost_share=0.0, severity="medium", classes=[]),),
-            ("nothing that costs much time was found", "7 steps are judged"),
+            ("7 steps are judged", "nothing that costs much time was found"),
             "Nothing that costs much time was found. The reports are not whole: the report of rank 5 ends before the run did.",
         ),
         (
@@ -93,6 +94,11 @@ def test_the_verdict_where_there_is_no_loss(rows, notes, verdict):
     found = told(*rows, notes=notes)
     assert found.verdict == verdict
     assert all(note.lower() not in verdict.lower() for note in found.notes), "what the verdict says is no note"
+
+
+def test_further_findings_without_a_loss_are_not_summed():
+    unknown = row("sync", lost_ns=None, lost_share=None, severity="medium")
+    assert "further" not in told(row("straggler", slowdown=1.25), unknown).verdict
 
 
 def test_a_loss_that_is_not_known_says_why():

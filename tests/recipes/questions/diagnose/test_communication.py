@@ -10,6 +10,7 @@ import pytest
 from alltrace.recipes.questions.diagnose import communication
 from alltrace.recipes.questions.diagnose import late_ranks as late
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 
 STEPS, STEP_NS = 3, 1_000
@@ -82,6 +83,12 @@ def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch)
     shares = {f.ranks[0]: f.evidence["last_share"] for f in late.find(all_ranks, ())}
     wanted = {r: (last & (members.rank == r)).sum() / len(waited) for r in range(5)}
     assert shares == {r: round(float(s), 3) for r, s in wanted.items() if s}
+    # a rank whose own time another finding knows is late for that reason, whether or not it costs anything
+    chosen, excess = next(iter(shares)), 100 * all_ranks.own.shape[1]
+    monkeypatch.setattr(all_ranks, "excess", lambda own: np.full(own.shape, 100.0))
+    for held, left in ((excess, shares.keys() - {chosen}), (excess // 4, shares.keys())):
+        known = [Finding("allocation", Loss(0, "replay", ("allocation",), held, held), (chosen,), "cudaFree", "")]
+        assert {f.ranks[0] for f in late.find(all_ranks, (), known)} == set(left)
 
 
 @pytest.mark.parametrize(("ahead", "after", "needs"), [(100, 100, True), (100, 399, True), (100, 401, False), (401, 100, False)])

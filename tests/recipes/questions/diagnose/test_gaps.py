@@ -127,8 +127,56 @@ def test_only_plain_steps_are_judged():
         row(1, 100, 200),
         row(2, 200, 300, "checkpoint"),
         row(3, 300, 400),
-        row(4, 400, 500, device=False),
+        row(4, 400, 500),
+        row(5, 500, 600, device=False),
     ]
     steps, regions = regions_of(rows)
-    assert steps.tolist() == [1, 3]
-    assert regions.tolist() == [[120, 220], [320, 420]]
+    # the step behind a checkpoint begins with nothing queued
+    assert steps.tolist() == [1, 4]
+    assert regions.tolist() == [[120, 220], [420, 520]]
+    # where there are only such steps they are judged
+    steps, _ = regions_of([rows[0], *rows[2:4]])
+    assert steps.tolist() == [3]
+
+
+def test_rows_of_queued_kernels_no_longer_than_an_empty_one_are_lost_to_launching(tmp_path):
+    def made(*spans, queued=True, **more):
+        kernels = [kernel(start, end, correlation=n, **more) for n, (start, end) in enumerate(spans)]
+        return {
+            "kernels": kernels,
+            "api": [call(-90_000 + n, -80_000 + n, correlation=n) if queued else call(s - 900, s - 100, correlation=n)
+                    for n, (s, _) in enumerate(spans)],
+        }  # fmt: skip
+
+    row = ((0, 100_000), (101_000, 103_000), (104_000, 106_000), (107_000, 109_000), (110_000, 200_000))
+    found = times_of(facts_of(tmp_path / "row", **made(*row)))
+    # three kernels of 2 us and the pauses of 1 us behind them
+    assert found == {"compute": 190_000, "short-kernels": 9_000, "idle": 1_000}
+    # not one alone, not in a graph, and not where launching makes the device wait, which is told by itself
+    alone = ((0, 100_000), (101_000, 103_000), (104_000, 200_000))
+    assert "short-kernels" not in times_of(facts_of(tmp_path / "alone", **made(*alone)))
+    assert "short-kernels" not in times_of(facts_of(tmp_path / "graph", **made(*row, graph_node=3)))
+    late = times_of(facts_of(tmp_path / "late", **made(*row, queued=False)))
+    assert "short-kernels" not in late
+    assert late["launch"] == 4 * 900
+
+
+def test_a_queued_transfer_is_no_part_of_the_call_that_waits_behind_it(tmp_path):
+    """The host queues a transfer and then copies synchronously: only its own copy and what follows are that call's."""
+    tables = {
+        "copies": [
+            copy(MS, 3 * MS, correlation=3, src_kind="pinned", dst_kind="device"),
+            copy(3 * MS, 4 * MS, correlation=4, src_kind="device", dst_kind="pinned"),
+        ],
+        "api": [
+            call(-2 * MS, -2 * MS + 10, correlation=1),
+            call(-MS, -MS + 10, "cudaMemcpyAsync", 3),
+            call(0, 4 * MS, "cudaMemcpy", 4),
+            call(4 * MS, 5 * MS, correlation=2),
+        ],
+    }
+    assert times_of(facts_of(tmp_path / "run", **tables)) == {
+        "compute": 2 * MS,
+        "transfer": 2 * MS,
+        "sync-copy": 2 * MS,
+    }

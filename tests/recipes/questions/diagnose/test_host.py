@@ -51,16 +51,18 @@ def _steps_ns(run):
 
 
 @pytest.mark.parametrize(
-    ("waits", "saved", "paused", "behind"),
+    ("waits", "saved", "paused", "following", "behind"),
     [
-        (2, 95, 0.3, True),
+        (2, 60, 0.3, 0.9, True),
         # one wait a step is how programs are
-        (1, 95, 0.3, False),
-        (2, 80, 0.3, False),
-        (2, 95, 0.001, False),
+        (1, 60, 0.3, 0.9, False),
+        (2, 40, 0.3, 0.9, False),
+        (2, 60, 0.001, 0.9, False),
+        # pauses that begin anywhere are not what the program does with what it waited for
+        (2, 100, 0.3, 0.5, False),
     ],
 )
-def test_pauses_are_behind_waits_that_give_back_as_much(waits, saved, paused, behind):
+def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(waits, saved, paused, following, behind):
     run = SimpleNamespace(
         waits=lambda name: waits * 4 * 5 * (name == "sync"),
         no_host=lambda name: name,
@@ -68,7 +70,8 @@ def test_pauses_are_behind_waits_that_give_back_as_much(waits, saved, paused, be
     )
     ranks, steps = np.arange(4), np.arange(5)
     lost = {"host-pause": np.full((4, 5), paused * 200)}
-    all_ranks = SimpleNamespace(recovery=run, span_ns=1000, ranks=ranks, steps=steps, of=lost.__getitem__)
+    facts = {rank: SimpleNamespace(paused_ns=1000, paused_behind_ns=1000 * following) for rank in ranks.tolist()}
+    all_ranks = SimpleNamespace(recovery=run, span_ns=1000, ranks=ranks, steps=steps, of=lost.__getitem__, facts=facts)
     assert _pauses_behind_waits(all_ranks) is behind
     all_ranks.recovery = None
     assert _pauses_behind_waits(all_ranks) is False

@@ -95,3 +95,30 @@ def _alike(sizes, transfers, counts):
 def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
     members, first = _alike(sizes, (400, 100), counts)
     assert slow_communicators._longer(members, first, [0, 1]) == found
+
+
+def test_communicators_that_share_one_rank_of_a_slow_one_need_to_be_less_slow():
+    ranks = dict(enumerate([(0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5), (2, 6)]))
+    slow = {2: 1.8}
+    assert slow_communicators._of_one_rank(ranks, {0: 1.4, 1: 0.7, 2: 1.8, 3: 1.0}, slow) == {2: 1.8, 0: 1.4}
+    assert slow_communicators._of_one_rank(ranks, {0: 1.1, 1: 0.9, 2: 1.8}, slow) == slow
+    # both ranks have others that are slower, so that neither is the one
+    assert slow_communicators._of_one_rank(ranks, {0: 1.4, 1: 1.4, 2: 1.8}, slow) == slow
+    assert slow_communicators._of_one_rank(ranks, {}, {}) == {}
+
+
+def test_the_latency_of_a_few_bytes_is_no_slow_link_beside_one_that_costs():
+    took = [8_000_000] * 8 + [6_000] * 8 + [200_000] * 8
+    members = SimpleNamespace(communicator=np.repeat([0, 1, 2], 8), transfer=np.array(took))
+    found = slow_communicators._that_cost(members, np.arange(24), {0: 30.0, 1: 1.7, 2: 15.0})
+    # what is slower by as much is the same link's
+    assert set(found) == {0, 2}
+    assert slow_communicators._that_cost(members, np.arange(24), {1: 1.7}) == {1: 1.7}
+
+
+def test_a_small_difference_is_enough_where_peers_are_even():
+    even = [(n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 + n) for n in range(4) for _ in range(3)]
+    assert compared(even, sizes=(2, 2, 2, 2))[1].ratio == pytest.approx(1.4, rel=1e-3)
+    uneven = [(n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 * (1 + n / 10)) for n in range(4) for _ in range(3)]
+    assert compared(uneven, sizes=(2, 2, 2, 2)) == {}
+    assert compared(even[:9], sizes=(2, 2, 2)) == {}

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from alltrace.trace.arrays import Int64
+
 _BLOCKS = Blocks(8 << 20)
 _ALIGN = 64
 _MOST_TEXT = 2**31 - 1  # of one column of one batch: Arrow's offsets are 32-bit
@@ -50,7 +52,7 @@ class Columns:
         self._types = dict(types)
         self.capacity = capacity
         self.rows = 0
-        self.outputs = np.zeros((len(types), 3), np.int64)
+        self.outputs: Int64 = np.zeros((len(types), 3), np.int64)
         self._begins: list[tuple[int, int]] = []
         size = texts = 0
         for column, wanted in enumerate(types.values()):
@@ -68,8 +70,14 @@ class Columns:
         block = self._lent.bytes[:size]
         for bits_at, _ in self._begins:
             block[bits_at : bits_at + (capacity + 7) // 8] = 0xFF
-        self.views = block.view(np.int8), block.view(np.int16), block.view(np.int32), block.view(np.int64), block
-        self.nulls = np.zeros(len(types), np.int64)
+        self.views: tuple[NDArray[Any], ...] = (
+            block.view(np.int8),
+            block.view(np.int16),
+            block.view(np.int32),
+            block.view(np.int64),
+            block,
+        )
+        self.nulls: Int64 = np.zeros(len(types), np.int64)
         self._texts = [_Text(capacity) for _ in range(texts)]
 
     def text_bytes(self) -> int:

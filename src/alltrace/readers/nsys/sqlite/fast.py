@@ -37,7 +37,7 @@ class Scan:
     """
 
     def __init__(self, tree: TreePages, table: Table, types: Mapping[str, pa.DataType], batch_rows: int) -> None:
-        self.stopped = False
+        self.stopped: bool = False
         self.last_rowid: int | None = None
         self._tree = tree
         self._types = types

@@ -60,7 +60,7 @@ class TreePages:
 
     def __init__(self, path: Path, descriptor: int, header: Header, table: str, root: int) -> None:
         self.header = header
-        self.chunk_pages = max(1, _CHUNK_BYTES // header.page_size)
+        self.chunk_pages: int = max(1, _CHUNK_BYTES // header.page_size)
         self._path = path
         self._descriptor = descriptor
         self._table = table
@@ -68,7 +68,7 @@ class TreePages:
         self._lock_page = _LOCK_BYTE // header.page_size + 1
         self._marks: NDArray[np.uint8] | None = None
         self._buffer = np.empty(self.chunk_pages * header.page_size, np.uint8)
-        self.info = np.zeros(4, np.int64)
+        self.info: NDArray[np.int64] = np.zeros(4, np.int64)
 
     def root_kind(self) -> int:
         """The first byte of the table's first page: what kind of tree it is."""

@@ -46,7 +46,7 @@ class SqliteSource:
     def __init__(self, path: str | PathLike[str], engine: str = "auto") -> None:
         if engine not in _ENGINES:
             raise UsageError.unknown("engine", engine, _ENGINES)
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._engine = engine
         self._lock = threading.Lock()
         self._counted_about: dict[str, int] = {}  # opening asks three times

@@ -52,7 +52,7 @@ class Diagnose(Recipe):
     aligned = True
     rereads = True
     keeps = True
-    tables: ClassVar = {
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
         "graphs": _WORK,
@@ -87,7 +87,7 @@ class Diagnose(Recipe):
             "needed_at_once", None, "whether it is about transfers that the next kernel needs, as the program is made, and no fault"
         ),
     )
-    chart = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
+    chart: ClassVar[Chart | None] = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """What facts and graphs are made from."""
@@ -144,7 +144,7 @@ class Diagnose(Recipe):
             unjudged = ("no step of which all work has a record was found, so no loss was judged",)
             return Answer(answer_rows(rows, self._schema()), self.columns, unjudged)
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
-        found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)])
+        found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
         origins = {rank: given_by.origins for rank, given_by in given.items()}
@@ -219,6 +219,9 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
     else:
         judged = counted(len(all_ranks.steps), "step is", "steps are")
         notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
+    if all_ranks.partly:
+        left = counted(len(all_ranks.partly), "step is", "steps are")
+        notes.append(f"{left} left out, because not all reports have them")
     if all_ranks.stepless:
         from alltrace.run.store import number_ranges
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.trace.arrays import Int64
 
     Float = NDArray[np.float64]
 
@@ -37,6 +38,9 @@ CULPRIT_SHARE = 0.5
 
 _WORTH_A_REPLAY = 0.002
 """Below this share of the judged time a ceiling is all that is asked."""
+
+_ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
+"""Only steps that every rank has are judged, where they are this share of those that half of the ranks have, and so many."""
 
 _ALIKE = 0.8
 """Where every rank loses this share of the ceiling by itself, the ceiling holds whoever waits for whom."""
@@ -78,7 +82,9 @@ class Members:
 
 
 class AllRankFacts:
-    """The facts of all ranks, on the steps that at least half of those with steps have.
+    """The facts of all ranks, on the steps that all of those with steps have, or half of them where all have few.
+
+    Who is late in a step cannot be told where a rank does not show it.
 
     Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is no step beside them.
 
@@ -102,19 +108,25 @@ class AllRankFacts:
     ) -> None:
         self._given = dict(sorted(given.items()))
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
-        self.stepless = tuple(r for r, f in facts.items() if f.whole_run)
-        self.whole_run = len(self.stepless) == len(facts)
+        self.stepless: tuple[int, ...] = tuple(r for r, f in facts.items() if f.whole_run)
+        self.whole_run: bool = len(self.stepless) == len(facts)
         """Whether the ranks' runs had to be taken for one step."""
         if self.whole_run:
             self.stepless = ()
-        self.facts = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
-        self.hosts = dict(hosts)
+        self.facts: dict[int, RankFacts] = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
+        self.hosts: dict[int, str] = dict(hosts)
         self.alignment = alignment
-        self.ranks = np.array(list(self.facts), np.int64)
+        self.ranks: Int64 = np.array(list(self.facts), np.int64)
         self._texts, self._join, self._peers = texts, join, peers
         known = np.concatenate([f.steps for f in self.facts.values()] or [np.empty(0, np.int64)])
         steps, counts = np.unique(known, return_counts=True)
-        self.steps = steps[counts >= max((len(self.facts) - len(self.stepless)) / 2, 1)]
+        having = len(self.facts) - len(self.stepless)
+        shared, every = steps[counts >= max(having / 2, 1)], steps[counts >= max(having, 1)]
+        if len(every) and every[0] > shared[0]:
+            every = every[1:]  # a report that begins late begins when it did, however soon a replay reaches its first step
+        self.steps: Int64 = every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
+        self.partly: tuple[int, ...] = tuple(shared[~np.isin(shared, self.steps)].tolist())
+        """Steps that are left out because some ranks lack them."""
 
     @cached_property
     def lone(self) -> list[LoneOperations | None]:
@@ -381,4 +393,6 @@ class AllRankFacts:
 
 def _unjudged(facts: RankFacts) -> RankFacts:
     """The facts of a rank without its run as a step."""
-    return replace(facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, kernels=0)
+    return replace(
+        facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, paused_behind_ns=0, kernels=0
+    )

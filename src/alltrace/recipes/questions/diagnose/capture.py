@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
 _DAMAGED = re.compile(r"cut short|left out|none of its rows|end before they start|have no end", re.IGNORECASE)
+_SLOWED = 1.05
 _NEWER = re.compile(r"newer", re.IGNORECASE)
 
 
@@ -38,6 +39,7 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         )
     found += _short(all_ranks, run)
     found += _missing_records(all_ranks, run)
+    found += _slowdown(all_ranks, run)
     for pattern, where, advice in (
         (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
         (_DAMAGED, "damaged report", "A part of the report could not be read; capture it again, or judge by the rest."),
@@ -101,6 +103,19 @@ def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
             }
             found.append(_fault(all_ranks, ranks, where, advice, evidence))
     return found
+
+
+def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
+    """The capture itself, where steps take longer in it than outside."""
+    slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
+    if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
+        return []
+    advice = (
+        f"Captured steps take {slowdown.ratio - 1:.0%} longer than the others of the training log; capture fewer kinds of events, "
+        "such as no CPU samples and no OS calls, and judge shares rather than times."
+    )
+    evidence = {"slowdown": round(slowdown.ratio, 4), "steps": float(slowdown.inside)}
+    return [_fault(all_ranks, tuple(all_ranks.ranks.tolist()), "capture slows the program", advice, evidence)]
 
 
 def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:

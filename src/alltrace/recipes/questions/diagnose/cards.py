@@ -121,10 +121,11 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
     elif possible:
         saved = _percent(possible[0]["opportunity_share"])
         verdict = f"No fault was found. {headline(possible[0], len(hosts))}: up to {saved} of the time can be saved."
-    elif notes:  # the first note says why nothing was found
-        verdict = _as_sentence(notes.pop(0))
     else:
-        verdict = "No finding."
+        reason = next((note for note in notes if note.startswith("nothing ")), None)
+        if reason is not None:
+            notes.remove(reason)
+        verdict = "Nothing could be judged." if reason is None else _as_sentence(reason)
     if faults:
         verdict += f" The reports are not whole: {_uncapitalized(headline(faults[0], len(hosts)))}."
     return Diagnosis(verdict, tuple(_card(row, hosts) for row in rows), tuple(notes))

@@ -11,9 +11,10 @@ import numpy as np
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.links import link_of
+from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,15 +35,15 @@ _USUAL_SHARE_OF_LINK = 0.8
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
     """`exposed-transfer`, `pageable-copy`, `sync-copy` and, of copies, `low-bandwidth`."""
-    slow, excess = _slow(all_ranks)
-    return [*_exposed(all_ranks, excess), *_pageable(all_ranks), *_synchronous(all_ranks), *slow]
+    slow, excess, shares = _slow(all_ranks)
+    return [*_exposed(all_ranks, excess, shares), *_pageable(all_ranks), *_synchronous(all_ranks), *slow]
 
 
-def _exposed(all_ranks: AllRankFacts, excess: Float) -> list[Finding]:
+def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]) -> list[Finding]:
     """Transfers over a link during which nothing computes.
 
-    What a slow link takes too long is told by itself. The loss is a ceiling: what the job gets back if the data stays where it is
-    or moves beside other work; evidence says how much the compute at hand could hide.
+    What a slow link takes too long is told by itself. The loss is what the job gets back if the data stays where it is, or moves
+    beside other work; evidence says how much the compute at hand could hide.
     """
     lost = np.maximum(all_ranks.of("transfer") - excess, 0)
     if not lost.any():
@@ -64,7 +65,10 @@ def _exposed(all_ranks: AllRankFacts, excess: Float) -> list[Finding]:
         "device, or copy less of it."
     )
     ranks = all_ranks.ranks[chosen].tolist()
-    loss, hosts = all_ranks.loss(("transfer",), lost * chosen[:, None]), all_ranks.hosts_of(ranks)
+    hosts = all_ranks.hosts_of(ranks)
+    # a run without steps holds the program's start too, of which a replay says nothing
+    free = None if all_ranks.whole_run else partial(_free, ranks, shares)
+    loss = all_ranks.loss(("transfer",), lost * chosen[:, None], free)
     where = f"{kind.removesuffix(' pinned')} copies" if kind else "copies"
     return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8, hosts)]
 
@@ -118,8 +122,8 @@ def _blocking(
     return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks))
 
 
-def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
-    """Ranks whose copies of one kind are far slower than their peers', and what that costs each rank and step."""
+def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, float]]:
+    """Ranks whose copies of one kind are far slower than their peers', what that costs each rank and step, and their part of it."""
     rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
     kinds = sorted({k for r in rates.values() for k in r})
     worst: dict[int, tuple[float, str, float, float]] = {}
@@ -139,7 +143,7 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
     ranks = all_ranks.ranks[chosen].tolist()
     lost = lost * chosen[:, None]
     if not ranks:
-        return [], lost
+        return [], lost, {}
     _, kind, rate, typical = worst[ranks[0]]
     evidence = {
         "gb_per_s": round(rate, 3),
@@ -149,14 +153,20 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float]:
     advice = (
         "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
     )
-    loss = all_ranks.loss(classes, lost, lambda run: run.less_copies({r: 1 - worst[r][0] for r in ranks}))
+    shares = {r: 1 - worst[r][0] for r in ranks}
+    loss = all_ranks.loss(classes, lost, lambda run: run.less_copies(shares))
     hosts = all_ranks.hosts_of(ranks)
     where = f"{kind} copies"
-    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost
+    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost, shares
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_host(name)
+
+
+def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime) -> OtherOrder:
+    """Copies that take no time on some ranks, against a run without the `shares` that slow links take too long."""
+    return OtherOrder(run.replay.graph, run.less_copies({**shares, **dict.fromkeys(ranks, 1.0)}), run.less_copies(shares))
 
 
 def _facts(all_ranks: AllRankFacts, chosen: NDArray[np.bool_]) -> list[RankFacts]:

@@ -32,9 +32,16 @@ HOST_CLASSES = (
 )
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
-CLASSES = ("compute", *HOST_CLASSES, "communication", "transfer", "copy", "idle", "unknown")
-"""All classes of a rank's time: compute runs; the host is late; queued work waits for communication, a transfer between host and
-device or between devices, a copy or fill within the device, or nothing; nothing runs, and no call is known to launch what comes."""
+CLASSES = ("compute", "short-kernels", *HOST_CLASSES, "communication", "transfer", "copy", "idle", "unknown")
+"""All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is late; queued
+work waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing;
+nothing runs, and no call is known to launch what comes."""
+
+_EMPTY_KERNEL_NS = 4_000
+"""A kernel of this length or less does nothing that can be measured: an empty one takes 1 to 3 microseconds."""
+
+_DEVICE_GAP_NS = 5_000
+"""A pause between queued kernels up to this long is how devices work."""
 
 _LAUNCHED = {"start": 0, "end": 0, "correlation": -1, "process": -1}
 """What is read of work that calls launched, and what stands for null."""
@@ -71,7 +78,9 @@ class Activity:
 
     Attributes:
         compute, communication, copies: When at least one runs.
+        short: When nothing but rows of queued kernels runs that are no longer than an empty one, with the pauses behind them.
         transfers: When a copy from or to the host or another device runs, from or to memory that is not pageable.
+        queued: When one of these runs whose call had returned before it ended, so that no host waits for it for its own sake.
         pageable: When one from or to pageable memory runs.
         starts: int64 array of the starts of compute kernels, ascending.
         launch_start, launch_end: When their launching calls began and ended; their own start where no call is known.
@@ -79,9 +88,11 @@ class Activity:
     """
 
     compute: Merged
+    short: Merged
     communication: Merged
     copies: Merged
     transfers: Merged
+    queued: Merged
     pageable: Merged
     starts: Int64
     launch_start: Int64
@@ -96,9 +107,9 @@ def is_pageable(copies: Any) -> NDArray[np.bool_]:
 
 def activity(rank: RankTables, api: Any) -> Activity:
     """The work of a rank's devices; `api` has start, end, process and correlation."""
-    kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process"))
+    kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process", "graph_node"))
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
-    copies = rank.table("copies", ("start", "end", "kind", "src_kind", "dst_kind"))
+    copies = rank.table("copies", ("start", "end", "correlation", "kind", "process", "src_kind", "dst_kind"))
     copied = [integers(copies.column(c)) for c in ("start", "end")]
     pageable = is_pageable(copies)
     moving = ~pageable & ~is_one_of(copies.column("kind"), WITHIN_A_DEVICE)
@@ -108,17 +119,45 @@ def activity(rank: RankTables, api: Any) -> Activity:
     order = np.argsort(own[0], kind="stable")
     starts, ends, correlations, processes = (c[order] for c in own)
     called, returned, launched = _launches(api, processes, correlations, starts)
+    _, copy_returned, copy_launched = _launches(
+        api, integers(copies.column("process"), -1), integers(copies.column("correlation"), -1), copied[0]
+    )
+    queued = moving & copy_launched & (copy_returned < copied[1])
+    in_graph = np.asarray(kernels.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[~talks]
+    hidden = np.concatenate((in_graph, np.ones(graphs.num_rows, np.bool_)))[order]
     return Activity(
         compute=merge(starts, ends),
+        short=_short(starts, ends, np.where(launched, returned, starts), hidden),
         communication=merge(of_kernels[0][talks], of_kernels[1][talks]),
         copies=merge(*copied),
         transfers=merge(*(c[moving] for c in copied)),
+        queued=merge(*(c[queued] for c in copied)),
         pageable=merge(*(c[pageable] for c in copied)),
         starts=starts,
         launch_start=called,
         launch_end=returned,
         launched=launched,
     )
+
+
+def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: NDArray[np.bool_]) -> Merged:
+    """When rows of short kernels run, each of which was queued before the one ahead of it ended, and nothing else computes.
+
+    Args:
+        starts: Starts of compute kernels, ascending.
+        ends: Their ends.
+        returned: When the calls that launched them had returned.
+        in_graph: Whether a graph launched them, as one.
+    """
+    if len(starts) < 2:
+        return NOTHING
+    short = (ends - starts <= _EMPTY_KERNEL_NS) & ~in_graph
+    pause = starts[1:] - ends[:-1]
+    linked = short[1:] & short[:-1] & (pause >= 0) & (pause <= _DEVICE_GAP_NS) & (returned[1:] <= ends[:-1])
+    mine = np.append(linked, False) | np.append(False, linked)
+    until = ends.copy()
+    until[:-1] += np.where((pause >= 0) & (pause <= _DEVICE_GAP_NS) & (returned[1:] <= ends[:-1]), pause, 0)
+    return difference(merge(starts[mine], until[mine]), merge(starts[~mine], ends[~mine]))
 
 
 def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) -> tuple[Int64, Int64, NDArray[np.bool_]]:
@@ -168,8 +207,9 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
     times = np.zeros((count, len(CLASSES)), np.int64)
     at = {name: n for n, name in enumerate(CLASSES)}
     whole = Merged(regions[:, 0].copy(), regions[:, 1].copy())
-    times[:, at["compute"]] = overlap_ns(whole.starts, whole.ends, work.compute)
-    holes = difference(whole, work.compute) if count else whole
+    times[:, at["short-kernels"]] = overlap_ns(whole.starts, whole.ends, work.short)
+    times[:, at["compute"]] = overlap_ns(whole.starts, whole.ends, difference(work.compute, work.short))
+    holes = difference(whole, union((work.compute, work.short))) if count else whole
     if not len(holes.starts):
         return times, Merged(holes.starts, holes.ends)
     region = np.searchsorted(whole.starts, holes.starts, "right") - 1
@@ -234,6 +274,8 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
         if name == "sync":
             yield "pageable-copy", intersection(host.sets["sync"], difference(work.pageable, work.communication))
             yield "transfer", intersection(host.sets["sync"], difference(work.transfers, work.communication))
+        if name in ("allocation", "pageable-copy", "sync-copy"):
+            yield "transfer", intersection(host.sets[name], difference(work.queued, work.communication))
         yield name, host.sets[name]
 
 
@@ -244,15 +286,19 @@ def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:
         steps: Rows of the rank's steps, any order.
 
     Returns:
-        int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work.
+        int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work;
+        and, where others are left, those behind a checkpoint, which begin with nothing queued as no other does.
     """
     ordered = sorted((s for s in steps if s["device_start"] is not None), key=lambda s: s["start"])
+    saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}
+    if all(s["step"] in saved for s in ordered if s["kind"] == "step"):
+        saved = set()
     chosen, spans, reached = [], [], None
     for row in ordered:
         start = row["start"] if reached is None else max(row["start"], reached)
         end = max(row["device_end"], start)
         reached = end if reached is None else max(reached, end)
-        if row["kind"] == "step" and end > start:
+        if row["kind"] == "step" and end > start and row["step"] not in saved:
             chosen.append(row["step"])
             spans.append((start, end))
     return np.array(chosen, np.int64), np.array(spans, np.int64).reshape(-1, 2)

@@ -23,11 +23,11 @@ _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is no rare one."""
 
 
-_BEHIND = 0.9
-"""Pauses are behind waits where leaving out the waits gives back this share of what leaving out the pauses does."""
+_BEHIND = 0.75
+"""The pauses of a program are behind its waits where this share of them begins as a wait ends,"""
 
-_MUCH_LONGER = 1.5
-"""Pauses behind the waits of a program are alike on all ranks: of none so many times the median."""
+_BECAUSE = 0.5
+"""and leaving out the waits gives back this share of what leaving out the pauses does."""
 
 _SEVERAL = 2
 """One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is no part of it."""
@@ -67,7 +67,9 @@ _KINDS = {
         "The launching thread does nothing for a while; look for garbage collection, page faults, swapping, or a busy core.",
     ),
     "launch": _Kind(
-        "launch-bound", "The host launches kernels more slowly than the device runs them; fuse kernels or capture a CUDA graph."
+        "launch-bound",
+        "The host launches kernels more slowly than the device runs them, or they are so short that they do nothing but begin and "
+        "end; fuse kernels or capture a CUDA graph.",
     ),
     "idle": _Kind(
         "idle-gap",
@@ -94,6 +96,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         lost = all_ranks.of(name)
         if behind and name == "sync":
             lost = lost + all_ranks.of("host-pause")
+        if name == "launch":
+            lost = lost + all_ranks.of("short-kernels")
         if not lost.any() or (behind and name == "host-pause"):
             continue
         chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
@@ -102,7 +106,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             chosen = paused >= _CULPRIT_SHARE * paused.max()
         if name == "launch":  # whose launches take longer than its kernels, even where waiting for others hides that
             paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in all_ranks.facts.values()])
-            chosen = paced if (paced & chosen).any() else chosen
+            chosen = paced if (paced & chosen).any() and not all_ranks.of("short-kernels").any() else chosen
         ranks = all_ranks.ranks[chosen].tolist()
         affected = (lost > 0.02 * np.maximum(all_ranks.own, 1)).mean(axis=1)[chosen].max(initial=0)
         named, confidence = kind.kind, kind.confidence
@@ -112,6 +116,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         of_host = name in HOST_CLASSES
         change = None if name == "unknown" else partial(_without, name)
         classes = (name, "host-pause") if behind and name == "sync" else (name,)
+        if name == "launch":
+            classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
@@ -119,11 +125,12 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
-    """Whether devices run dry in pauses of the host only because it waited for them before, several times a step."""
+    """Whether devices run dry in pauses of the host only because it waited for them right before, several times a step."""
     run, paused = all_ranks.recovery, all_ranks.of("host-pause").sum(axis=1)
     if run is None or paused.max(initial=0) < LEAST_SHARE * all_ranks.span_ns:
         return False
-    if paused.max() > _MUCH_LONGER * np.median(paused):  # what one rank does is its own
+    facts = all_ranks.facts.values()
+    if sum(f.paused_behind_ns for f in facts) < _BEHIND * sum(f.paused_ns for f in facts):
         return False
     if run.waits("sync") < _SEVERAL * len(all_ranks.ranks) * len(all_ranks.steps):
         return False
@@ -131,11 +138,21 @@ def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
     if waits is None or pauses is None:
         return False
     saved = run.saved_ns(pauses)
-    return saved > 0 and run.saved_ns(waits) >= _BEHIND * saved
+    return saved > 0 and run.saved_ns(waits) >= _BECAUSE * saved
 
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_idle() if name == "idle" else run.no_host(name)
+
+
+def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> NDArray[np.int64] | None:
+    """Kernels that are launched in no time, and no short ones: fused, they are none of their own."""
+    weights, short = run.no_host("launch"), all_ranks.of("short-kernels")
+    if not short.any():
+        return weights
+    whole = np.maximum(short + all_ranks.of("compute"), 1)
+    less = run.less_compute(all_ranks.ranks, None if all_ranks.whole_run else all_ranks.steps.tolist(), short / whole)
+    return less if weights is None else weights + less - run.replay.weights
 
 
 def _evidence(

@@ -22,8 +22,18 @@ _LEAST_LAST = 0.5
 """It must arrive last at this share of the operations at which somebody waits."""
 
 
-def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
-    """`straggler` for each rank that arrives last at most operations and that none of the `others` names among a few."""
+_HELD = 0.5
+"""What a rank takes longer is known where the classes of a finding about it hold this share of that."""
+
+
+def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Finding] = ()) -> list[Finding]:
+    """`straggler` for each rank that arrives last at most operations and that no finding is about.
+
+    Args:
+        all_ranks: All ranks.
+        others: The findings that are reported; ranks that they name among a few are told.
+        known: All findings, also those that cost nothing: where one holds what a rank takes longer, it is not for no reason.
+    """
     members = all_ranks.members
     if members is None or not len(members.rank) or len(all_ranks.ranks) < 3 or not len(all_ranks.steps):
         return []
@@ -44,6 +54,8 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
     for row, rank in enumerate(all_ranks.ranks.tolist()):
         mine = lasts[by_rank[rank]] if rank in by_rank else lasts[:0]
         share = len(mine) / operations
+        if any(rank in f.ranks and len(f.ranks) <= few and f.loss.own_ns >= _HELD * excess[row].sum() for f in known):
+            continue
         if rank in told or share < _LEAST_LAST or np.median(excess[row]) < _LEAST_EXCESS * length:
             continue
         lost = np.zeros_like(excess)
@@ -59,7 +71,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding]) -> list[Finding]:
             f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
             "it communicates."
         )
-        loss = all_ranks.loss(("compute", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
+        loss = all_ranks.loss(("compute", "short-kernels", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even where losses of all ranks hold its time
         found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts, told=told_anyway))

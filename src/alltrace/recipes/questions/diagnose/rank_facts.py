@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of
-from alltrace.trace.intervals import Merged, difference, intersection, merge, overlap_ns
+from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _LEAST_COPY_BYTES = 256 << 10
+
+_GOING_ON_NS = 50_000
+"""A pause that begins so soon after a wait is what the program does with what it waited for."""
 
 
 @dataclass
@@ -49,6 +52,7 @@ class RankFacts:
         call_names: For each class of host calls the name it is mostly made of.
         call_counts: For each the number of calls in the whole run.
         paused_ns: Time in judged steps in which no thread calls anything, whether or not the device stands still for it.
+        paused_behind_ns: The part of that in pauses that begin as a wait of class `sync` ends.
         launch_ns: Median time from one launch of a compute kernel to the next.
         kernels: Compute kernels in the judged steps.
         kernel_total_ns: Their summed durations.
@@ -73,6 +77,7 @@ class RankFacts:
     call_names: dict[str, str]
     call_counts: dict[str, int]
     paused_ns: int
+    paused_behind_ns: int
     launch_ns: int
     kernels: int
     kernel_total_ns: int
@@ -108,7 +113,10 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     host = host_sets(rank, api)
     times, waits = classify(work, host, regions)
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
-    paused = intersection(host.sets["host-pause"], judged).total_ns
+    pauses, waits_end = host.sets["host-pause"], host.sets["sync"].ends
+    behind = containing(merge(waits_end, waits_end + _GOING_ON_NS), pauses.starts) >= 0
+    paused = intersection(pauses, judged).total_ns
+    paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
     counted = _step_of_kernels(rank, regions)
     mine = counted >= 0
     # a run without steps has pieces in their place
@@ -130,6 +138,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         call_names=dict(host.names),
         call_counts=dict(host.calls),
         paused_ns=paused,
+        paused_behind_ns=paused_behind,
         launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),

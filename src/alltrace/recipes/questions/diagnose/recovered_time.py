@@ -146,7 +146,7 @@ class RecoveredTime:
     def less_copies(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter copies on some ranks, by the part that is left out."""
         ranks = np.array(sorted(shares), np.int64)
-        return self.less_work(COPY, ranks, None, np.array([[shares[r]] for r in ranks.tolist()]))
+        return self.less_work(COPY, ranks, None, np.array([shares[r] for r in ranks.tolist()]).reshape(-1, 1))
 
     def less_transfer(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter transfers of some communicators, by the part that is left out."""

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 _SLOW_RATE = 1.6
 """A communicator is slow when it takes at least this many times as long as its peers."""
 
+_SLOWER = 1.25
+"""The same where its peers differ little from each other, and where it shares a rank with one that is slow,"""
+
+_FAR = 4
+"""which they do where the fastest exceeds the slowest of them by so many times less."""
+
+_LEAST_PART = 0.1
+"""A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as slow."""
+
 _LEAST_BYTES = 1 << 20
 """Smaller messages say more of latency than of bandwidth."""
 
@@ -52,7 +61,7 @@ class _Rate(NamedTuple):
 
 
 def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray[np.int64]) -> dict[int, SlowCommunicator]:
-    """Communicators that take `_SLOW_RATE` times as long as others alike, or longer, by number.
+    """Communicators that take far longer than others alike, by number: mostly `_SLOW_RATE` times as long, or longer.
 
     The same operations are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a large
     all-reduce.
@@ -67,16 +76,43 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
     for number, group in groups.items():
         alike.setdefault((group.size, len({all_ranks.hosts.get(r) for r in group.ranks})), []).append(number)
     rates = _rates(members, first, {n: g.size for n, g in groups.items()})
-    slow: dict[int, SlowCommunicator] = {}
+    found: dict[int, SlowCommunicator] = {}
+    clear: set[int] = set()
     for its in alike.values():
         rated = [n for n in its if n in rates]
         for number in rated:
-            found = _compared(rates[number], [rates[n] for n in rated if n != number])
-            if found is not None:
-                slow[number] = found
+            compared, even = _compared(rates[number], [rates[n] for n in rated if n != number])
+            if compared is not None:
+                found[number] = compared
+            if even:
+                clear.add(number)
         others = _longer(members, first, [n for n in its if n not in rates])
-        slow.update((n, SlowCommunicator(ratio)) for n, ratio in others.items())
-    return {n: found for n, found in slow.items() if found.ratio >= _SLOW_RATE}
+        found.update((n, SlowCommunicator(ratio)) for n, ratio in others.items())
+    ratios = {n: one.ratio for n, one in found.items()}
+    slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
+    ranks = {n: group.ranks for n, group in groups.items()}
+    return {n: found[n] for n in _that_cost(members, first, _of_one_rank(ranks, ratios, slow))}
+
+
+def _that_cost(members: Members, first: NDArray[np.int64], slow: Mapping[int, float]) -> dict[int, float]:
+    """The slow communicators without those that lose little beside others and are far less slow: by the latency of a few bytes."""
+    lost = {
+        n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio) for n, ratio in slow.items()
+    }
+    much, far = _LEAST_PART * max(lost.values(), default=0.0), float(np.sqrt(max(slow.values(), default=1.0)))
+    return {n: ratio for n, ratio in slow.items() if lost[n] >= much or ratio >= far}
+
+
+def _of_one_rank(ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float], slow: Mapping[int, float]) -> dict[int, float]:
+    """The slow communicators, and those that are slower than others alike and share with them all the one rank that they share."""
+    if not slow:
+        return {}
+    common = set.intersection(*(set(ranks[n]) for n in slow))
+    slower = [n for n, ratio in ratios.items() if n not in slow and ratio >= _SLOWER]
+    shared = [r for r in common if any(r in ranks[n] for n in slower)]
+    if len(shared) != 1 or len(common) < 2:
+        return dict(slow)
+    return {**slow, **{n: ratios[n] for n in slower if shared[0] in ranks[n]}}
 
 
 def _rates(members: Members, first: NDArray[np.int64], sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
@@ -100,11 +136,15 @@ def _typical(values: Sequence[_Rate]) -> _Rate:
     return _Rate(rate, size, sum(v.transfer_ns for v in values))
 
 
-def _compared(own: Mapping[str, _Rate], others: Iterable[Mapping[str, _Rate]]) -> SlowCommunicator | None:
-    """How many times as long as at its peers' rates a communicator takes; None where no peer has an operation of its own."""
+def _compared(own: Mapping[str, _Rate], others: Iterable[Mapping[str, _Rate]]) -> tuple[SlowCommunicator | None, bool]:
+    """How many times as long as at its peers' rates a communicator takes; None where no peer has an operation of its own.
+
+    And whether its peers differ so little from each other, of each operation, that less of a difference says the same.
+    """
     others = list(others)
     took = usual = 0.0
     longest: tuple[int, float, float] | None = None
+    fewest, spread = len(others), 0.0
     for op, rate in own.items():
         peers = [o[op].gb_per_s for o in others if op in o and _as_large(o[op], rate)]
         if peers:
@@ -112,7 +152,11 @@ def _compared(own: Mapping[str, _Rate], others: Iterable[Mapping[str, _Rate]]) -
             took += rate.transfer_ns
             usual += rate.transfer_ns * rate.gb_per_s / median
             longest = max(longest or (0, 0.0, 0.0), (rate.transfer_ns, rate.gb_per_s, median))
-    return None if longest is None or not usual else SlowCommunicator(took / usual, longest[1], longest[2])
+            fewest, spread = min(fewest, len(peers)), max(spread, max(peers) / min(peers) - 1)
+    if longest is None or not usual:
+        return None, False
+    ratio = took / usual
+    return SlowCommunicator(ratio, longest[1], longest[2]), fewest >= _ENOUGH and ratio - 1 >= _FAR * spread
 
 
 def _as_large(one: _Rate, other: _Rate) -> bool:

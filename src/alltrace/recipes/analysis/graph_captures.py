@@ -1,0 +1,133 @@
+"""Kernels of replayed graphs, and the calls that launched them while the graph was captured.
+
+A replay is one call that starts many kernels. The operators, modules and lines of the program were around the launches of the
+capture, which ran nothing by themselves. Where a trace has both, kernel and launch are joined by their order: nodes of a graph are
+numbered as they are made, which is the order of the launches.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.launched_work import KERNEL
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct, rows_by
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.analysis.launched_work import GpuWork
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+
+_OTHER, _BEGIN, _END, _LAUNCH, _REPLAY = range(5)
+_ROLES = (
+    (_BEGIN, re.compile(r"(cuda|cu|hip)(Thread)?StreamBeginCapture")),
+    (_END, re.compile(r"(cuda|cu|hip)(Thread)?StreamEndCapture")),
+    (_REPLAY, re.compile(r"(cuda|cu|hip)GraphLaunch")),
+    (_LAUNCH, re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel")),
+)
+_PLACE = ("start", "end", "thread", "process")
+
+
+class Replays(NamedTuple):
+    """What a rank's replays are, where its trace has a capture as well.
+
+    Attributes:
+        work: The rank's work; kernels of replays have the launches of the capture for their calls, as far as these are known.
+        joined: Which of the work these are.
+        replayed_ns: The time of kernels that were replayed; 0 where the trace has no capture.
+        joined_ns: Of that, the time of those whose launch is known.
+    """
+
+    work: GpuWork
+    joined: NDArray[np.bool_]
+    replayed_ns: int
+    joined_ns: int
+
+
+def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
+    """How much of the time of replays counts for the launches of the capture; nothing where no trace has a capture."""
+    if not replayed_ns:
+        return []
+    share = f"{100 * joined_ns / replayed_ns:.1f} %"
+    return [f"{share} of the GPU time of replayed graphs counts where the capture launched it, joined by order"]
+
+
+def replays_of(rank: RankTables, work: GpuWork) -> Replays:
+    """The work of a rank with kernels of replays joined to the launches of the capture.
+
+    A capture and replays are joined where they have as many kernels, no other capture has, and all replays of that size run kernels
+    of the same names in the same order: else it is not known which graph a replay is of.
+    """
+    return once(rank, "replays", lambda: _replays_of(rank, work))
+
+
+def _replays_of(rank: RankTables, work: GpuWork) -> Replays:
+    kinds, place = distinct(integers(work.calls.column("name"), 0))
+    role = np.array([_role(text) for text in rank.texts(pa.array(kinds, pa.int64())).to_pylist()], np.int64)[place]
+    if not {_BEGIN, _END, _REPLAY} <= set(role.tolist()):
+        return Replays(work, np.zeros(len(work.call), np.bool_), 0, 0)
+    launched = np.zeros(len(role), np.bool_)
+    launched[work.call[work.call >= 0]] = True
+    captures = _captures(work, role, launched)
+    rows = np.flatnonzero((work.kind == KERNEL) & (work.call >= 0))
+    rows = rows[role[work.call[rows]] == _REPLAY]
+    by_size: dict[int, list[Int64]] = {}
+    for own in _in_order(rank, work, rows):
+        by_size.setdefault(len(own), []).append(own)
+    call = work.call.copy()
+    joined = np.zeros(len(call), np.bool_)
+    for size, replays in by_size.items():
+        same = [c for c in captures if len(c) == size]
+        names = work.name[replays[0]]
+        if len(same) == 1 and all(np.array_equal(work.name[own], names) for own in replays):
+            for own in replays:
+                call[own] = same[0]
+                joined[own] = True
+    length = work.end - work.start
+    return Replays(replace(work, call=call), joined, int(length[rows].sum()), int(length[joined].sum()))
+
+
+def _role(name: str | None) -> int:
+    return next((role for role, pattern in _ROLES if name and pattern.match(name)), _OTHER)
+
+
+def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
+    """The calls that launched a kernel in each capture, in their order: those of all threads of the process that ran nothing."""
+    start, end, thread, process = (integers(work.calls.column(c), -1) for c in _PLACE)
+    found = []
+    for begin in np.flatnonzero(role == _BEGIN).tolist():
+        ends = np.flatnonzero((role == _END) & (thread == thread[begin]) & (process == process[begin]) & (start >= end[begin]))
+        if not len(ends):
+            continue
+        last = int(start[ends].min())
+        inside = (role == _LAUNCH) & ~launched & (process == process[begin]) & (start >= end[begin]) & (end <= last)
+        rows = np.flatnonzero(inside)
+        rows = rows[np.lexsort((-end[rows], start[rows], thread[rows]))]
+        kept, until, of = [], -1, -1
+        for row in rows.tolist():  # a driver call may lie within its runtime call
+            if thread[row] != of or start[row] >= until:
+                kept.append(row)
+                of, until = int(thread[row]), int(end[row])
+        calls = np.array(kept, np.int64)
+        found.append(calls[np.argsort(start[calls], kind="stable")])
+    return [c for c in found if len(c)]
+
+
+def _in_order(rank: RankTables, work: GpuWork, rows: Int64) -> list[Int64]:
+    """The kernels of each replay, in the order of their nodes; where nodes have no numbers, of their starts."""
+    node = integers(rank.table("kernels", ("graph_node",)).column("graph_node"), -1)
+    found = []
+    for own in rows_by(work.call[rows]).values():
+        kernels = rows[own]
+        nodes = node[kernels]
+        key = nodes if (nodes >= 0).all() and len(np.unique(nodes)) == len(nodes) else work.start[kernels]
+        found.append(kernels[np.argsort(key, kind="stable")])
+    return found

@@ -1,0 +1,219 @@
+"""Which training step a call of NCCL's logs is of.
+
+A training log prints a step's line at its end, so a step's calls are those before its line. Logs without such lines, as of jobs
+with a file for each rank of which one prints, are held against those with them: the n-th collective call of a communicator is of
+one step on all its ranks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alltrace.trace.errors import UsageError
+from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from alltrace.run.nccl_logs import NcclLogs
+    from alltrace.trace.arrays import Int64
+    from alltrace.trace.spans import Span
+
+    Marks = dict[int | None, tuple[Int64, Int64]]
+    """Lines at which steps end, and the steps, by rank of a prefix or by process; None stands for all."""
+
+FROM_CALL = 4
+"""The bit of `flags` of a call that a CALL record tells of."""
+_NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+_COLLECTIVE = np.array([name not in POINT_TO_POINT for name in OPERATIONS], bool)
+
+
+class StepFinder:
+    """Which step a call is of.
+
+    Where the lines tell their rank, a rank's calls are held against its own lines; else against the first line of each step.
+
+    Args:
+        logs: The logs.
+        span: The steps wanted, or None for all.
+
+    Attributes:
+        any: Whether any log has a step's line.
+        notes: What a reader must know of logs that have none.
+
+    Raises:
+        UsageError: A span is given, and no log has a step's line, or none of the span, or no call can be given to a step.
+    """
+
+    def __init__(self, logs: NcclLogs, span: Span | None) -> None:
+        self._span = span
+        self._logs = logs
+        self._marks: list[Marks] = []
+        self._key: list[Int64] = []
+        found = set()
+        for part in logs.parts:
+            by_rank: dict[int | None, list[tuple[int, int]]] = {}
+            for line, step, rank in part.records.steps:
+                found.add(step)
+                for key in {rank, None}:
+                    marks = by_rank.setdefault(key, [])
+                    if not marks or marks[-1][1] != step:
+                        marks.append((line, step))
+            if len(by_rank) <= 2:  # one rank alone, or none, prints the steps: its lines are everybody's
+                by_rank = {None: by_rank.get(None, [])}
+            self._marks.append(
+                {
+                    rank: (np.array([m[0] for m in marks], np.int64), np.array([m[1] for m in marks], np.int64))
+                    for rank, marks in by_rank.items()
+                }
+            )
+            ranks = [part.records.processes[process].prefix_rank for process, _tid, _dev in part.tokens]
+            self._key.append(np.array([-1 if r is None else r for r in ranks] or [-1], np.int64))
+        self.any: bool = bool(found)
+        if span is not None and not found:
+            raise UsageError(
+                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one"
+            )
+        if span is not None and not any(map(span.holds, found)):
+            raise UsageError(f"--steps is {span}; the logs have steps {min(found)} to {max(found)}")
+        self.notes = self._without_lines() if found else ()
+
+    def steps(self, log: int, batch: Any) -> Any:
+        """The step of each call of a batch, -1 behind the last step's line."""
+        lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
+        marks = self._marks[log]
+        out = np.full(len(lines), -1, np.int64)
+        keys = self._key[log][tokens]
+        for key in np.unique(keys).tolist() if set(marks) != {None} else [None]:
+            at, step = marks.get(key, marks.get(None, _NONE))
+            mine = slice(None) if key is None else keys == key
+            place = np.searchsorted(at, lines[mine], side="right")
+            padded = np.append(step, -1)
+            out[mine] = padded[place]
+        return out
+
+    def wanted(self, log: int, batch: Any) -> Any:
+        """Which calls of a batch are of the wanted steps."""
+        if self._span is None:
+            return np.ones(len(batch), bool)
+        steps = self.steps(log, batch)
+        return (steps >= 0) & self._span.holds(steps)
+
+    def _without_lines(self) -> tuple[str, ...]:
+        """Find the steps of logs without steps' lines, and say which those are."""
+        parts = self._logs.parts
+        there = [log for log, part in enumerate(parts) if part.records.counts["COLL"] + part.records.counts["CALL"]]
+        without = [log for log in there if not parts[log].records.steps]
+        if not without:
+            return ()
+        made = self._by_sequence(set(there) - set(without), set(without))
+        lost = len(without) - len(made)
+        if lost == len(there) and self._span is not None:
+            raise UsageError(
+                "--steps needs a log in which a step's lines stand between NCCL's; "
+                "the files with a step's line have no call of NCCL"
+            )
+        notes = []
+        if made:
+            files = f"{counted(len(made), 'log')} of {len(there)} with calls"
+            notes.append(
+                f"{files} have no step's line: their steps are by the order of the calls that they share with logs that have"
+            )
+        if lost and self._span is not None:
+            why = "and share no communicator from its INIT on with logs that have"
+            notes.append(
+                f"{lost} of {len(there)} logs with calls have no step's line {why}, so none of their calls is counted with --steps"
+            )
+        return tuple(notes)
+
+    def _by_sequence(self, marked: set[int], without: set[int]) -> set[int]:
+        """Make lines at which steps end for logs without any; the logs for which that could be done.
+
+        On each communicator the calls of a step are counted in a log with lines. In another log a step ends with its last call, by
+        that number, on any such communicator.
+        """
+        logs = self._logs
+        ends = self._numbers(marked)
+        if not ends:
+            return set()
+        seen: dict[int, int] = defaultdict(int)
+        last: dict[int, dict[int, dict[int, int]]] = {log: defaultdict(dict) for log in without}
+        for log, members, lines, tokens in self._collectives(without):
+            processes = np.array([p for p, _tid, _dev in logs.parts[log].tokens] or [0], np.int64)[tokens]
+            for member in np.unique(members).tolist():
+                known = ends.get(logs.members[member].communicator)
+                mine = np.flatnonzero(members == member)
+                numbers = seen[member] + np.arange(len(mine))
+                seen[member] += len(mine)
+                if known is None or not logs.members[member].from_start:
+                    continue
+                reach, steps = known
+                place = np.searchsorted(reach, numbers, side="right")
+                inside = place < len(steps)
+                for step in np.unique(steps[place[inside]]).tolist():
+                    rows = mine[inside][steps[place[inside]] == step]
+                    own = last[log][int(processes[rows[0]])]
+                    own[step] = max(own.get(step, -1), int(lines[rows[-1]]))
+        found = {log for log in without if last[log]}
+        for log in found:
+            made: Marks = {}
+            for process, its in last[log].items():
+                ordered = sorted(its)
+                at = np.maximum.accumulate(np.array([its[s] + 1 for s in ordered], np.int64))
+                made[process] = at, np.array(ordered, np.int64)
+            self._marks[log] = made
+            self._key[log] = np.array([p for p, _tid, _dev in logs.parts[log].tokens] or [-1], np.int64)
+        return found
+
+    def _numbers(self, marked: set[int]) -> dict[str, tuple[Int64, Int64]]:
+        """For each communicator how many collective calls a rank has made when a step ends, and the steps.
+
+        Left out are those whose steps go back, as after a restart, those not logged from the start, and those that ranks differ on.
+        """
+        logs = self._logs
+        counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        wrong: set[int] = set()
+        for log, batch in logs.calls():
+            if log not in marked:
+                continue
+            members, _lines, _tokens, rows = self._of(log, batch)
+            steps = self.steps(log, batch)[rows]
+            for member in np.unique(members).tolist():
+                own = steps[members == member]
+                own = own[own >= 0]
+                if len(own) and ((np.diff(own) < 0).any() or (counts[member] and own[0] < max(counts[member]))):
+                    wrong.add(member)
+                values, many = np.unique(own, return_counts=True)
+                for value, n in zip(values.tolist(), many.tolist(), strict=True):
+                    counts[member][value] += n
+        found: dict[str, dict[int, int] | None] = {}
+        for member, its in counts.items():
+            about = logs.members[member]
+            usable = about.from_start and about.identified != "alone" and member not in wrong
+            before = found.setdefault(about.communicator, dict(its) if usable else None)
+            if before != dict(its):
+                found[about.communicator] = None
+        ends = {}
+        for name, each in found.items():
+            if each:
+                ordered = sorted(each)
+                ends[name] = np.cumsum([each[s] for s in ordered]), np.array(ordered, np.int64)
+        return ends
+
+    def _collectives(self, wanted: set[int]) -> Any:
+        for log, batch in self._logs.calls():
+            if log in wanted:
+                members, lines, tokens, _rows = self._of(log, batch)
+                yield log, members, lines, tokens
+
+    def _of(self, log: int, batch: Any) -> tuple[Int64, Int64, Int64, Int64]:
+        """Member, line and token of the collective calls of a batch, and their rows."""
+        flags = batch.column("flags").to_numpy()
+        keep = ((flags & FROM_CALL) != 0) == self._logs.uses_calls_of_trace
+        keep &= _COLLECTIVE[batch.column("operation").to_numpy()]
+        rows = np.flatnonzero(keep)
+        member_of = np.array(self._logs.member_of[log] or [0], np.int64)
+        columns = [batch.column(n).to_numpy()[rows] for n in ("instance", "line", "token")]
+        return member_of[columns[0]], columns[1], columns[2], rows

@@ -1,0 +1,136 @@
+// @ts-check
+/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host or by their place in the grid. */
+import { choice, entry, h } from "./dom.js";
+import { counted } from "./units.js";
+
+/** @typedef {import("./types.js").Track} Track */
+
+const KINDS = /** @type {[string, string, string[]][]} */ ([
+  ["", "all kinds", []],
+  ["gpu", "GPU streams", ["gpu"]],
+  ["collectives", "collectives", ["collectives"]],
+  ["ranges", "ranges", ["ranges"]],
+  ["api", "CUDA API", ["api"]],
+  ["mpi", "MPI and UCX", ["mpi", "ucx"]],
+  ["host", "OS and host runtimes", ["osrt", "syscalls", "openacc", "openmp"]],
+  ["cpu", "CPU and scheduling", ["samples", "sched"]],
+  ["memory", "memory", ["memory", "allocations"]],
+  ["metrics", "metrics", ["metric", "nic", "switch", "generic"]],
+]);
+
+export class Arrangement {
+  /**
+   * @param {import("./types.js").Run} run
+   * @param {() => void} changed
+   */
+  constructor(run, changed) {
+    this.run = run;
+    this.changed = changed;
+    this.words = "";
+    this.kind = "";
+    this.order = "";
+    /** @type {Set<string>} tracks that are hidden, a rank and a key */
+    this.hidden = new Set();
+    this.restore = h("button", { type: "button", hidden: true, on: { click: () => (this.hidden.clear(), this.#done()) } });
+    this.element = h("span", { class: "bar-part" });
+    this.#fill();
+  }
+
+  #fill() {
+    const dimensions = this.run.dimensions ?? [];
+    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
+    this.element.replaceChildren(
+      entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
+      choice("kind", KINDS.map(([k, t]) => [k, t]), this.kind, (v) => ((this.kind = v), this.#done())),
+      choice("order by", orders, this.order, (v) => ((this.order = v), this.#done())),
+      this.restore,
+    );
+  }
+
+  #done() {
+    this.#told();
+    this.changed();
+  }
+
+  #told() {
+    this.restore.hidden = !this.hidden.size;
+    this.restore.textContent = `show ${counted(this.hidden.size, "hidden track")}`;
+  }
+
+  /** @param {string} id */
+  hide(id) {
+    this.hidden.add(id);
+    this.#done();
+  }
+
+  /**
+   * What an address says.
+   * @param {Record<string, string>} values
+   */
+  read(values) {
+    this.words = values.tracks ?? "";
+    this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
+    this.order = /^(host|tracks|grid\d)$/.test(values.order ?? "") ? values.order : "";
+    this.hidden = new Set((values.hide ?? "").split(",").filter(Boolean));
+    this.#fill();
+    this.#told();
+  }
+
+  /** What an address is told. */
+  values() {
+    return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(",") };
+  }
+
+  /**
+   * The tracks of a rank that are shown.
+   * @param {number} rank
+   * @param {Track[]} tracks
+   */
+  of(rank, tracks) {
+    const groups = KINDS.find(([k]) => k === this.kind)?.[2] ?? [];
+    const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
+    return tracks.filter((t) => (!groups.length || groups.includes(t.group)) && words.every((w) => t.label.toLowerCase().includes(w)) && !this.hidden.has(`${rank}/${t.key}`));
+  }
+
+  /**
+   * A rank's place along a dimension of the grid.
+   * @param {number} rank
+   * @param {number} dimension
+   */
+  #place(rank, dimension) {
+    const sizes = (this.run.dimensions ?? []).map((d) => d.size);
+    const stride = sizes.slice(0, dimension).reduce((a, b) => a * b, 1);
+    return Math.floor(rank / stride) % (sizes[dimension] ?? 1);
+  }
+
+  /**
+   * The ranks in order; along a dimension those that differ in it alone stand together.
+   * @param {number[]} ranks
+   */
+  sorted(ranks) {
+    if (this.order === "host") {
+      const hosts = new Map(this.run.ranks.map((r) => [r.rank, r.host]));
+      return [...ranks].sort((a, b) => (hosts.get(a) ?? "").localeCompare(hosts.get(b) ?? "", "en", { numeric: true }) || a - b);
+    }
+    if (!this.order.startsWith("grid")) return ranks;
+    const dimension = Number(this.order.slice(4));
+    const sizes = (this.run.dimensions ?? []).map((d) => d.size);
+    const stride = sizes.slice(0, dimension).reduce((a, b) => a * b, 1);
+    const group = (/** @type {number} */ rank) => rank - this.#place(rank, dimension) * stride;
+    return [...ranks].sort((a, b) => group(a) - group(b) || a - b);
+  }
+
+  /**
+   * What is told of a rank beside its host.
+   * @param {number} rank
+   */
+  told(rank) {
+    if (!this.order.startsWith("grid")) return "";
+    return ` · ${(this.run.dimensions ?? []).map((d, i) => `${d.name} ${this.#place(rank, i)}`).join(", ")}`;
+  }
+
+  /** Whether tracks of one kind of all ranks stand together, in place of all tracks of one rank. */
+  get byKind() {
+    return this.order === "tracks";
+  }
+}
