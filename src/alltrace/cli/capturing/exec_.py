@@ -211,6 +211,8 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
     if args.emit_sh:
         from alltrace.capture.scripts.exec_sh import exec_script
 
+        if args.role is not None:
+            raise UsageError("--emit-sh does not know --role; leave it out, or use `alltrace capture exec` itself")
         if request.kernels is not None:
             request = request._replace(ncu=request.ncu._replace(kernels=request.kernels()))
         print(exec_script(request), end="")  # noqa: T201
