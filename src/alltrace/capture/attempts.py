@@ -70,7 +70,7 @@ def profile(
             after = Afterwards(request, plan, variables, guard, say)
             after.begin()
         window = window_variables(request, plan, variables)
-        arm(window)
+        arm(request, plan, window)
         private = prepare(request, report, plan.who.rank)
     except (AlltraceError, OSError) as error:
         if after is not None:
