@@ -85,6 +85,7 @@ class Request(NamedTuple):
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
         then: What is done with reports once they are written.
         memory_snapshot: Whether `alltrace.instrument.steps` writes what PyTorch's allocator did in the steps that are recorded.
+        nccl_log: Whether the log of NCCL of each profiled rank is kept, of the window of steps where one is recorded.
     """
 
     output: str = "reports"
@@ -108,6 +109,7 @@ class Request(NamedTuple):
     flight_recorder: bool = False
     then: Then = Then()
     memory_snapshot: bool = False
+    nccl_log: bool = False
 
 
 class Plan(NamedTuple):

@@ -37,6 +37,7 @@ def exec_script(request: Request) -> str:
         "--gpu-log": request.gpu_log,
         "--flight-recorder": request.flight_recorder,
         "--memory-snapshot": request.memory_snapshot,
+        "--nccl-log": request.nccl_log,
         "--then": request.then.asked,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
