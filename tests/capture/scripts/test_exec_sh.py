@@ -146,6 +146,24 @@ def test_where_the_launcher_kills_it_the_program_is_ended_and_the_report_written
     assert (tmp_path / "asked").exists() == (program == STUBBORN)
 
 
+@pytest.mark.oracle
+def test_a_real_nsys_writes_its_report_where_the_launcher_kills_the_shell(capture, nsys, tmp_path):
+    (tmp_path / "run.sh").write_text(capture("exec", "--emit-sh", "--trace", "nvtx").stdout)
+    environment = {**os.environ, "ALLTRACE_NSYS": str(nsys), **WORLD}
+    command = ["sh", "run.sh", "sh", "-c", STUBBORN]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, process_group=0, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        (os.killpg if shutil.which("setsid") else os.kill)(started.pid, signal.SIGKILL)
+        started.stdout.read()  # until nothing is left that could write there
+    (report,) = (tmp_path / "reports").iterdir()
+    assert report.read_bytes().endswith(b"[END]")
+    until = time.monotonic() + 10
+    while list((tmp_path / "tmp").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_to_write_it(script):
     program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
     code, _, err = finish(script(program=["sh", "-c", program], FAKE="leaves"))
