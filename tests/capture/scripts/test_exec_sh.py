@@ -106,7 +106,9 @@ def test_a_signal_reaches_the_program(script, tmp_path):
     assert len(list((tmp_path / "reports").iterdir())) == 1
 
 
-LASTS = 'trap "echo asked >>asked" TERM; echo ready; while [ ! -e over ]; do sleep 0.05; done; exit 6'
+LASTS = (
+    'trap "echo asked >>asked" TERM; echo ready; i=0; while [ ! -e over ] && [ $((i += 1)) -lt 900 ]; do sleep 0.05; done; exit 6'
+)
 
 
 @pytest.mark.parametrize(("options", "signals"), [(["--end-after", "60"], 2), (["--end-after", "1"], 1)])
@@ -128,7 +130,7 @@ def test_the_recording_of_a_program_that_does_not_end_is_ended(script, tmp_path,
     assert finish(started) == (6, "", "")
 
 
-STUBBORN = 'trap "echo asked >>asked" TERM; echo ready; while :; do sleep 0.05; done'
+STUBBORN = 'trap "echo asked >>asked" TERM; echo ready; i=0; while [ $((i += 1)) -lt 900 ]; do sleep 0.05; done'
 
 
 @pytest.mark.parametrize("program", [STUBBORN, "echo ready; exec sleep 60"])
