@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 FAKE_NSYS = r"""#!/bin/sh
 case "$1" in
   --version) echo "NVIDIA Nsight Systems version 2023.4.4.54-0"; exit 0 ;;
-  stop) kill -QUIT "${2#--session=profile-}"; exit 0 ;;
+  stop) kill -QUIT "${2#--session=profile-}"; kill -URG "${2#--session=profile-}"; exit 0 ;;
 esac
 if [ "$2" = --help ]; then
   echo "--trace= --output= --force-overwrite= --sample= --cpuctxsw= --kill= --duration= --delay= --mpi-impl=
@@ -41,8 +41,8 @@ case "${FAKE-}" in
   once) [ -e "$TMPDIR/../../once" ] || { : > "$TMPDIR/../../once"; exit 1; } ;;
   late) [ -e "$TMPDIR/../../once" ] || { : > "$TMPDIR/../../once"; (sleep 1.5; "$@") & exit 1; } ;;
   quits) "$@" & child=$!; trap 'kill -KILL $child' QUIT; wait $child; wait $child ;;
-  recorded) "$@" & child=$!; trap 'printf "NVIDIA Tegra Profiler Report 2023 body [END]" > "$out"' QUIT
-    wait $child; wait $child; exit ;;
+  recorded) "$@" & child=$!; trap 'printf "NVIDIA Tegra Profiler Report 2023 body [END]" > "$out"' QUIT URG
+    wait $child; wait $child; wait $child; exit ;;
   slow) "$@"; code=$?; trap 'exit 99' QUIT; echo writing > "$TMPDIR/../../writing"; sleep 1.5 ;;
   session) setsid -w "$@"; printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out"; exit 0 ;;
 esac

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from alltrace.capture import armed
 from alltrace.capture.armed import Watch, Window, parse_rule
 from alltrace.capture.control import read_control, write_control
-from alltrace.capture.now import ask, find_armed
+from alltrace.capture.now import ask, find_armed, name_steps, seen
 from alltrace.capture.variables import ARMED_FOLDER, REQUEST, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
@@ -88,6 +89,55 @@ def test_only_the_ranks_that_are_named_and_a_late_one_records_what_is_left(clock
     assert Watch(str(tmp_path), leads=False).step(15) == Window(3, 15, 20)
     assert "rank 7 heard of window 3, steps 10 to 19, at step 15; it is recorded from here" in capsys.readouterr().err
     assert Watch(str(tmp_path), leads=False).step(20) is None
+
+
+def test_nodes_that_share_no_folder_are_told_the_same_steps(clock, tmp_path, monkeypatch):
+    watches, told, asking = {}, {}, []
+    for rank in range(4):
+        node = tmp_path / f"node{rank // 2}"
+        node.mkdir(exist_ok=True)
+        (node / f"armed.{rank}").write_text("4\n")
+        monkeypatch.setenv("PMI_RANK", str(rank))
+        watches[rank] = Watch(str(node), leads=rank == 0)
+    assert seen(tmp_path / "node1") == ([2, 3], 4)
+
+    def ask_on(node):
+        told[node] = name_steps(tmp_path / node, 500, 5, [(0, 2)], wait_s=20)
+
+    for node in ("node0", "node1"):
+        asking.append(threading.Thread(target=ask_on, args=[node]))
+        asking[-1].start()
+    found = {}
+    for at in range(500):  # the nodes' ranks are not at the same step
+        time.sleep(0.005)
+        clock.now += 0.5
+        for rank, watch in watches.items():
+            window = watch.step(at + rank)
+            if window is not None:
+                found[rank] = window
+        if not any(one.is_alive() for one in asking):
+            break
+    for one in asking:
+        one.join()
+    assert found == dict.fromkeys((0, 1, 2), Window(1, 500, 505))
+    assert told == {"node0": (Window(1, 500, 505), [0, 1]), "node1": (Window(1, 500, 505), [2])}
+
+
+def test_steps_that_cannot_be_named(clock, tmp_path):
+    with pytest.raises(InputError, match="none of the ranks that are asked"):
+        name_steps(tmp_path, 9, 1, None, wait_s=0)
+    for rank in (0, 1):
+        (tmp_path / f"armed.{rank}").write_text("0\n")
+    with pytest.raises(InputError, match="none of the ranks that are asked"):
+        name_steps(tmp_path, 9, 1, [(2, 3)], wait_s=0)
+    write_control(str(tmp_path / "heard.0"), {"id": 2, "at": 3})
+    write_control(str(tmp_path / "heard.1"), {"id": 1, "at": 3})  # of the window before
+    write_control(str(tmp_path / WINDOW), {"id": 1})
+    with pytest.raises(InputError, match=r"of the ranks 1 no answer came within 0\.1 s"):
+        name_steps(tmp_path, 9, 1, None, wait_s=0.1)
+    write_control(str(tmp_path / "heard.1"), {"id": 3, "at": 10})
+    with pytest.raises(InputError, match="1 of 2 ranks heard of step 9 too late, at step 10"):
+        name_steps(tmp_path, 9, 1, None, wait_s=0.1)
 
 
 WRONG_RANKS = '{"id": 5, "first": 1, "end": 9, "ranks": [["a", 9]]}'
@@ -226,10 +276,18 @@ with steps() as window:
         time.sleep(0.05)
     said = [capture("now", "reports", "--steps", n, "--lead", "0.1") for n in (3, 4)]
     time.sleep(2)
+    late = capture("now", "reports", "--at", "0")
+    assert late.returncode == 3
+    assert "1 of 1 ranks heard of step 0 too late, at step " in late.stderr
+    ahead = capture("now", "reports", "--at", 10**9, "--steps", 2)
+    assert (ahead.stdout, ahead.stderr) == ("window 4: steps 1000000000 to 1000000001, ranks 0\n", "")
+    assert "give one of them" in capture("now", "reports", "--at", 10**9, "--lead", 2).stderr
     (tmp_path / "enough").write_text("")
     _, err = started.communicate(timeout=60)
-    assert (started.returncode, err) == (0, "")
+    assert started.returncode == 0
+    assert re.fullmatch(r"alltrace: rank 0 heard of window 3, steps 0 to 9, at step \d+; nothing is recorded\n", err)
     assert [one.returncode for one in said] == [0, 0]
+    assert all("only 1 of 2 armed ranks see reports, and the others record nothing" in one.stderr for one in said)
     names = sorted(p.name.partition("_window")[2] for p in (tmp_path / "reports").glob("*.nsys-rep"))
     assert [n[:7] for n in names] == ["1_steps", "2_steps"]
     for one, name in zip(said, names, strict=True):

@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.capture.control import holds, read_control, write_control
 from alltrace.capture.identity import find_identity
-from alltrace.capture.variables import ARMED, LEADS, REQUEST, RULE, WINDOW, WINDOWS_FILE
+from alltrace.capture.variables import ARMED, HEARD_RANK, LEADS, REQUEST, RULE, WINDOW, WINDOWS_FILE
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Watch:
     def __init__(self, folder: str, *, leads: bool, rule: str = "") -> None:
         self._request = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
         self._window = os.path.join(folder, WINDOW)  # noqa: PTH118
+        self._folder = folder
         self._leads = leads
         self._rank = find_identity(os.environ, os.uname().nodename).rank
         self._asked = self._heard = 0
@@ -108,7 +110,12 @@ class Watch:
         first, end = told.get("first"), told.get("end")
         if not isinstance(first, int) or not isinstance(end, int) or not holds(told.get("ranks"), self._rank):
             return None
-        if first <= at < end:
+        if told.get("answer") is True:
+            self._reply(told["id"], at)
+        if at >= end:
+            late = f"rank {self._rank} heard of window {told['id']}, steps {first} to {end - 1}, at step {at}"
+            sys.stderr.write(f"alltrace: {late}; nothing is recorded\n")
+        elif first < at:
             late = f"rank {self._rank} heard of window {told['id']}, steps {first} to {end - 1}, at step {at}"
             sys.stderr.write(f"alltrace: {late}; it is recorded from here\n")
         return Window(told["id"], max(first, at), end) if at < end else None
@@ -122,6 +129,11 @@ class Watch:
             return False
         return took > self._rule.bound * (_median(self._times) if self._rule.relative else 1.0)
 
+    def _reply(self, number: int, at: int) -> None:
+        """Tell who has named the steps that this rank has heard of them at step `at`."""
+        with suppress(OSError):  # then it is said there that this rank did not answer
+            write_control(os.path.join(self._folder, f"{HEARD_RANK}{self._rank}"), {"id": number, "at": at})  # noqa: PTH118
+
     def _answer(self, at: int, *, slow: bool) -> None:
         """Say when the window begins that was asked for, or that the rule asks for."""
         told = read_control(self._request)
@@ -129,7 +141,7 @@ class Watch:
             steps, lead_s = told.get("steps"), told.get("lead_s")
             ranks = told.get("ranks")
         elif slow:
-            told = {"id": self._asked + 1}
+            told = {"id": max(self._asked, self._heard) + 1}
             steps, lead_s, ranks = self._rule_steps, _LEAD_S, None
             self._rule_left -= 1
             self._times.clear()

@@ -12,6 +12,7 @@ from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.check import find_reports
 from alltrace.capture.gpu_log import gpu_log_path, recording
 from alltrace.capture.identity import safe
+from alltrace.capture.nccl_log import nccl_log
 from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
@@ -70,7 +71,7 @@ def profile(
             after = Afterwards(request, plan, variables, guard, say)
             after.begin()
         window = window_variables(request, plan, variables)
-        arm(window)
+        arm(request, plan, window)
         private = prepare(request, report, plan.who.rank)
     except (AlltraceError, OSError) as error:
         if after is not None:
@@ -83,9 +84,11 @@ def profile(
         remove_older(report)
     say_notes(request, plan, say)
     say_left_out(plan, (), guard, say)
+    nccl = nccl_log(request, plan, report.parent, private, variables)
     own = {
         **variables,
         **torch_variables(request, plan, report.parent, variables),
+        **nccl.variables,
         "TMPDIR": str(private),
         MARK: request.profiler,
         **window,
@@ -101,6 +104,7 @@ def profile(
         if after is not None:
             after.leave("it was not run")
         return EXIT_INPUT
+    nccl.finish(me, say)
     if not outcome.started and request.on_error != "stop" and not outcome.asked_to_end and full(private) is None:
         say(f"{me}: {_unstarted(outcome, private)}, which now runs unprofiled")
         tidy(private)

@@ -2,9 +2,14 @@
 
     request.json    `capture now` writes it: {"id": 1, "steps": 10, "ranks": [[0, 7]] or null, "lead_s": 3}
     window.json     the first rank answers: {"id": 1, "first": 1203, "end": 1213, "ranks": null}
+    armed.7         the wrapper of rank 7, which sees this folder: how many ranks are armed, 0 where that is not known
+    heard.7         rank 7 has heard of a window that asks for an answer ("answer": true), at that step: {"id": 1, "at": 1190}
 
-Both are there before the program starts, and are written in place: opening a file again shows what another node has written, on a
-shared file system, sooner than looking for a new one does.
+Where nodes share no folder, each has this one for itself, and only some of the ranks in it: `capture now --at` then writes the same
+window.json on each node. A signal could not do that: it has no room for a step, and ranks would hear of it at different ones.
+
+The first two are there before the program starts, and written in place: opening a file again shows what another node has written,
+on a shared file system, sooner than looking for a new one does.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
             raise
         say(f"{error}; the program runs unprofiled")
         _become(program, variables)
-    if not chosen or (request.profiler == "torch" and not (request.gpu_log or request.then.asked)):
+    if not chosen or (request.profiler == "torch" and not (request.gpu_log or request.nccl_log or request.then.asked)):
         _unprofiled(request, program, variables, say)
     from alltrace.capture.guard import guarded  # a rank that is not profiled does without
 

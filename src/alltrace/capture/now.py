@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from alltrace.capture.armed import Window
-from alltrace.capture.control import read_control, write_control
-from alltrace.capture.variables import ARMED_FOLDER, REQUEST, WINDOW
+from alltrace.capture.control import holds, read_control, write_control
+from alltrace.capture.variables import ARMED_FOLDER, ARMED_RANK, HEARD_RANK, REQUEST, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,80 @@ def find_armed(folder: Path, job: str | None) -> Path:
     return base / (job or found[0])
 
 
+def seen(control: Path) -> tuple[list[int], int]:
+    """The armed ranks that see the folder which `find_armed` gives, and how many were armed; as many where that is not known."""
+    ranks, count = [], 0
+    for path in control.glob(f"{ARMED_RANK}*"):
+        with suppress(OSError, ValueError):
+            count = max(count, int(path.read_text(encoding="ascii")))
+            ranks.append(int(path.name.removeprefix(ARMED_RANK)))
+    return sorted(ranks), max(count, len(ranks))
+
+
+def _written(control: Path, name: str, told: dict[str, Any]) -> int:
+    """Write a file of `control` with the next number; gives that.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    known = [found["id"] for name in (REQUEST, WINDOW) if (found := read_control(str(control / name)))]
+    number = max(known, default=0) + 1
+    try:
+        write_control(str(control / name), {"id": number, **told})
+    except OSError as error:
+        raise InputError(control, found=f"it cannot be written ({error.strerror})") from error
+    return number
+
+
+def name_steps(
+    control: Path, first: int, steps: int, ranks: Sequence[tuple[int, int]] | None, *, wait_s: float
+) -> tuple[Window, list[int]]:
+    """Have the ranks that see a folder record these steps; for nodes that share none, each of which is told the same.
+
+    Args:
+        control: The folder that `find_armed` gives.
+        first: The first step.
+        steps: How many steps.
+        ranks: The first and the last rank of each span; None for all.
+        wait_s: Seconds that answers are waited for.
+
+    Returns:
+        The window, and the ranks that record it.
+
+    Raises:
+        InputError: Nothing can be written there, no such rank sees it, not all of them answered, or some were past the first step.
+    """
+    spans = None if ranks is None else [list(s) for s in ranks]
+    here = [rank for rank in seen(control)[0] if holds(spans, rank)]
+    if not here:
+        raise InputError(control, found="none of the ranks that are asked is on a node that sees it", advice="ask on their nodes")
+    number = _written(control, WINDOW, {"first": first, "end": first + steps, "ranks": spans, "answer": True})
+    until = time.monotonic() + wait_s
+    while True:
+        told = {rank: read_control(str(control / f"{HEARD_RANK}{rank}")) for rank in here}
+        heard = {rank: one["at"] for rank, one in told.items() if one and one["id"] >= number and isinstance(one.get("at"), int)}
+        if len(heard) == len(here) or time.monotonic() > until:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    late = [rank for rank, at in heard.items() if at > first]
+    if late:
+        raise InputError(
+            control,
+            found=f"{len(late)} of {len(here)} ranks heard of step {first} too late, at step {max(heard.values())}",
+            expected="a step that is ahead of all ranks, by some seconds",
+            advice="give a greater --at on all nodes",
+        )
+    silent = [str(rank) for rank in here if rank not in heard]
+    if silent:
+        raise InputError(
+            control,
+            found=f"of the ranks {', '.join(silent)} no answer came within {wait_s:g} s",
+            expected="ranks that run, and call `alltrace.instrument.steps`",
+            advice="where their steps are long, give a longer --wait",
+        )
+    return Window(number, first, first + steps), here
+
+
 def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, lead_s: float, wait_s: float) -> Window:
     """Ask for a window, and wait until the job has said when it begins.
 
@@ -50,22 +125,23 @@ def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, l
     Raises:
         InputError: Nothing can be written there, or no answer came.
     """
-    known = [told["id"] for name in (REQUEST, WINDOW) if (told := read_control(str(control / name))) is not None]
-    number = max(known, default=0) + 1
-    request = {"id": number, "steps": steps, "ranks": None if ranks is None else [list(s) for s in ranks], "lead_s": lead_s}
-    try:
-        write_control(str(control / REQUEST), request)
-    except OSError as error:
-        raise InputError(control, found=f"it cannot be written ({error.strerror})") from error
+    spans = None if ranks is None else [list(s) for s in ranks]
+    number = _written(control, REQUEST, {"steps": steps, "ranks": spans, "lead_s": lead_s})
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
         told = read_control(str(control / WINDOW))
         if told is not None and told["id"] >= number and isinstance(told.get("first"), int) and isinstance(told.get("end"), int):
             return Window(told["id"], told["first"], told["end"])
         time.sleep(_LOOK_EVERY_S)
+    here, count = seen(control)
     raise InputError(
         control,
         found=f"the job did not answer within {wait_s:g} s",
         expected="one that runs, and calls `alltrace.instrument.steps`",
-        advice="where its steps are long, give a longer --wait",
+        advice="where its steps are long, give a longer --wait"
+        + (
+            f"; only {len(here)} of {count} ranks see this folder: name the steps by --at, on each node"
+            if len(here) < count
+            else ""
+        ),
     )

@@ -11,7 +11,21 @@ from alltrace.capture.profilers.ncu import NcuOptions, ask_ncu, ncu_command
 from alltrace.capture.profilers.nsys import LeftOut, NsysOptions, ask_nsys, nsys_command
 from alltrace.capture.profilers.tool import locate
 from alltrace.capture.selection import NAME, Selection, expand, fill_in, report_name
-from alltrace.capture.variables import ARMED, ARMED_FOLDER, JOB, LEADS, MEMORY, REQUEST, RULE, STEPS, STEPS_BY, TRACES, WINDOW
+from alltrace.capture.variables import (
+    ARMED,
+    ARMED_FOLDER,
+    ARMED_RANK,
+    HEARD_RANK,
+    JOB,
+    LEADS,
+    MEMORY,
+    REQUEST,
+    RULE,
+    STEPS,
+    STEPS_BY,
+    TRACES,
+    WINDOW,
+)
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +85,7 @@ class Request(NamedTuple):
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
         then: What is done with reports once they are written.
         memory_snapshot: Whether `alltrace.instrument.steps` writes what PyTorch's allocator did in the steps that are recorded.
+        nccl_log: Whether the log of NCCL of each profiled rank is kept, of the window of steps where one is recorded.
     """
 
     output: str = "reports"
@@ -94,6 +109,7 @@ class Request(NamedTuple):
     flight_recorder: bool = False
     then: Then = Then()
     memory_snapshot: bool = False
+    nccl_log: bool = False
 
 
 class Plan(NamedTuple):
@@ -259,15 +275,15 @@ def trace_variables(request: Request, plan: Plan, folder: Path, environment: Map
         InputError: They cannot be made.
     """
     found = {TRACES: str(folder), **window_variables(request, plan, environment)}
-    arm(found)
+    arm(request, plan, found)
     found.update(torch_variables(request, plan, folder, environment))
     if request.job is not None:
         found[JOB] = request.job
     return found
 
 
-def arm(variables: Mapping[str, str]) -> None:
-    """Make the files by which an armed rank is asked, where it is one.
+def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
+    """Make the files by which an armed rank is asked, and which tell of it, where `variables` make it one.
 
     Raises:
         InputError: They cannot be made.
@@ -281,5 +297,7 @@ def arm(variables: Mapping[str, str]) -> None:
             # what was asked of a job of the same name before is no news
             with (folder / name).open("w" if LEADS in variables else "a"):
                 pass
+        (folder / f"{HEARD_RANK}{plan.who.rank}").unlink(missing_ok=True)
+        (folder / f"{ARMED_RANK}{plan.who.rank}").write_text(f"{request.selection.chosen(plan.who) or 0}\n", encoding="ascii")
     except OSError as error:
         raise InputError(folder, found=f"it cannot be made ({error.strerror})", advice="give another --output") from error

@@ -10,7 +10,7 @@ from alltrace.capture import cuda_profiler, instrument
 from alltrace.capture.armed import armed_watch, note_window
 from alltrace.capture.memory_snapshot import begin_history, end_history
 from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
-from alltrace.capture.window import window_given
+from alltrace.capture.window import note_time, window_given
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             return
         self._next = self._end
         self._running = True
+        note_time("begin")
         self._memory = begin_history()
         in_torch = not os.environ.get(MARK) and os.environ.get(TRACES)
         if in_torch:
@@ -163,6 +164,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
 
     def _stop(self) -> None:
         self._running = False
+        note_time("end")
         self._names = self._always
         if self._watch is not None:
             self._watch.forget_time()

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from contextlib import suppress
 
-from alltrace.capture.variables import STEPS
+from alltrace.capture.variables import STEPS, WINDOW_TIMES
 
 
 def window_given() -> tuple[int, int] | None:
     """The first step and the one after the last; None where none were named."""
     found = re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", os.environ.get(STEPS, ""))
     return (int(found[1]), int(found[2])) if found else None
+
+
+def note_time(word: str) -> None:
+    """Write down that the window begins or ends now (`begin`, `end`), where that is wanted."""
+    path = os.environ.get(WINDOW_TIMES)
+    if path:
+        with suppress(OSError), open(path, "a", encoding="ascii") as file:  # noqa: PTH123  pathlib would be a further import
+            file.write(f"{word} {time.time_ns()}\n")

@@ -10,6 +10,7 @@ from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.attempts import say_left_out
 from alltrace.capture.gpu_log import gpu_log_path, recording
 from alltrace.capture.identity import safe
+from alltrace.capture.nccl_log import nccl_log
 from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
 from alltrace.capture.program_shell import ProgramShell
 from alltrace.capture.report_files import files_beside, prepare, tidy
@@ -63,6 +64,8 @@ def run_with_torch(
             raise
         say(f"{error}; the program runs unprofiled")
         return None
+    nccl = nccl_log(request, plan, folder, private, variables)
+    own.update(nccl.variables)
     say_notes(request, plan, say)
     say_left_out(plan, (), guard, say)
     log = gpu_log_path(folder, job, plan.who.host)
@@ -85,6 +88,7 @@ def run_with_torch(
             after.leave("it was not run")
         return EXIT_INPUT
     shell.forget()
+    nccl.finish(f"rank {plan.who.rank}", say)
     tidy(private)
     traces = _written_since(folder, beginning, before)
     if not traces and (request.verbose or request.then.asked):

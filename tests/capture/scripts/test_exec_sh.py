@@ -17,7 +17,7 @@ SHELLS = [s for s in ("dash", "bash", "busybox") if shutil.which(s)]
 def script(request, capture, fake_nsys, tmp_path):
     """Starts the script that these options give, under a shell, with these variables."""
 
-    def start(*options, program, **variables):
+    def start(*options, program, own_group=False, **variables):
         emitted = capture("exec", "--emit-sh", *options)
         assert emitted.returncode == 0, emitted.stderr
         path = tmp_path / "profiled run.sh"
@@ -25,7 +25,9 @@ def script(request, capture, fake_nsys, tmp_path):
         shell = [request.param, "sh"] if request.param == "busybox" else [request.param]
         environment = {**os.environ, "ALLTRACE_NSYS": str(fake_nsys), **WORLD, **variables}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([*shell, str(path), *program], cwd=tmp_path, env=environment, **pipes)
+        return subprocess.Popen(
+            [*shell, str(path), *program], cwd=tmp_path, env=environment, process_group=0 if own_group else None, **pipes
+        )
 
     return start
 
@@ -104,6 +106,66 @@ def test_a_signal_reaches_the_program(script, tmp_path):
     assert len(list((tmp_path / "reports").iterdir())) == 1
 
 
+LASTS = (
+    'trap "echo asked >>asked" TERM; echo ready; i=0; while [ ! -e over ] && [ $((i += 1)) -lt 900 ]; do sleep 0.05; done; exit 6'
+)
+
+
+@pytest.mark.parametrize(("options", "signals"), [(["--end-after", "60"], 2), (["--end-after", "1"], 1)])
+def test_the_recording_of_a_program_that_does_not_end_is_ended(script, tmp_path, options, signals):
+    """By a second signal, or a while after the first one; the program runs on."""
+    started = script(*options, program=["sh", "-c", LASTS], FAKE="recorded")
+    assert started.stdout.readline() == "ready\n"
+    for number in range(signals):
+        started.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 20
+        while not (tmp_path / "asked").exists() or (tmp_path / "asked").read_text().count("asked") <= number:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    until = time.monotonic() + 20
+    while not list((tmp_path / "reports").glob("*.nsys-rep")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (tmp_path / "over").write_text("")
+    assert finish(started) == (6, "", "")
+
+
+STUBBORN = 'trap "echo asked >>asked" TERM; echo ready; i=0; while [ $((i += 1)) -lt 900 ]; do sleep 0.05; done'
+
+
+@pytest.mark.parametrize("program", [STUBBORN, "echo ready; exec sleep 60"])
+def test_where_the_launcher_kills_it_the_program_is_ended_and_the_report_written(script, tmp_path, program):
+    """And its process group, as Open MPI does, where there is a setsid."""
+    started = script(program=["sh", "-c", program], own_group=True)
+    assert started.stdout.readline() == "ready\n"
+    time.sleep(0.2)  # until the profiler is noted
+    (os.killpg if shutil.which("setsid") else os.kill)(started.pid, signal.SIGKILL)
+    until = time.monotonic() + 20
+    while not list((tmp_path / "reports").glob("*.nsys-rep")) or list((tmp_path / "tmp").iterdir()):
+        assert time.monotonic() < until, list((tmp_path / "tmp").glob("*/*"))
+        time.sleep(0.05)
+    assert finish(started)[0] == -signal.SIGKILL  # and the pipes' other ends are closed, so nothing is left
+    assert (tmp_path / "asked").exists() == (program == STUBBORN)
+
+
+@pytest.mark.oracle
+def test_a_real_nsys_writes_its_report_where_the_launcher_kills_the_shell(capture, nsys, tmp_path):
+    (tmp_path / "run.sh").write_text(capture("exec", "--emit-sh", "--trace", "nvtx").stdout)
+    environment = {**os.environ, "ALLTRACE_NSYS": str(nsys), **WORLD}
+    command = ["sh", "run.sh", "sh", "-c", STUBBORN]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, process_group=0, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        (os.killpg if shutil.which("setsid") else os.kill)(started.pid, signal.SIGKILL)
+        started.stdout.read()  # until nothing is left that could write there
+    (report,) = (tmp_path / "reports").iterdir()
+    assert report.read_bytes().endswith(b"[END]")
+    until = time.monotonic() + 10
+    while list((tmp_path / "tmp").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_to_write_it(script):
     program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
     code, _, err = finish(script(program=["sh", "-c", program], FAKE="leaves"))
@@ -123,6 +185,8 @@ def test_what_it_does_not_know_is_refused(capture):
     refused = capture("exec", "--emit-sh", "--on-error", "run", "--name", "x", "--verbose")
     assert refused.returncode == 2
     assert "--emit-sh does not know --name, --on-error run, --verbose;" in refused.stderr
+    assert "--emit-sh does not know --role;" in capture("exec", "--emit-sh", "--role", "rollout").stderr
+    assert "--emit-sh does not know capture arm;" in capture("arm", "--emit-sh").stderr
     assert "cannot write the switch" in capture("exec", "--emit-sh", "--profiler-arg=--x=$(id)").stderr
 
 

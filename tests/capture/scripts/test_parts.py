@@ -5,9 +5,10 @@ import argparse
 import pytest
 from tests.capture.scripts.rendering import NEEDED
 
-from alltrace.capture.scripts.parts import capture_words, environment_lines, request_of, variables
+from alltrace.capture.scripts.parts import capture_words, check, environment_lines, request_of, variables
 from alltrace.capture.scripts.settings import Job
 from alltrace.cli.capturing.exec_ import configure, request_from
+from alltrace.trace.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,7 @@ from alltrace.cli.capturing.exec_ import configure, request_from
         {"profiler.efa": True, "profiler.sample": True, "profiler.trace": "cuda,nvtx,mpi", "profiler.arguments": ["--x=a b", "-y"]},
         {"profiler.capture_range": "nvtx:a b@c", "profiler.path": "/opt/nsys"},
         {"workload.kind": "megatron", "profiler.steps": "70:75"},
+        {"profiler.steps": "70:75", "nccl.log": True, "nccl.window": True},
         {"profiler.kind": "ncu", "profiler.kernels": "^(a|b)$", "profiler.set": "roofline", "profiler.launch_skip": 7},
         {"profiler.kind": "torch", "profiler.steps": "3:5", "profiler.ranks": "first-local"},
     ],
@@ -71,3 +73,28 @@ def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):
     head, *rows = [row.split(",") for row in target.read_text().splitlines()]
     first, second = (int(row[head.index("time_ns")]) for row in rows)
     assert second - first == 1_250_000_000
+
+
+WINDOW = {"nccl.log": True, "nccl.window": True, "profiler.steps": "70:75"}
+
+
+def test_a_log_of_the_window_is_asked_for_by_the_wrapper_of_ranks_that_are_profiled():
+    found = variables(Job({**NEEDED, **WINDOW}), "$reports")
+    assert [name for name in found if name.startswith("NCCL_DEBUG")] == ["NCCL_DEBUG_SUBSYS"]
+    assert '"$reports"/*_nccl.*.log' in "".join(environment_lines(Job({**NEEDED, **WINDOW})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacking"),
+    [
+        ({"nccl.log": False}, "nccl.log = true"),
+        ({"nccl.debug": "TRACE"}, "nccl.debug = "),
+        ({"profiler.steps": ""}, "profiler.steps"),
+        ({"workload.kind": "megatron"}, "profiler.steps"),
+        ({"profiler.wrapper": "shell"}, "profiler.wrapper = "),
+        ({"kubernetes.inject": "operator"}, "kubernetes.inject = "),
+    ],
+)
+def test_a_log_of_the_window_needs_one_and_the_wrapper(changes, lacking):
+    with pytest.raises(UsageError, match=f"nccl.window needs {lacking}"):
+        check(Job({**NEEDED, **WINDOW, **changes}))

@@ -141,10 +141,67 @@ fi
 program_shell='set -C; echo $$ >"${1}shell" || exit 1; set +C; d=$1; shift; trap : HUP INT QUIT TERM USR1 USR2
 sh -c '\''echo $$ >"${0}pid"; exec "$@"'\'' "$d" "$@"; c=$?; echo $c >"${d}code"; exit $c'
 exec 3<&0
+
+# A guard in a session of its own, which a launcher that kills this shell and its group does not reach: it reads a pipe that this
+# shell alone holds, ends the program where the pipe ends, and ends the recording where a program that was asked to end runs on
+# shellcheck disable=SC2016  # expanded by the shell that runs it
+guard='turn=$1/ tool=$2 after=$3
+ended() {
+  [ ! -s "$1/again-pid" ] || turn=$1/again-
+  [ -s "${turn}code" ] || [ ! -s "${turn}pid" ] || ! kill -0 "$(cat "${turn}pid")"
+}
+known() { [ ! -s "${turn}shell" ] || [ -s "${turn}pid" ]; }
+gone() { ! kill -0 "$(cat "$1/profiler")"; }
+within() { n=$1; shift; while [ "$n" -gt 0 ] && ! "$@"; do sleep 1; n=$((n - 1)); done; }
+while read -r word; do
+  [ "$word" != over ] || exit 0
+  within "$after" ended "$1"
+  [ -z "$tool" ] || ended "$1" || TMPDIR=$1 "$tool" stop --session="profile-$(cat "$1/profiler")"
+done
+(set -C; : >"$1/shell")
+(set -C; : >"$1/again-shell")
+within 2 known
+if ! ended "$1"; then
+  pid=$(cat "${turn}pid")
+  kill -TERM "$pid"
+  within 2 ended "$1"
+  ended "$1" || kill -KILL "$pid"
+fi
+within 25 gone "$1" || kill -KILL "$(cat "$1/profiler")"
+rm -rf "$1"/shell "$1"/again-* "${turn}pid" "${turn}code" "$1/profiler" "$1/nvidia" "$1"/injection_config_* "$1"/nsys-*
+rmdir "$1"'
+apart=''
+[ -t 0 ] || ! command -v setsid >/dev/null || apart=setsid
+if mkfifo "$private/lives" 2>/dev/null; then
+  exec 4<>"$private/lives"
+  exec 5<"$private/lives"
+  rm -f "$private/lives"
+  case $profiler in nsys) stops=$tool ;; *) stops='' ;; esac
+  $apart sh -c "$guard" sh "$private" "$stops" "$end_after" <&5 >/dev/null 2>&1 3<&- 4>&- 5<&- &
+  exec 5<&-
+else
+  exec 4>/dev/null
+fi
 target=$(printf %s "$report" | sed 's/%/%%/g')
 asked=''
 # shellcheck disable=SC2317,SC2329  # called by the traps
-pass_on() { asked=1; kill -s "$1" "$(cat "${turn}pid" 2>/dev/null || echo "$child")" 2>/dev/null; }
+pass_on() {
+  if [ -z "$child" ]; then
+    waiting=$1
+    return
+  fi
+  kill -s "$1" "$(cat "${turn}pid" 2>/dev/null || echo "$child")" 2>/dev/null
+}
+# shellcheck disable=SC2317,SC2329
+end() { # the second one ends the recording, and the program may run on
+  pass_on "$1"
+  if [ -z "$asked" ]; then
+    asked=1
+    echo end >&4
+  elif [ "$profiler" = nsys ]; then
+    TMPDIR=$private "$tool" stop --session="profile-$child" >/dev/null 2>&1 4>&-
+  fi
+}
 lives() { [ -s "$turn$1" ] && kill -0 "$(cat "$turn$1")" 2>/dev/null; }
 
 # Runs it under the profiler, in the background, so that a signal reaches the program at once and not after it
@@ -157,12 +214,16 @@ profiled() { # TURN PROGRAM [ARGUMENT ...], TURN being what the names of the she
   else
     set -- "$tool" profile $switches --force-overwrite="$force" --output="$target" sh -c "$program_shell" sh "$@"
   fi
-  TMPDIR=$private ALLTRACE_CAPTURE=$profiler "$@" <&3 3<&- &
-  child=$!
-  trap 'pass_on TERM' TERM INT
-  trap 'pass_on HUP' HUP
+  child='' waiting=''
+  trap 'end TERM' TERM INT QUIT
+  trap 'end HUP' HUP
   trap 'pass_on USR1' USR1
   trap 'pass_on USR2' USR2
+  # shellcheck disable=SC2086  # empty, or one word
+  TMPDIR=$private ALLTRACE_CAPTURE=$profiler $apart "$@" <&3 3<&- 4>&- &
+  child=$!
+  [ -z "$waiting" ] || pass_on "$waiting"
+  echo "$child" >"$private/profiler"
   wait "$child"
   code=$?
   while kill -0 "$child" 2>/dev/null; do # a signal has ended the waiting, not the profiler
@@ -205,7 +266,8 @@ while [ "$missing" = 1 ] && [ "$ended" -gt 128 ] && [ "$ended" != "$code" ] && [
   look ''
 done
 look 'is cut off'
-rm -rf "$private/shell" "${turn}shell" "${turn}pid" "${turn}code" "$private/nvidia"
+echo over >&4
+rm -rf "$private/shell" "$private/profiler" "${turn}shell" "${turn}pid" "${turn}code" "$private/nvidia"
 if [ "$missing" = 1 ]; then
   say "no whole report $report; what is left is in $private"
   if [ "$strict" = true ] && [ "$code" = 0 ]; then code=4; fi

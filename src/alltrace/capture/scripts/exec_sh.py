@@ -29,6 +29,7 @@ def exec_script(request: Request) -> str:
     if nsys.steps_by == "auto":  # whatever this machine has
         nsys = nsys._replace(steps_by="cuda")
     only_python = {
+        "capture arm": nsys.armed,
         "--lockstep": request.ncu.lockstep is not None,
         "--name": request.name != NAME,
         "--on-error run": request.on_error == "run",
@@ -36,6 +37,7 @@ def exec_script(request: Request) -> str:
         "--gpu-log": request.gpu_log,
         "--flight-recorder": request.flight_recorder,
         "--memory-snapshot": request.memory_snapshot,
+        "--nccl-log": request.nccl_log,
         "--then": request.then.asked,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
@@ -68,6 +70,7 @@ def exec_script(request: Request) -> str:
         "cutoff": "" if selection.cutoff is None else selection.cutoff,
         "force": str(request.force).lower(),
         "grace": math.ceil(request.grace_s),
+        "end_after": math.ceil(request.end_after_s),
         "strict": str(request.strict).lower(),
         "gpu_metrics": str(nsys.gpu_metrics).lower(),
         "nic_metrics": str(nsys.nic_metrics).lower(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alltrace.capture.nccl_log import STAMPS
 from alltrace.capture.plan import Request
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions, window_switches
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 REPORTS = Expression('"$reports"')
 CAPTURE_SH = "capture.sh"
 _END = "END_OF_CAPTURE_SH"
-_TIMES = {"NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL", "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] "}
 
 
 def check(job: Job) -> None:
@@ -42,6 +42,17 @@ def check(job: Job) -> None:
         raise UsageError("profiler.arguments is for nsys and ncu, and profiler.kind is torch; leave it out")
     if kind != "ncu" and job.text("profiler.kernels"):
         raise UsageError(f"profiler.kernels is for ncu, and profiler.kind is {kind}; leave it out")
+    if job.flag("nccl.window"):
+        needs = {
+            "nccl.log = true": job.flag("nccl.log"),
+            'nccl.debug = "INFO"': job.text("nccl.debug") == "INFO",
+            "profiler.steps": job.steps is not None and not begun_by_program(job),
+            'kubernetes.inject = "none"': job.text("kubernetes.inject") == "none",
+            'profiler.wrapper = "alltrace"': job.text("profiler.wrapper") == "alltrace",
+        }
+        lacking = next((need for need, met in needs.items() if not met), None)
+        if lacking is not None:
+            raise UsageError(f"nccl.window needs {lacking}, for the wrapper to cut the log to the recorded steps")
     profiled_ranks(job)
     programs(job)
     if kind == "ncu":
@@ -85,6 +96,7 @@ def request_of(job: Job, output: str) -> Request:
             from_start=kind != "ncu" or (window is None and capture_range is None),
         ),
         tmp=job.text("profiler.tmp") or None,
+        nccl_log=job.flag("nccl.window"),
     )
 
 
@@ -120,6 +132,7 @@ def capture_words(job: Job, reports: str, name: str) -> list[str]:
     if made.tool and made.profiler in ("nsys", "ncu"):
         found += [f"--{made.profiler}", made.tool]
     found += ["--tmp", made.tmp] if made.tmp else []
+    found += ["--nccl-log"] if made.nccl_log else []
     return [*found, *(f"--profiler-arg={a}" for a in nsys.extra)]
 
 
@@ -166,12 +179,14 @@ def variables(job: Job, reports: str) -> dict[str, str]:
         reports: The folder's path as the value has it; for a shell, `$reports`.
     """
     found: dict[str, str] = {}
-    if job.flag("nccl.log"):
+    if job.flag("nccl.window"):
+        found["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
+    elif job.flag("nccl.log"):
         file = f"{reports}/nccl.%h.%p.log"
         found["NCCL_DEBUG"] = job.text("nccl.debug")
         found["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
         found["NCCL_DEBUG_FILE"] = Expression(f'"{file}"') if reports.startswith("$") else file
-        found.update(_TIMES if job.flag("nccl.timestamps") else {})
+        found.update(STAMPS if job.flag("nccl.timestamps") else {})
     if job.text("nccl.inspector"):
         folder = f"{reports}/inspector"
         found["NCCL_PROFILER_PLUGIN"] = job.text("nccl.inspector")
@@ -191,7 +206,8 @@ def environment_lines(job: Job) -> list[str]:
     """The lines that set what every rank finds in its environment."""
     lines = exports(variables(job, "$reports"))
     if job.flag("nccl.log"):
-        lines.insert(0, '# What NCCL does, a file a process: alltrace logs nccl "$reports"/nccl.*.log')
+        files = "*_nccl.*.log" if job.flag("nccl.window") else "nccl.*.log"
+        lines.insert(0, f'# What NCCL does, a file a process: alltrace logs nccl "$reports"/{files}')
     if job.text("nccl.inspector"):
         lines.insert(0, '# Each collective of each rank: alltrace logs inspector "$reports"/inspector --view stragglers')
     return [*lines, ""] if lines else []

@@ -116,6 +116,12 @@ SETTINGS: tuple[Setting, ...] = (
         ("log", "flag", False, "whether NCCL writes a log, one file a process: some 170 bytes for each call of each rank"),
         ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
         ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "of what; INIT is needed to know the ranks"),
+        (
+            "window",
+            "flag",
+            False,
+            "whether only profiled ranks write it, and keep of it the calls in profiler.steps alone; NCCL 2.26",
+        ),
         ("timestamps", "flag", True, "with the time on every line; NCCL 2.26 and later"),
         (
             "inspector",

@@ -96,6 +96,11 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
         "--memory-snapshot", action="store_true", help="what PyTorch's allocator did in the steps that are recorded, a file a rank"
     )
     what.add_argument(
+        "--nccl-log",
+        action="store_true",
+        help="the log of NCCL, a file a process; of its records of calls only those in the recorded steps are kept (NCCL 2.26)",
+    )
+    what.add_argument(
         "--profiler-arg",
         action="append",
         default=[],
@@ -211,6 +216,8 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
     if args.emit_sh:
         from alltrace.capture.scripts.exec_sh import exec_script
 
+        if args.role is not None:
+            raise UsageError("--emit-sh does not know --role; leave it out, or use `alltrace capture exec` itself")
         if request.kernels is not None:
             request = request._replace(ncu=request.ncu._replace(kernels=request.kernels()))
         print(exec_script(request), end="")  # noqa: T201
@@ -294,6 +301,7 @@ def request_from(args: argparse.Namespace) -> Request:
         gpu_log=args.gpu_log,
         flight_recorder=args.flight_recorder,
         memory_snapshot=args.memory_snapshot,
+        nccl_log=args.nccl_log,
         on_error=args.on_error,
         strict=args.strict,
         verbose=args.verbose,

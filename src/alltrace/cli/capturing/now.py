@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alltrace.cli.argument_types import positive
+from alltrace.cli.argument_types import not_negative, positive
 from alltrace.cli.capturing.exec_ import seconds
-from alltrace.trace.errors import EXIT_DONE
+from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import RANKS_WORDS
 
 if TYPE_CHECKING:
     import argparse
 
+_LEAD_S = 3.0
 EXAMPLE = "alltrace capture now reports --steps 10"
 
 
@@ -20,20 +22,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Which job, which steps, which ranks."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of reports that the job was armed with")
     parser.add_argument("--job", metavar="NAME", help="the job, where several were armed with this folder")
+    parser.add_argument(
+        "--at",
+        type=not_negative,
+        metavar="STEP",
+        help="the first step, instead of one that the job says; for nodes that share no folder: give each the same",
+    )
     parser.add_argument("--steps", type=positive, default=10, metavar="N", help="how many steps are recorded; default: 10")
     parser.add_argument("--ranks", metavar="LIST", help=f"of the ranks that were armed only these, {RANKS_WORDS}; default: all")
-    parser.add_argument(
-        "--lead", type=seconds, default=3.0, metavar="SECONDS", help="the window is so far ahead at least; default: 3"
-    )
+    parser.add_argument("--lead", type=seconds, metavar="SECONDS", help="the window is so far ahead at least; default: 3")
     parser.add_argument("--wait", type=seconds, default=60.0, metavar="SECONDS", help="for the job's answer; default: 60")
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask, and say when the window begins."""
-    from alltrace.capture.now import ask, find_armed
+    from alltrace.capture.now import ask, find_armed, name_steps, seen
     from alltrace.capture.selection import parse_selection
 
     spans = parse_selection(args.ranks, None, None).spans
-    window = ask(find_armed(args.folder, args.job), args.steps, spans, lead_s=args.lead, wait_s=args.wait)
-    print(f"window {window.id}: steps {window.first} to {window.end - 1}, ranks {args.ranks or 'all'}")  # noqa: T201
+    control = find_armed(args.folder, args.job)
+    if args.at is None:
+        window = ask(control, args.steps, spans, lead_s=_LEAD_S if args.lead is None else args.lead, wait_s=args.wait)
+        ranks = args.ranks or "all"
+    elif args.lead is not None:
+        raise UsageError("--at and --lead both say when the window begins; give one of them")
+    else:
+        window, asked = name_steps(control, args.at, args.steps, spans, wait_s=args.wait)
+        ranks = ", ".join(map(str, asked))
+    print(f"window {window.id}: steps {window.first} to {window.end - 1}, ranks {ranks}")  # noqa: T201
+    here, count = seen(control)
+    if args.at is None and len(here) < count:
+        note = f"only {len(here)} of {count} armed ranks see {args.folder}, and the others record nothing"
+        sys.stderr.write(f"alltrace: {note}; where nodes share no folder, name the steps by --at, on each node\n")
     return EXIT_DONE
