@@ -13,6 +13,7 @@ from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
+from alltrace.tiles.labels import labelled
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, DamageError
 
@@ -145,6 +146,14 @@ def test_the_samples_of_a_host_stand_with_the_ranks_that_work_on_its_gpus(tmp_pa
     assert [len(f) for f in found] == [2, 2]
     assert found[0] == pytest.approx([first] * 2, abs=0.01)
     assert found[1] == pytest.approx([50] * 2, abs=0.01)
+
+
+def test_tracks_of_samples_say_which_rank_works_on_the_gpu(tmp_path):
+    run = sampled_by_the_first(tmp_path, own=(0,))
+    view = View(run, pyramid(run, jobs=1))
+    labels = {track["key"].split("/")[1]: track["label"] for track in labelled(view, 0) if track["group"] == "metric"}
+    assert labels == {"0": "GPU 0: SM Active", "1": "GPU 1 of rank 1: SM Active", "2": "GPU 2: SM Active"}
+    assert not [track for track in labelled(view, 1) if track["group"] == "metric"]
 
 
 def test_damaged_samples_that_all_ranks_of_a_host_have_are_an_error(tmp_path):
