@@ -92,6 +92,24 @@ def test_a_stamp_of_whole_seconds_gives_no_call_to_a_wrong_step(ask, seed):
     assert counted > 0
 
 
+def test_steps_within_one_second_of_the_stamps_are_refused(ask):
+    """The calls of a second may be of the wanted steps or of others before and behind them."""
+    training = "".join(trained(40 * number + 3, number) for number in range(1, 61))
+    text = init(0) + "".join(stamp(40 * number - 7, digits=0) + coll(0, count=number) for number in range(1, 61))
+    with pytest.raises(UsageError, match="times as coarse as these do not tell the step of any call"):
+        ask("ops", text, training=training, steps=Span(10, 20))
+    rows, answer = ask("ops", text, training=training, steps=Span(1, 61))
+    assert sum(r["calls"] for r in rows) == 50  # but for those of the last second, of which some may be behind the last line
+    assert any("10 calls left out" in note for note in answer.notes)
+
+
+def test_calls_without_a_time_are_noted(ask):
+    training, texts, truth = job(Random(4))
+    rows, answer = ask("ops", texts[0] + coll(0) * 3, texts[1], training=training, steps=Span(3, 6))
+    assert sum(r["calls"] for r in rows) == sum(its in (3, 4, 5) for rank in truth for its, _ in rank.values())
+    assert any(note.startswith("3 calls left out") for note in answer.notes)
+
+
 def test_steps_that_go_back_are_those_of_their_time(ask):
     training = "".join(trained(1000 * n + 137, number) for n, number in enumerate((1, 2, 3, 2, 3, 4), 1))
     text = init(0) + "".join(stamp(1000 * n - 411) + coll(0, count=n) for n in range(1, 7))

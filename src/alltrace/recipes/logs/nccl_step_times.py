@@ -17,6 +17,8 @@ from alltrace.trace.number_text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from alltrace.run.nccl_logs import NcclLogs
     from alltrace.run.step_times import StepTimes
     from alltrace.trace.arrays import Int64
@@ -47,18 +49,35 @@ class StepsByTime:
         self._call_ns: dict[int, int] = {}
         self._end_ns = resolution_ns(times.end_ns)
         self._padded = np.append(times.steps, -1)
+        wanted = (self._padded >= 0) & (True if span is None else span.holds(self._padded))
+        self._before = np.append(0, np.cumsum(wanted))
         self.note: str | None = None
         self.refused = self._why_not()
         if self.refused is None:
             self._look(span)
 
-    def steps(self, log: int, batch: Any) -> tuple[Int64, Int64]:
-        """The first and the last step that each call of a batch may be of; -1 behind the last step, and without a time."""
+    def steps(self, log: int, batch: Any) -> Int64:
+        """The step of each call of a batch; -1 behind the last step, without a time, and where the time does not tell."""
+        first, last = self._places(log, batch)
+        return np.where(first == last, self._padded[first], -1)
+
+    def wanted(self, log: int, batch: Any) -> NDArray[np.bool_]:
+        """Which calls of a batch are of the wanted steps for sure, of whichever of them."""
+        return self._wanted(log, batch)[0]
+
+    def _wanted(self, log: int, batch: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which calls are of the wanted steps for sure, and which may be."""
+        first, last = self._places(log, batch)
+        among = self._before[last + 1] - self._before[first]
+        return among == last - first + 1, among > 0
+
+    def _places(self, log: int, batch: Any) -> tuple[Int64, Int64]:
+        """The places among the steps' lines of the first and the last line that may be the next one behind each call."""
         time = batch.column("time_ns").fill_null(ABSENT).to_numpy()
-        known = time != ABSENT
         first = np.searchsorted(self._times.end_ns + (self._end_ns - 1), time, side="right")
         last = np.searchsorted(self._times.end_ns, time + (self._call_ns[log] - 1), side="right")
-        return np.where(known, self._padded[first], -1), np.where(known, self._padded[last], -1)
+        behind = len(self._times.end_ns)
+        return np.where(time == ABSENT, 0, first), np.where(time == ABSENT, behind, last)  # without a time it may be of any
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         return ((log, batch) for log, batch in self._logs.calls() if log in self.which)
@@ -89,28 +108,26 @@ class StepsByTime:
     def _look(self, span: Span | None) -> None:
         between = sure = untold = 0
         for log, batch in self._batches():
-            first, last = self.steps(log, batch)
             time = batch.column("time_ns").drop_null().to_numpy()
             between += int(((time >= self._times.end_ns[0]) & (time <= self._times.end_ns[-1])).sum())
             if span is None:
-                sure += int(((first == last) & (first >= 0)).sum())
-                untold += int((first != last).sum())
+                first, last = self._places(log, batch)
+                known, possible = first == last, np.ones(len(first), bool)
             else:
-                sure += int((span_holds(span, first) & span_holds(span, last)).sum())
-                untold += int((span_holds(span, first) != span_holds(span, last)).sum())
+                known, possible = self._wanted(log, batch)
+            sure += int(known.sum())
+            untold += int((possible & ~known).sum())
         if not between:  # of another job or another time zone: all would be of the first step, or of none
             name = path_text(self._times.path)
             self.refused = f"no call of NCCL was written between the first and the last step's line of {name}"
         elif untold and not sure:
-            self.refused = "times as coarse as these do not tell the step of any call"
+            self.refused = (
+                "times as coarse as these do not tell the step of any call; "
+                "NCCL_DEBUG_TIMESTAMP_FORMAT='[%F %T.%6f] ' has NCCL write finer ones"
+            )
         elif untold:
             what = "of which step they are" if span is None else "whether they are of these steps"
-            self.note = f"{counted(untold, 'call')} left out: times as coarse as these do not tell {what}"
-
-
-def span_holds(span: Span, steps: Int64) -> Any:
-    """Which steps are known and of the span."""
-    return (steps >= 0) & span.holds(steps)
+            self.note = f"{counted(untold, 'call')} left out: times as coarse as these, or none, do not tell {what}"
 
 
 def resolution_ns(times: Int64) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.logs.nccl_step_times import StepsByTime, span_holds
+from alltrace.recipes.logs.nccl_step_times import StepsByTime
 from alltrace.trace.errors import UsageError, path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
 from alltrace.trace.number_text import counted
@@ -89,8 +89,7 @@ class StepFinder:
     def steps(self, log: int, batch: Any) -> Any:
         """The step of each call of a batch; -1 behind the last step's line, and where a time does not tell."""
         if log in self._timed and self._by_time is not None:
-            first, last = self._by_time.steps(log, batch)
-            return np.where(first == last, first, -1)
+            return self._by_time.steps(log, batch)
         lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
         marks = self._marks[log]
         out = np.full(len(lines), -1, np.int64)
@@ -108,9 +107,9 @@ class StepFinder:
         if self._span is None:
             return np.ones(len(batch), bool)
         if log in self._timed and self._by_time is not None:
-            first, last = self._by_time.steps(log, batch)
-            return span_holds(self._span, first) & span_holds(self._span, last)
-        return span_holds(self._span, self.steps(log, batch))
+            return self._by_time.wanted(log, batch)
+        steps = self.steps(log, batch)
+        return (steps >= 0) & self._span.holds(steps)
 
     def _without_lines(self) -> tuple[str, ...]:
         """Find the steps of logs without steps' lines, and say which those are."""
