@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.run.store import number_ranges
 from alltrace.tiles.tracks import SUMMARY, parse_key
 
 if TYPE_CHECKING:
-    from alltrace.run.store import Run, StoredRank
     from alltrace.tiles.view import View
 
 _GROUPS = {
@@ -47,14 +45,11 @@ def labelled(view: View, rank: int) -> list[dict[str, Any]]:
     threads = _threads(stored)
     tracks = view.tracks(rank)
     parsed = [parse_key(t.key) for t in tracks]
-    owners = _owners(view.run, stored) if any(group == "metric" for group, _ in parsed) else {}
     ids = sorted({v for g, values in parsed if g in ("collectives", "metric", "nic", "switch", "generic") for v in values})
     words = dict(zip(ids, stored.texts(pa.array(ids, pa.int64())).to_pylist(), strict=True)) if ids else {}
     found = []
     for track, (group, values) in zip(tracks, parsed, strict=True):
         first, second = _words_of(group, values, ordinals, threads, words)
-        if group == "metric" and values[0] in owners:
-            first = f"{first} of {owners[values[0]]}"
         label = "devices" if track.key == SUMMARY else _GROUPS[group].format(first, second)
         found.append(
             {
@@ -85,21 +80,6 @@ def _words_of(
     if group == "collectives":
         return words.get(values[0]) or "of unknown communicator", ""
     return (threads.get(values[0], f"thread {values[0]}") if values else ""), ""
-
-
-def _owners(run: Run, stored: StoredRank) -> dict[int, str]:
-    """The ranks that work on devices of a rank's report which are none of its own: one report may sample all GPUs of its host."""
-    own = {d.device for d in stored.record.devices}
-    ranks: dict[tuple[str, str], list[int]] = {}
-    for record in run.ranks:
-        for device in record.devices:
-            ranks.setdefault(device.identity, []).append(record.rank)
-    found = {}
-    for row in stored.table("devices", ["device", "uuid", "bus_id"]).to_pylist():
-        its = ranks.get((stored.host, row["uuid"] or row["bus_id"]), [])
-        if its and row["device"] not in own:
-            found[row["device"]] = f"{'rank' if len(its) == 1 else 'ranks'} {number_ranges(its)}"
-    return found
 
 
 def _threads(stored: Any) -> dict[int, str]:
