@@ -18,7 +18,7 @@ import fsspec
 import pytest
 
 from alltrace.run import cache, importer
-from alltrace.run.cache import fetch
+from alltrace.run.cache import fetch, fetch_all
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import MANIFEST, read_manifest
 from alltrace.run.resolve import resolve
@@ -242,6 +242,36 @@ def test_reports_by_url(reports, tmp_path, imports):
     assert fetch("memory://job", folder) != place
     assert not list((folder / "fetched").glob("*/.*"))
     memory.rm("/job", recursive=True)
+
+
+def test_reports_of_one_remote_folder_lie_in_one_folder(tmp_path):
+    """Reports of one process are told by their folder: as capture ranges that are copied here, or named by their addresses."""
+    memory = fsspec.filesystem("memory")
+    names = ("a/rep.1.sqlite", "a/rep.2.sqlite", "b/rep.1.sqlite", "b/other.sqlite")
+    for name in names:
+        memory.pipe(f"/ranges/{name}", name.encode())
+    urls = [f"memory://ranges/{name}" for name in names]
+    places = fetch_all([*urls, "memory://ranges/b"], tmp_path)
+    assert [p.read_text() for p in places[:4]] == list(names)
+    assert [p.name for p in places] == ["rep.1.sqlite", "rep.2.sqlite", "rep.1.sqlite", "other.sqlite", "b"]
+    assert places[0].parent == places[1].parent != places[2].parent == places[3].parent
+    assert fetch_all(urls, tmp_path) == places[:4]
+    assert len({places[0].stat().st_ino, fetch(urls[0], tmp_path).stat().st_ino}) == 1  # the bytes are there once
+    memory.pipe("/ranges/a/rep.2.sqlite", b"written again")
+    again = fetch_all(urls[:2], tmp_path)
+    assert [p.read_text() for p in again] == [names[0], "written again"]
+    assert places[1].read_text() == names[1]  # what another command reads stays
+    memory.rm("/ranges", recursive=True)
+
+
+def test_capture_ranges_by_address_are_one_rank(reports, tmp_path):
+    names = [tmp_path / f"rep.{number}.sqlite" for number in (1, 2)]
+    for name in names:
+        shutil.copy(reports / "tiny_rank0.sqlite", name)
+    here = Run(resolve([str(p) for p in names], cache_dir=tmp_path / "cache", jobs=1))
+    there = Run(resolve([p.as_uri() for p in names], cache_dir=tmp_path / "other", jobs=1))
+    assert [r.rank for r in here.ranks] == [r.rank for r in there.ranks] == [0]
+    assert here.ranks[0].rows == there.ranks[0].rows
 
 
 def test_a_report_by_a_signed_address(reports, tmp_path):

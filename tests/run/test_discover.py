@@ -109,7 +109,7 @@ def test_urls(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="a URL, which cannot be opened here"):
         find_reports(["s3://b/x"])
     make(tmp_path, "fetched.sqlite")
-    assert find_reports(["s3://b/x"], lambda url: tmp_path / "fetched.sqlite") == [tmp_path / "fetched.sqlite"]
+    assert find_reports(["s3://b/x"], lambda urls: [tmp_path / "fetched.sqlite" for _ in urls]) == [tmp_path / "fetched.sqlite"]
     monkeypatch.chdir(tmp_path)
     make(tmp_path, "odd:/x.sqlite")
     assert not is_url("odd://x.sqlite")  # it is there, so it is a path

@@ -13,6 +13,7 @@ from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid, signature
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
+from alltrace.tiles.labels import labelled
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, DamageError
 
@@ -145,6 +146,23 @@ def test_the_samples_of_a_host_stand_with_the_ranks_that_work_on_its_gpus(tmp_pa
     assert [len(f) for f in found] == [2, 2]
     assert found[0] == pytest.approx([first] * 2, abs=0.01)
     assert found[1] == pytest.approx([50] * 2, abs=0.01)
+
+
+@pytest.mark.parametrize("own", [(0,), ()])
+def test_tracks_of_samples_lie_with_the_rank_that_works_on_the_gpu(tmp_path, own):
+    """Those of a GPU that no rank works on stay with the report that has them."""
+    run = sampled_by_the_first(tmp_path, own=own)
+    view = View(run, pyramid(run, jobs=1))
+    labels = [{t["key"].split("/")[1]: t["label"] for t in labelled(view, r) if t["group"] == "metric"} for r in (0, 1)]
+    assert labels == [{"0": "GPU 0: SM Active", "2": "GPU 2: SM Active"}, {"0": "GPU 0: SM Active"}]
+    tracks = [{t.key.split("/")[1]: t.rows for t in view.tracks(r) if t.key.startswith("metric/")} for r in (0, 1)]
+    assert tracks == [{"0": 2, "2": 2}, {"0": 2}]
+    key = next(t.key for t in view.tracks(1) if t.key.startswith("metric/"))
+    assert [(k, t.tolist(), v.tolist()) for k, t, v in view.events.samples(1, "gpu_metrics", 0, 100)] == [(key, [20, 60], [50, 50])]
+    (tile,) = view.tiles([(1, key)], 0, 0, 1)[0]
+    assert np.nanmax(tile.arrays["mean"]) == 50
+    found = {k.split("/")[1]: v.tolist() for k, _, v in view.events.samples(0, "gpu_metrics", 0, 100)}
+    assert found == {"0": [10, 10], "2": [90, 90]}
 
 
 def test_damaged_samples_that_all_ranks_of_a_host_have_are_an_error(tmp_path):

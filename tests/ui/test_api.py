@@ -4,6 +4,9 @@ import json
 import shutil
 import struct
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from tests.making import make_run
@@ -246,6 +249,50 @@ def test_who_no_longer_wants_an_answer_does_not_wait_for_the_turn():
     with _alone(turn, Token()):
         assert turn.locked()
     assert not turn.locked()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_long_comparison_or_recipe_keeps_no_other_question_waiting(tmp_path, monkeypatch, large):
+    """Only questions of the same kind wait for their turn: tracks, events, queries and answers that are kept come at once."""
+    monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in "ab":
+        make_run(tmp_path / name, {r: rank_rows() for r in range(2)})
+    first = client_of([tmp_path / "a", tmp_path / "b"], tmp_path / "scratch")
+    started, go_on = tmp_path / "started", tmp_path / "go on"
+    monkeypatch.setattr("alltrace.ui.recipe_process.LARGE_ROWS", 0 if large else 1 << 60)
+    kept = first.post("/api/recipe", json={"name": "diagnose"}).json()
+    monkeypatch.setattr("alltrace.ui.recipe_process._compare", partial(_wait, started, go_on))
+    event = {"rank": 0, "table": "kernels", "row": 1}
+    asked = [
+        ("get", "/api/run", {}),
+        ("get", "/api/event", {"params": event}),
+        ("post", "/api/tracks", {"json": {"ranks": [0, 1]}}),
+        ("post", "/api/window", {"json": {"ranks": [0], "start": 0, "end": 10**5}}),
+        ("post", "/api/sql", {"json": {"query": "SELECT count(*) AS n FROM kernels"}}),
+        ("post", "/api/recipe", {"json": {"name": "diagnose"}}),
+    ]
+    with first, ThreadPoolExecutor(8) as threads:  # one loop, as of the server
+        waiting = [threads.submit(first.post, "/api/diff", json={}) for _ in range(4)]
+        waiting.append(threads.submit(first.post, "/api/recipe", json={"name": "breakdown"}))
+        try:
+            while not started.exists():
+                time.sleep(0.01)
+            answers = [threads.submit(getattr(first, how), path, **about).result(timeout=60) for how, path, about in asked]
+            assert [a.status_code for a in answers] == [200] * len(asked)
+            assert answers[-1].json()["rows"] == kept["rows"]
+            assert not any(w.done() for w in waiting)
+        finally:
+            go_on.touch()
+        assert [w.result(timeout=120).status_code for w in waiting] == [200] * 5
+
+
+def _wait(started, go_on, runs, question):
+    from alltrace.recipes.questions.diff import compare
+
+    started.touch()
+    while not go_on.exists():
+        time.sleep(0.01)
+    return compare(runs[0], runs[1], **question.options, **question.about)
 
 
 def test_sql_has_limits(client, monkeypatch):

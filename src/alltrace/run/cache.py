@@ -64,7 +64,7 @@ def imported_once(
     from alltrace.run.importer import import_reports  # it loads the data libraries
 
     folder = cache_dir or default_folder()
-    reports = find_reports(inputs, lambda url: fetch(url, folder))
+    reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
         key, contents = _key(_Hashes(folder / _HASHES), reports, rules)
@@ -81,6 +81,48 @@ def imported_once(
     except OSError as error:
         raise unwritable(folder, error) from error
     return run
+
+
+def fetch_all(urls: Sequence[str], folder: Path) -> list[Path]:
+    """Bring the reports, or folders of reports, at `urls` into the cache and return their paths.
+
+    Files of one remote folder lie in one folder here too: reports of one process are told by that.
+
+    Raises:
+        InputError: Nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
+    """
+    places = dict(zip(urls, (fetch(url, folder) for url in urls), strict=True))
+    beside: dict[str, list[str]] = {}
+    for url, place in places.items():
+        if place.is_file():
+            beside.setdefault(_remote_folder(url), []).append(url)
+    for together in beside.values():
+        if len(together) > 1 and len({places[url].name for url in together}) == len(together):
+            places.update(zip(together, _in_one_folder([places[url] for url in together], folder), strict=True))
+    return [places[url] for url in urls]
+
+
+def _remote_folder(url: str) -> str:
+    """The folder that the file of a URL lies in: without its name and a signature, but with all that follows `::`."""
+    first, chain, rest = url.partition("::")
+    if first.startswith(("http://", "https://")):
+        first = first.partition("#")[0].partition("?")[0]
+    return first.rpartition("/")[0] + chain + rest
+
+
+def _in_one_folder(files: Sequence[Path], folder: Path) -> list[Path]:
+    """The same fetched files in a folder of their own, which takes no more room: links."""
+    stamp = blake2b(json.dumps(sorted(file.parent.name for file in files)).encode(), digest_size=12).hexdigest()
+    place = folder / _FETCHED / stamp
+    try:
+        place.mkdir(exist_ok=True)
+        for file in files:
+            with suppress(FileExistsError):
+                os.link(file, place / file.name)
+        os.utime(place)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return [place / file.name for file in files]
 
 
 def fetch(url: str, folder: Path) -> Path:

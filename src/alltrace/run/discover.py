@@ -16,13 +16,15 @@ from alltrace.trace.errors import InputError, UsageError, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    Fetch = Callable[[Sequence[str]], Sequence[Path]]
+
 _EXPORTS = (".sqlite", "_pqtdir")
 TO_EXPORT = (".nsys-rep", ".qdrep", ".qdstrm")
 """Reports that only Nsight Systems can read, so that they are exported first."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.IGNORECASE)
 
 
-def find_reports(inputs: Sequence[str], fetch: Callable[[str], Path] | None = None) -> list[Path]:
+def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path]:
     """The reports that `inputs` name, in natural order of their paths.
 
     A folder stands for the reports in it and below it; a text with `*`, `?` or `[` that is no file stands for what it matches; a
@@ -30,15 +32,19 @@ def find_reports(inputs: Sequence[str], fetch: Callable[[str], Path] | None = No
 
     Args:
         inputs: Paths, patterns and URLs.
-        fetch: Brings what is at a URL onto this machine and returns its path.
+        fetch: Brings what is at URLs onto this machine and returns the paths.
 
     Raises:
         InputError: An input does not exist, or no report is found.
         UsageError: An input is a run directory.
     """
     found: dict[Path, None] = {}
+    urls = [text for text in inputs if is_url(text)]
+    if urls and fetch is None:
+        raise InputError(urls[0], found="a URL, which cannot be opened here", expected="a local path")
+    fetched = dict(zip(urls, fetch(urls) if fetch and urls else (), strict=True))
     for text in inputs:
-        for path in _expand(text, fetch):
+        for path in [fetched[text]] if text in fetched else _expand(text):
             found.update(dict.fromkeys(_reports_at(path)))
     # one report may be named twice, as itself and by its folder, or from here and from the root
     distinct = {_place(path): path for path in reversed(found)}
@@ -80,11 +86,7 @@ def is_url(text: str) -> bool:
     return _URL.match(text) is not None and not _exists(Path(text))
 
 
-def _expand(text: str, fetch: Callable[[str], Path] | None) -> list[Path]:
-    if is_url(text):
-        if fetch is None:
-            raise InputError(text, found="a URL, which cannot be opened here", expected="a local path")
-        return [fetch(text)]
+def _expand(text: str) -> list[Path]:
     path = Path(text)
     if _exists(path):
         return [path]

@@ -64,6 +64,40 @@ def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], A
     return pa.concat_tables(tables).select(wanted)
 
 
+def sample_sources(
+    own: Any, manifest: Manifest, others: Sequence[Rank], opened: Callable[[Rank], Any]
+) -> list[tuple[Any, dict[int, int]]]:
+    """Where the samples are that belong to a rank: those of its GPUs, and in its own report those of GPUs that no rank works on.
+
+    Args:
+        own: The rank's tables (`StoredRank`).
+        manifest: The run's.
+        others: As `samplers` gives them.
+        opened: The tables of such a rank.
+
+    Returns:
+        The tables of a rank of its host, and for each device there the row in the rank's own `devices`.
+    """
+    works_on = {d.device for d in own.record.devices}
+    taken = {d.identity for record in manifest.ranks if record.rank != own.rank for d in record.devices}
+    of_others = {device for name, device in _named(own).items() if (own.host, name) in taken} - works_on
+    found = [(own, {device: device for device in _sampled(own) if device not in of_others})]
+    lacking = {name: d for name, d in _named(own).items() if d in works_on and d not in found[0][1]}
+    for record in others:
+        if record.rank != own.rank and lacking:
+            other = opened(record)
+            there, sampled = _named(other), _sampled(other)
+            places = {there[name]: device for name, device in lacking.items() if there.get(name) in sampled}
+            found.append((other, places))
+            lacking = {name: device for name, device in lacking.items() if device not in places.values()}
+    return [(tables, places) for tables, places in found if places]
+
+
+def _sampled(rank: Any) -> set[int]:
+    """The devices that a rank's report has samples of; -1 stands for none."""
+    return set(rank.table(TABLE, ["device"]).column("device").unique().fill_null(-1).to_pylist())
+
+
 def _named(rank: Any) -> dict[str, int]:
     """The rows of a rank's `devices` by UUID or bus id, where they have one."""
     table = rank.table("devices", ["device", "uuid", "bus_id"])

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from alltrace.readers.base import Report, ReportReader
+    from alltrace.run.discover import Fetch
 
 _FULL = {
     errno.ENOSPC: "the disk is full",
@@ -108,7 +109,7 @@ def import_reports(
     jobs: int | None = None,
     strict: bool = False,
     rules: KernelRules | None = None,
-    fetch: Callable[[str], Path] | None = None,
+    fetch: Fetch | None = None,
     watcher: Watcher | None = None,
     nccl_logs: Sequence[str] = (),
     training_logs: Sequence[str] = (),
@@ -127,7 +128,7 @@ def import_reports(
         jobs: The most processes.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules that `kernels.kind` is made with.
-        fetch: Brings what is at a URL onto this machine.
+        fetch: Brings what is at URLs onto this machine.
         watcher: Is told of progress.
         nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
         training_logs: Its training logs, likewise.
@@ -177,7 +178,7 @@ def import_part(
     tables: Collection[str] | None = None,
     jobs: int | None = None,
     rules: KernelRules | None = None,
-    fetch: Callable[[str], Path] | None = None,
+    fetch: Fetch | None = None,
     watcher: Watcher | None = None,
 ) -> list[Rank]:
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
@@ -190,7 +191,7 @@ def import_part(
         tables: As `import_reports` will be given.
         jobs: The most processes.
         rules: As `import_reports` will be given.
-        fetch: Brings what is at a URL onto this machine.
+        fetch: Brings what is at URLs onto this machine.
         watcher: Is told of progress.
 
     Raises:

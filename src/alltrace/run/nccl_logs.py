@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.readers.nccl_log.read import LogPart
+    from alltrace.run.step_times import StepTimes
 
 
 @dataclass
@@ -81,6 +82,7 @@ class NcclLogs:
         member_of: For each log, the position in `members` of each of its instances.
         calls_to: The folder with the calls of each log as Arrow files, or None where they were counted by size.
         notes: What a reader must know; a question adds what it found out of its own.
+        step_times: When steps ended, by a training log, for logs without lines of steps; None without one.
     """
 
     paths: tuple[str, ...]
@@ -92,6 +94,7 @@ class NcclLogs:
     account: Mapping[str, int]
     unread: Sequence[Mapping[str, Any]]
     uses_calls_of_trace: bool = False
+    step_times: StepTimes | None = None
 
     def calls(self) -> Iterator[tuple[int, Any]]:
         """The calls in the order of the files, as (log, record batch) with the fields of the scanner and `instance`."""

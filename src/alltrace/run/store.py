@@ -196,10 +196,16 @@ class StoredRank:
         """The samples of the rank's GPUs, whichever report of its host has them (see `RankTables.gpu_samples`)."""
         from alltrace.run.host_samples import samplers, samples_of_host
 
-        def opened(record: Rank) -> StoredRank:
-            return StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
+        return samples_of_host(self, samplers(self._manifest, self.record), self._beside, columns)
 
-        return samples_of_host(self, samplers(self._manifest, self.record), opened, columns)
+    def gpu_sample_sources(self) -> list[tuple[StoredRank, dict[int, int]]]:
+        """Where the samples of the rank's GPUs are, piece by piece (see `alltrace.run.host_samples.sample_sources`)."""
+        from alltrace.run.host_samples import sample_sources, samplers
+
+        return sample_sources(self, self._manifest, samplers(self._manifest, self.record), self._beside)
+
+    def _beside(self, record: Rank) -> StoredRank:
+        return StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
 
     def batches(
         self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     Shares = dict[str, NDArray[np.uint16]]
 
 _LOCK = ".tiles.lock"
-_VERSION = 4
+_VERSION = 5
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
 _HEAT_PREFIX = "heat/"

@@ -14,12 +14,12 @@ from alltrace.core import tiles as core
 from alltrace.tiles.busy import Run as BusyRun
 from alltrace.tiles.busy import runs_of
 from alltrace.tiles.cancel import WANTED
-from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, key_of, spans, tables_of
+from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, key_of, moved, spans, tables_of
 from alltrace.trace.intervals import by_track
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -192,14 +192,21 @@ class EventReader:
 
     def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[Sampled]:
         """The samples of one table in [start, end): of each track its key, times and values."""
-        stored = self.rank(rank)
         whole = table == "memory"  # its first piece has the sums of all rows
-        for piece in stored.pieces(table) if whole else _pieces_in(stored, table, start, end):
-            make = partial(_sampled, stored, table, piece)
-            for key, times, values in self._cache.get((rank, table, piece.group), make, _samples_nbytes):
-                inside = (times >= start) & (times < end)
-                if inside.any():
-                    yield key, times[inside], values[inside]
+        for stored, places in self._sources(rank, table):
+            for piece in stored.pieces(table) if whole else _pieces_in(stored, table, start, end):
+                make = partial(_sampled, stored, table, piece, places)
+                for key, times, values in self._cache.get((rank, table, stored.rank, piece.group), make, _samples_nbytes):
+                    inside = (times >= start) & (times < end)
+                    if inside.any():
+                        yield key, times[inside], values[inside]
+
+    def _sources(self, rank: int, table: str) -> Sequence[tuple[StoredRank, Mapping[int, int] | None]]:
+        """The ranks whose reports have samples of a rank, and what the devices there are, None for those of its own."""
+        stored = self.rank(rank)
+        if table != "gpu_metrics":
+            return [(stored, None)]
+        return self.kept((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
 
     def texts(self, ids: NDArray[Any]) -> dict[int, str]:
         """The text of each id; an id that nobody knows has none."""
@@ -277,7 +284,7 @@ def _runs(stored: StoredRank, table: str, piece: Piece) -> list[BusyRun]:
     return list(runs_of(stored, table, piece.group))
 
 
-def _sampled(stored: StoredRank, table: str, piece: Piece) -> list[Sampled]:
+def _sampled(stored: StoredRank, table: str, piece: Piece, places: Mapping[int, int] | None) -> list[Sampled]:
     samples = SAMPLES[table]
     if samples.table != "memory":
         found = stored.piece(table, piece.group, samples.reads)
@@ -285,7 +292,8 @@ def _sampled(stored: StoredRank, table: str, piece: Piece) -> list[Sampled]:
         return []  # a sum is over all rows, which stand with the first piece
     else:
         found = stored.table(table, samples.reads)
-    times, values, columns = samples.read(found)
+    rows = samples.read(found)
+    times, values, columns = rows if places is None else moved(rows, places)
     return [(key_of(samples.group, track), times[rows], values[rows]) for track, rows in by_track(*columns)]
 
 

@@ -22,6 +22,7 @@ from alltrace.tiles.tracks import (
     columns_for,
     integers,
     key_of,
+    moved,
     spans,
 )
 from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.run.store import StoredRank
     from alltrace.trace.arrays import Int64
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
@@ -90,7 +92,7 @@ def parts_of(compute: Merged, communication: Merged, copies: Merged) -> dict[str
     }
 
 
-def tracks_of(rank: RankTables, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
+def tracks_of(rank: StoredRank, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
     """The tracks of a rank that have rows, in the order of their groups."""
     by_group: dict[str, list[Source]] = {}
     for source in SOURCES.values():
@@ -127,10 +129,19 @@ def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_e
         yield track
 
 
-def _sample_tracks(rank: RankTables, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
-    if not rank.has(samples.table):
+def _sample_tracks(rank: StoredRank, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
+    if samples.table == "gpu_metrics":
+        parts = [
+            moved(samples.read(source.piece(samples.table, number, samples.reads)), places)
+            for source, places in rank.gpu_sample_sources()
+            for number in source.pieces_of_devices(samples.table, places)
+        ]
+    else:
+        parts = [samples.read(rank.table(samples.table, samples.reads))] if rank.has(samples.table) else []
+    if not parts:
         return
-    times, worth, columns = samples.read(rank.table(samples.table, samples.reads))
+    times, worth = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+    columns = [np.concatenate(column) for column in zip(*(part[2] for part in parts), strict=True)]
     for values, rows in by_track(*columns):
         time, value = times[rows], worth[rows]
         track, edges = _placed(grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1)

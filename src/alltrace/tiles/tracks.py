@@ -14,6 +14,8 @@ from alltrace.trace.intervals import by_track
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 SUMMARY = "summary"
@@ -112,6 +114,17 @@ class Samples:
         """The columns that are read."""
         more = ["kind", "memory", "bytes"] if self.table == "memory" else [self.value]
         return list(dict.fromkeys([self.time, *self.track, *more]))
+
+
+def moved(
+    rows: tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]], places: Mapping[int, int]
+) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
+    """Of samples, as `Samples.read` gives them, those of the devices in `places`, with the devices that these are."""
+    times, values, (device, *more) = rows
+    known = sorted(places)
+    kept = np.isin(device, known)
+    own = np.array([places[d] for d in known], np.int64)[np.searchsorted(known, device[kept])]
+    return times[kept], values[kept], [own, *(column[kept] for column in more)]
 
 
 SAMPLES: dict[str, Samples] = {

@@ -15,7 +15,7 @@ from alltrace.tiles.cancel import CancelledError, Token
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 from alltrace.ui import facts
 from alltrace.ui.json_values import plain, plain_answer
-from alltrace.ui.recipe_process import Question, answer, comparison
+from alltrace.ui.recipe_process import Question, answer, comparison, kept
 from alltrace.ui.request_values import Asked
 from alltrace.ui.session import GoneError, NotReadyError, Session, understandable
 
@@ -272,8 +272,10 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Response:
         asked.flag("skip_warmup"),
         session.jobs,
     )
-    with _alone(_one_recipe, token):  # each uses all processors
-        found = answer(session, question, token)
+    found = kept(session, question)
+    if found is None:
+        with _alone(_one_recipe, token):  # each uses all processors
+            found = answer(session, question, token)
     told = plain_answer(found)
     if found.chart is not None:
         from alltrace.charts import draw, figure

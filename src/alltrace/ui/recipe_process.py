@@ -58,11 +58,11 @@ def answer(session: Session, question: Question, token: Token = WANTED) -> Answe
         AlltraceError: The run cannot be read, or memory ran out.
         CancelledError: The answer is no longer wanted.
     """
-    found = _kept(session, question)
+    found = kept(session, question)
     return _asked(_ask, [session], question, token) if found is None else found
 
 
-def _kept(session: Session, question: Question) -> Answer | None:
+def kept(session: Session, question: Question) -> Answer | None:
     """An answer that is kept with the run, which needs no process of its own."""
     from alltrace.recipes.execution.ask import checked, kept_answer
 

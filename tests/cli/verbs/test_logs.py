@@ -14,6 +14,7 @@ from tests.inspector_writing import collective, record
 from tests.nccl_writing import write_log
 from tests.readers.flight_recorder.test_read import Evil, dump, entry
 from tests.readers.nccl_tests.test_read import NEW
+from tests.recipes.logs.test_nccl_views import coll
 
 
 @pytest.fixture
@@ -69,6 +70,31 @@ def test_logs_without_lines_of_steps_are_told_of_and_lines_without_calls_are_ref
         "1 of 2 logs with calls have no step's line and share no communicator from its INIT on with logs that have, "
         "so none of their calls is counted with --steps" in json.loads(done.out)["notes"]
     )
+
+
+def test_steps_of_nccl_by_a_training_log_of_its_own(alltrace, tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    stamps = [f"[2026-05-05 06:16:4{n}.{n}25] " for n in range(9)]
+    (logs / "nccl.log").write_text("".join(stamp + coll(0, count=n + 1) for n, stamp in enumerate(stamps)))
+    steps = "".join(f"[2026-05-05 06:16:4{n}.9{n}1] my step {n} loss 3.5\n" for n in range(2, 9, 2))
+    (tmp_path / "own.log").write_text(steps)
+    named = ("--training-log", tmp_path / "own.log", "--pattern", r"step (?P<step>\d+) loss (?P<loss>\S+)")
+    done = alltrace("logs", "nccl", logs, *named, "--steps", "4:8", "--view", "sizes", "--format", "json")
+    assert sorted(row["count"] for row in json.loads(done.out)["rows"]) == [4, 5, 6, 7]
+    done = alltrace("logs", "nccl", logs, *named, "--view", "calls", "--format", "json")
+    assert [row["step"] for row in json.loads(done.out)["rows"]] == [2, 2, 2, 4, 4, 6, 6, 8, 8]
+    (logs / "train.log").write_text(steps.replace("my step", "step:").replace(" loss ", "  loss: "))
+    done = alltrace("logs", "nccl", logs, "--steps", "4:8", "--view", "sizes", "--format", "json")
+    assert sorted(row["count"] for row in json.loads(done.out)["rows"]) == [4, 5, 6, 7]
+    for options, why in (
+        (named, "--training-log tells steps; it is for --steps and for the view calls"),
+        ((*named[2:], "--steps", "4:8"), "--pattern is for --training-log, which was not given"),
+        (("--training-log", logs / "nccl.log", "--steps", "4:8"), "0 steps in 9 lines, none of them with a time"),
+    ):
+        done = alltrace("logs", "nccl", logs, *options)
+        assert done.code == (3 if "0 steps" in why else 2)
+        assert why in done.err
 
 
 def test_a_pattern_of_the_users_own(alltrace, tmp_path):

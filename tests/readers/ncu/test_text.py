@@ -148,6 +148,7 @@ def test_a_page_that_is_cut_short_gives_what_is_whole(read):
         (f"{FACTS}\n", "neither a column 'Metric Name' nor a column of a metric"),
         (DETAILS.replace("Metric Value", "Value"), "it has no column 'Metric Value'"),
         (f'{FACTS},"sm__x.pct"\n', "it has no kernel launch"),
+        (f'{FACTS},"sm__x.p', "it has no kernel launch"),
         (b"SQLite format 3\x00 more", "it does not begin like one"),
     ],
 )

@@ -39,6 +39,31 @@ def test_changes_by_hand():
     assert back["x"]["longer_share"] == pytest.approx(0.125)
 
 
+def test_kernels_that_two_profilers_spell_differently_are_compared(tmp_path):
+    """Only where one name of either run alone has the spelling: of several none is joined."""
+    theirs = {
+        "void k<(int)4>(int, T2)": "void k<4>(int, float)",
+        "void same<(int)1>(T1)": "void same<(int)1>(T1)",
+        "void one<(int)2>(int)": "void one<2>(int)",
+        "void one<(int)2>(float)": "void one<2>(float)",
+    }
+    for label, names in (("a", list(theirs)), ("b", list(theirs.values()))):
+        rows = [kernel(100 * n, 100 * n + 50 + n, name=name) for n, name in enumerate(names)]
+        make_run(tmp_path / label, {0: {"kernels": rows}})
+    found = compare(Run(tmp_path / "a"), Run(tmp_path / "b"), what="kernel", jobs=1)
+    rows = {row["name"]: (row["count_a"], row["count_b"], row["total_b_ns"]) for row in found.table.to_pylist()}
+    assert rows == {
+        "void k<(int)4>(int, T2)": (1, 1, 50),
+        "void same<(int)1>(T1)": (1, 1, 51),
+        **dict.fromkeys(list(theirs)[2:], (1, 0, 0)),
+        "void one<2>(int)": (0, 1, 52),
+        "void one<2>(float)": (0, 1, 53),
+    }
+    assert any(note.startswith("1 kernel of run B has the name of run A") for note in found.notes)
+    again = compare(Run(tmp_path / "a"), Run(tmp_path / "a"), what="kernel", jobs=1)
+    assert not any("spell" in note for note in again.notes)
+
+
 def test_the_threshold_and_alpha_decide():
     a = distribution([("x", v, 10) for v in range(1000, 1100)])
     b = distribution([("x", v + 20, 10) for v in range(1000, 1100)])

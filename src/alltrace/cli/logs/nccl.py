@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import positive
-from alltrace.cli.command import add_rank_option, add_steps_option
+from alltrace.cli.command import add_pattern_option, add_rank_option, add_steps_option
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks, parse_steps
 
@@ -25,7 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("the question")
     group.add_argument("--view", choices=tuple(NCCL_VIEWS), default="ops", help="default: ops")
-    add_steps_option(group, "only calls of these training steps, whose lines the log must have")
+    add_steps_option(group, "only calls of these training steps, whose lines a log must have")
+    group.add_argument(
+        "--training-log",
+        metavar="FILE",
+        help="what the training printed, in a file of its own: its lines' times tell the steps of logs that have no step's line; "
+        "all of one host",
+    )
+    add_pattern_option(group, "with --training-log: ")
     group.add_argument("--edges", metavar="LIST", help="sizes at which the histogram's classes part, such as 64K,1M,16M")
     group.add_argument(
         "--preset",
@@ -46,21 +54,29 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.recipes.logs.nccl_histogram import parse_edges
     from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
+    from alltrace.run.step_times import read_step_times, training_log_beside
 
     ranks = parse_ranks(args.ranks)
     wanted = None if ranks is None else frozenset(ranks)
     options = NcclOptions(parse_steps(args.steps), parse_edges(args.edges), args.preset or "powers", wanted)
     for given, option, view in (
-        (args.time_format, "--time-format", "calls"),
+        (None if args.steps else args.time_format, "--time-format", "calls"),
         (args.edges, "--edges", "histogram"),
         (args.preset, "--preset", "histogram"),
     ):
         if given is not None and args.view != view:
             raise UsageError(f"{option} has no meaning for the view {args.view}; it is for the view {view}")
+    stepped = args.view == "calls" or options.steps is not None
+    if args.training_log is not None and not stepped:
+        raise UsageError("--training-log tells steps; it is for --steps and for the view calls")
+    if args.pattern and args.training_log is None:
+        raise UsageError("--pattern is for --training-log, which was not given")
     paths = expand(args.files)
+    step_times = None if args.training_log is None else read_step_times(Path(args.training_log), args.pattern)
     each = args.view in NEEDS_CALLS or options.steps is not None
     with log_folder() if each else nullcontext() as folder:
-        logs = read_nccl_logs(paths, calls_to=folder, times=args.view == "calls", time_format=args.time_format, jobs=args.jobs)
+        logs = read_nccl_logs(paths, calls_to=folder, times=stepped, time_format=args.time_format, jobs=args.jobs)
+        logs.step_times = training_log_beside(logs.parts) if step_times is None and options.steps is not None else step_times
         answer = import_module(NCCL_VIEWS[args.view]).answer(logs, options)
         write_answer("logs nccl", with_unread(answer, logs), facts(logs), args)
         # what is mapped from the folder must go before the folder

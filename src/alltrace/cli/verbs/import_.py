@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Import, and say what came of it on standard error."""
     from alltrace.cli.progress import watching
-    from alltrace.run.cache import fetch
+    from alltrace.run.cache import fetch_all
     from alltrace.run.gpu_logs import logs_beside
     from alltrace.run.importer import import_reports
     from alltrace.run.labels import checked_labels
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             strict=args.strict,
             rules=rules,
-            fetch=lambda url: fetch(url, args.cache_dir or default_folder()),
+            fetch=lambda urls: fetch_all(urls, args.cache_dir or default_folder()),
             watcher=watcher,
             nccl_logs=args.nccl_log,
             training_logs=args.training_log,
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
 def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
     """Import reports whose run others import, too."""
     from alltrace.cli.progress import watching
-    from alltrace.run.cache import fetch
+    from alltrace.run.cache import fetch_all
     from alltrace.run.importer import import_part
     from alltrace.trace.cache_dir import default_folder
 
@@ -143,7 +143,7 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
             tables=_tables(args.only),
             jobs=args.jobs,
             rules=rules,
-            fetch=lambda url: fetch(url, args.cache_dir or default_folder()),
+            fetch=lambda urls: fetch_all(urls, args.cache_dir or default_folder()),
             watcher=watcher,
         )
     out, rows = sys.stderr, sum(sum(r.rows.values()) for r in ranks)

@@ -162,10 +162,15 @@ class CarefulPath:
     def _time(self, lead: bytes, head: re.Match[bytes]) -> int:
         if head["us"] is not None:
             time = int(head["us"]) * 1000
-            return time if time < 1 << 63 else ABSENT
-        if self._stamp is not None:
-            return self._stamp.time_ns(lead)
-        return time_of(lead)
+            time, zoned = time if time < 1 << 63 else ABSENT, True
+        elif self._stamp is not None:
+            time, zoned = self._stamp.time_ns(lead), self._stamp.zoned
+        else:
+            time = time_of(lead)
+            zoned = time != ABSENT and g.ZONED.search(lead) is not None
+        if time != ABSENT:
+            self.records.zoned.add(zoned)
+        return time
 
     def _process(self, name: bytes, head: re.Match[bytes], rank: int | None) -> tuple[int, int]:
         host, pid = name.rsplit(b":", 1)[0], int(head["pid"])

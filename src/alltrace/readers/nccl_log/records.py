@@ -45,6 +45,7 @@ class Records:
         counts: Records by kind; every line is in it once, but for lines that hold several records.
         samples: Of what was not understood: line and text, the first `MOST_SAMPLES`.
         aliases: Communicator number by the placeholder that `edges`, `rings`, `trees` and `tuning` have for it.
+        zoned: Whether the times of lines have a zone, or count from 1970; both where some do.
         dropped: Entries left out because there are more than `MOST_ENTRIES` of a kind.
     """
 
@@ -60,6 +61,7 @@ class Records:
     counts: Counter[str] = field(default_factory=Counter)
     samples: list[tuple[int, str]] = field(default_factory=list)
     aliases: dict[int, int] = field(default_factory=dict)
+    zoned: set[bool] = field(default_factory=set)
     dropped: int = 0
 
     def not_understood(self, line: int, text: bytes) -> None:

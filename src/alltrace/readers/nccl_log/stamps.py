@@ -36,6 +36,9 @@ class Stamp:
     Args:
         text: The format, such as `%d/%b/%Y %H:%M:%S.%f`.
 
+    Attributes:
+        zoned: Whether its times have a zone.
+
     Raises:
         UsageError: It has a directive that is not known, or none, or one twice.
     """
@@ -50,6 +53,7 @@ class Stamp:
             at = part.end()
         if at == 0:
             raise UsageError(f"--time-format is {text!r}; expected a format such as %Y-%m-%d %H:%M:%S.%f")
+        self.zoned = "%z" in self._format
         self._pattern = re.compile(pattern + re.escape(self._format[at:]))
         try:
             datetime.strptime("", self._format)

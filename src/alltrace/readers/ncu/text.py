@@ -111,7 +111,7 @@ def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
         warnings.append("the last line of the page is cut short: what is whole was read")
     rows = _rows(path, full)
     drafts: list[_Draft] = []
-    columns: list[str] | None = next(rows)
+    columns: list[str] | None = next(rows, None)
     while columns is not None:  # pages that were put behind each other, each with its own columns
         of = {name: n for n, name in reversed(list(enumerate(columns)))}
         if "Metric Name" in of:

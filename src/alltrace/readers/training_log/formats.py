@@ -60,7 +60,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX_RANK = re.compile(
     r"^\s*(?:\[(?:rank|default)?(\d{1,9})\]:?|(\d{1,9}): |\[\d+,(\d{1,9})\]<std(?:out|err)>:?|\S+ \[default(\d{1,9})\]:)"
 )
-_STAMP = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?")
+_STAMP = re.compile(r"(\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?)(Z|[+-]\d{2}:?\d{2})?")
 _FRACTION = re.compile(r"[.,](\d+)$")
 _MOST_STEPS, _LARGEST = 1 << 53, 1e100
 _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -77,6 +77,7 @@ class Step:
     total: int | None = None
     rank: int | None = None
     stamp: str | None = None
+    zone: str = ""
     smoothed: bool = False
 
 
@@ -127,7 +128,8 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
                 prefix = _PREFIX_RANK.match(text)
                 step.rank = None if prefix is None else int(next(g for g in prefix.groups() if g is not None))
                 stamp = _STAMP.search(text)
-                step.stamp = None if stamp is None else stamp[0]
+                if stamp is not None:
+                    step.stamp, step.zone = stamp[1], stamp[2] or ""
                 return step
     return None
 

@@ -31,6 +31,8 @@ class TrainingLog:
         smoothed: Whether step times are a progress bar's moving averages.
         lines: Lines of the file.
         stamps: When the line of a step was written, ns since 1970 as if its local time were UTC, for steps whose line tells.
+        written: The same with the step, in the order of the lines of the rank that prints first, each step once in a row.
+        zones: The time zones behind these times, such as `Z` and `+02:00`; an empty text for none.
         not_understood: Lines that look like a step's, and are not of a form that is known.
     """
 
@@ -41,6 +43,8 @@ class TrainingLog:
     smoothed: bool = False
     lines: int = 0
     stamps: dict[int, int] = field(default_factory=dict)
+    written: list[tuple[int, int]] = field(default_factory=list)
+    zones: set[str] = field(default_factory=set)
     not_understood: int = 0
     samples: list[tuple[int, str]] = field(default_factory=list)
     damage: str | None = None
@@ -78,6 +82,7 @@ class _Reading:
         self._by_step: dict[int, dict[int | None, tuple[Step, int]]] = {}
         self._last: dict[int | None, int] = {}
         self._bar: int | None = None
+        self._printer: int | None = None
         self._listed: list[list[float]] = []
         self._held: list[tuple[Step, int]] = []  # Hugging Face's lines, until it is known which bar is the training's
 
@@ -114,6 +119,10 @@ class _Reading:
         written = stamp_ns(step)
         if written is not None and step.step is not None:
             self.log.stamps[step.step] = written
+            self._printer = step.rank if not self.log.written else self._printer
+            if step.rank == self._printer and (not self.log.written or self.log.written[-1][1] != step.step):
+                self.log.written.append((written, step.step))
+                self.log.zones.add(step.zone)
 
     def _release(self) -> None:
         """Take Hugging Face's lines; bars of evaluation, loading and the like count other things than steps."""

@@ -2,7 +2,7 @@
 
 A training log prints a step's line at its end, so a step's calls are those before its line. Logs without such lines, as of jobs
 with a file for each rank of which one prints, are held against those with them: the n-th collective call of a communicator is of
-one step on all its ranks.
+one step on all its ranks. Where that does not tell either, the times of a training log beside them do (`nccl_step_times`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.trace.errors import UsageError
+from alltrace.recipes.logs.nccl_step_times import StepsByTime
+from alltrace.trace.errors import UsageError, path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
 from alltrace.trace.number_text import counted
 
@@ -71,17 +72,24 @@ class StepFinder:
             )
             ranks = [part.records.processes[process].prefix_rank for process, _tid, _dev in part.tokens]
             self._key.append(np.array([-1 if r is None else r for r in ranks] or [-1], np.int64))
+        self._by_time: StepsByTime | None = None
+        self._timed: set[int] = set()
+        if logs.step_times is not None:
+            found.update(logs.step_times.steps.tolist())
         self.any: bool = bool(found)
         if span is not None and not found:
             raise UsageError(
-                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one"
+                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one; "
+                "name the training's own log with --training-log"
             )
         if span is not None and not any(map(span.holds, found)):
             raise UsageError(f"--steps is {span}; the logs have steps {min(found)} to {max(found)}")
         self.notes = self._without_lines() if found else ()
 
     def steps(self, log: int, batch: Any) -> Any:
-        """The step of each call of a batch, -1 behind the last step's line."""
+        """The step of each call of a batch; -1 behind the last step's line, and where a time does not tell."""
+        if log in self._timed and self._by_time is not None:
+            return self._by_time.steps(log, batch)
         lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
         marks = self._marks[log]
         out = np.full(len(lines), -1, np.int64)
@@ -98,6 +106,8 @@ class StepFinder:
         """Which calls of a batch are of the wanted steps."""
         if self._span is None:
             return np.ones(len(batch), bool)
+        if log in self._timed and self._by_time is not None:
+            return self._by_time.wanted(log, batch)
         steps = self.steps(log, batch)
         return (steps >= 0) & self._span.holds(steps)
 
@@ -109,22 +119,41 @@ class StepFinder:
         if not without:
             return ()
         made = self._by_sequence(set(there) - set(without), set(without))
-        lost = len(without) - len(made)
-        if lost == len(there) and self._span is not None:
-            raise UsageError(
-                "--steps needs a log in which a step's lines stand between NCCL's; "
-                "the files with a step's line have no call of NCCL"
-            )
         notes = []
         if made:
             files = f"{counted(len(made), 'log')} of {len(there)} with calls"
             notes.append(
                 f"{files} have no step's line: their steps are by the order of the calls that they share with logs that have"
             )
-        if lost and self._span is not None:
+        left = set(without) - made
+        refused = None
+        if left and self._logs.step_times is not None:
+            by_time = StepsByTime(self._logs, set(left), self._logs.step_times, self._span)
+            refused = by_time.refused
+            if refused is None:
+                self._by_time, self._timed = by_time, by_time.which
+                left -= self._timed
+                notes.append(
+                    f"{counted(len(self._timed), 'log')} of {len(there)} with calls: the steps are by the times of "
+                    f"{path_text(self._logs.step_times.path)}, as one host has one clock"
+                )
+                notes += [by_time.note] if by_time.note else []
+            else:
+                refused = f"the times of a training log do not tell the steps: {refused}"
+        if len(left) == len(there) and self._span is not None:
+            raise UsageError(
+                f"--steps: {refused}"
+                if refused
+                else "--steps needs a log in which a step's lines stand between NCCL's; "
+                "the files with a step's line have no call of NCCL"
+            )
+        if refused:
+            notes.append(refused)
+        if left and self._span is not None:
             why = "and share no communicator from its INIT on with logs that have"
             notes.append(
-                f"{lost} of {len(there)} logs with calls have no step's line {why}, so none of their calls is counted with --steps"
+                f"{len(left)} of {len(there)} logs with calls have no step's line {why}, "
+                "so none of their calls is counted with --steps"
             )
         return tuple(notes)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
@@ -14,6 +15,7 @@ from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_rows
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.trace.grouping import group
+from alltrace.trace.kernel_spelling import kernel_spelling
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -113,8 +115,14 @@ def compare(
 
     options = {"what": what, "merge_numbers": merge_numbers}
     answers = [ask(r, _Raw(), options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
-    table = compared(answers[0].table, answers[1].table, alpha, threshold_percent)
+    b, respelled = _spelled_as(answers[0].table, answers[1].table)
+    table = compared(answers[0].table, b, alpha, threshold_percent)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
+    if respelled:
+        notes.append(
+            f"{counted(respelled, 'kernel')} of run B {'has the name' if respelled == 1 else 'have the names'} of run A, "
+            "whose profiler spells names differently: parameters and casts of template arguments were not compared"
+        )
     sizes = [len(r.ranks) for r in (run_a, run_b)]
     if ranks is None and sizes[0] != sizes[1]:
         notes.append(f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for that alone")
@@ -122,6 +130,25 @@ def compare(
     if sizes[0] == sizes[1] and all(steps_of) and steps_of[0] != steps_of[1]:
         notes.append(f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}; counts and totals differ for that alone")
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
+
+
+def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
+    """`b` with kernels called as in `a` where only the spelling differs, and how many; several of one spelling keep their names."""
+    names = [set(pc.unique(side.filter(pc.equal(side["what"], "kernel"))["name"]).drop_null().to_pylist()) for side in (a, b)]
+    spelled: list[dict[str, list[str]]] = []
+    for own, other in (names, reversed(names)):
+        by_spelling: dict[str, list[str]] = {}
+        for name in own - other:
+            by_spelling.setdefault(kernel_spelling(name), []).append(name)
+        spelled.append(by_spelling)
+    new = {its[0]: spelled[0][s][0] for s, its in spelled[1].items() if len(its) == 1 == len(spelled[0].get(s, ()))}
+    if new:
+        name = b["name"].combine_chunks().cast(pa.string())
+        encoded = name.dictionary_encode()
+        respelled = pa.array([new.get(text, text) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+        kernel = pc.equal(b["what"], "kernel")
+        b = b.set_column(b.schema.get_field_index("name"), "name", pc.if_else(kernel, respelled, name))
+    return b, len(new)
 
 
 def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = THRESHOLD_PERCENT) -> Any:

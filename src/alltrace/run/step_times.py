@@ -1,0 +1,84 @@
+"""When the steps of a job ended, by the times in its training log: for NCCL's logs that have no step's line themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.trace.errors import InputError, UsageError, path_text
+from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alltrace.readers.nccl_log.read import LogPart
+    from alltrace.trace.arrays import Int64
+
+_NOT_OF_NCCL = ("foreign", "step")
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The ends of a job's steps.
+
+    Attributes:
+        path: The training log.
+        end_ns: When the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were UTC.
+        steps: The steps.
+        zoned: Whether the times have a zone.
+    """
+
+    path: str
+    end_ns: Int64
+    steps: Int64
+    zoned: bool
+
+
+def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
+    """The ends of the steps in a training log.
+
+    Args:
+        path: The log.
+        patterns: A user's own forms of a step's line.
+
+    Raises:
+        InputError: The file cannot be read, has no step's line with a time, or its times go back.
+    """
+    from alltrace.readers.training_log.read import read_training
+
+    log = read_training(str(path), patterns=patterns)
+    if not log.written:
+        found = f"{counted(len(log.steps), 'step')} in {counted(log.lines, 'line')}, none of them with a time"
+        raise InputError(path, found=found, expected="the log of a training whose step lines have a date and a time")
+    if len(log.zones) > 1:
+        raise InputError(path, found=f"times of {len(log.zones)} time zones", expected="times of one")
+    zone = next(iter(log.zones))
+    offset = datetime.fromisoformat(f"2000-01-01T00:00:00{zone}").utcoffset()
+    ahead_ns = 0 if offset is None else round(offset.total_seconds()) * 1_000_000_000
+    end_ns = np.array([time for time, _ in log.written], np.int64) - ahead_ns
+    if (np.diff(end_ns) < 0).any():
+        raise InputError(path, found="step lines whose times go back", expected="times in the order of the lines")
+    return StepTimes(str(path), end_ns, np.array([step for _, step in log.written], np.int64), bool(zone))
+
+
+def training_log_beside(parts: Sequence[LogPart]) -> StepTimes | None:
+    """The ends of the steps in the one file among `parts` that has no record of NCCL, but steps with times; None without one.
+
+    Raises:
+        UsageError: Several files have such steps.
+    """
+    found = []
+    for part in parts:
+        if not any(n for kind, n in part.records.counts.items() if kind not in _NOT_OF_NCCL):
+            try:
+                found.append(read_step_times(Path(part.path)))
+            except InputError:  # any other file of the folder
+                continue
+    if len(found) > 1:
+        names = " and ".join(path_text(its.path) for its in found[:2])
+        raise UsageError(f"{names} both have lines of steps with times; expected one training log: name it with --training-log")
+    return found[0] if found else None
