@@ -19,7 +19,7 @@ TYPED = {
     "diagnose --uni": {"--units"},
     "capture e": {"exec"},
     "capture exec --profiler-": {"--profiler-arg"},
-    "recipe kernel-": {"kernel-origins", "kernel-sequences"},
+    "recipe kernel-": {"kernel-counters", "kernel-origins", "kernel-sequences"},
     "recipe kernels run --names s": {"short"},
     "recipe kernels --by": {"--by-rank"},
     "stats nvtx_pushpop_t": {"nvtx_pushpop_trace"},

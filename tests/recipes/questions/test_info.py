@@ -50,7 +50,6 @@ def test_clocks_stand_beside_the_rows(tmp_path):
             {"host": "b", "offset_ns": 30, "drift_ppm": 1.5, "residual_ns": 4, "evidence": 0, "component": 0},
         ],
         "communicators": [],
-        "missing_records": [],
     }
 
 

@@ -149,7 +149,8 @@ def find_range(run: OpenRun, text: str) -> FoundRange:
         raise Skipped(f"there is no NVTX range {text!r} in it")
     rank, start, end, of_thread, index = found
     if not of_thread:
-        return FoundRange(rank, {"filter_time": f"{start}/{end}"})
+        # reports count from the start of the session, SQL from the run's first event
+        return FoundRange(rank, {"filter_time": f"{start + run.origin_ns}/{end + run.origin_ns}"})
     name = text if wanted.index is None else text.rpartition("/")[0]
     return FoundRange(rank, {"nvtx": f"{name}/{index}"})
 

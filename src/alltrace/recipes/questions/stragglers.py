@@ -45,7 +45,7 @@ class Stragglers(Recipe):
 
     name = "stragglers"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    requires = ((*TABLES, "collectives"),)
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
