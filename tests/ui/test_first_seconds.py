@@ -67,6 +67,7 @@ def test_the_culprit_is_on_top_of_the_heat_map(page):
 
 
 def test_what_a_person_chose_stays_when_the_findings_come(page):
+    go(page, "#sql", "sql")  # so that what is looked at next is the new overview
     go(page, "#overview?metric=compute&sort=rank", "overview")
     page.wait_for_selector(".finding")
     assert shown_measure(page) == "compute"
