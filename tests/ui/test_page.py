@@ -190,7 +190,7 @@ def test_what_the_clocks_cannot_tell_is_not_said(page):
 
     page.route("**/api/event?*", doubt)
     go(page, "#timeline?ranks=0-3&open=2&event=2/collectives/3", "timeline")
-    told = page.locator(".details .told")
+    told = page.locator(".details .sentence")
     told.wait_for()
     assert "Rank 0,2-3 arrived last: which of them, the clocks cannot tell; 1 other waited" in told.inner_text()
     assert "below what the clocks can tell (three residuals of the clocks, 900 us)" in told.inner_text()
