@@ -41,6 +41,7 @@ def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
     verdict = page.locator(".told .verdict:not(.muted)")
     assert re.match(r"Rank 2 computes \d+ % slower than its peers; the other 3 wait for it", verdict.inner_text())
     assert page.locator("label:has-text('show') select").input_value() == "waiting", "the heat map shows what the finding is about"
+    page.wait_for_selector(".jobbar")  # it comes behind the findings
     assert page.locator(".jobbar > div").count() == 4
     wait_inked(page, ".heat-scroll canvas", 5)
     shot(page, "overview")

@@ -41,19 +41,25 @@ def test_other_operations_and_sizes_are_no_measure():
     assert compared([*reduced, *[(1, "AllReduce", 25 * MIB, 1_000_000)] * 3])[1].ratio == pytest.approx(4)
 
 
+def test_gathers_and_reductions_go_around_the_same_ring():
+    # of two ranks, an all-gather of 4 MiB a rank moves 4 MiB, and so does an all-reduce of 4 MiB
+    rows = [(0, "AllGather", 4 * MIB, 1_000_000), (1, "ReduceScatter", 4 * MIB, 250_000), (2, "AllReduce", 4 * MIB, 250_000)]
+    assert compared([row for row in rows for _ in range(3)])[0].ratio == pytest.approx(4)
+
+
 def test_operations_without_peers_do_not_hide_one_that_is_slow():
     rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
-    alone = [(1, "AllGather", 4 * MIB, 50_000_000)] * 3
+    alone = [(1, "AllToAll", 4 * MIB, 50_000_000)] * 3
     assert compared([*rows, *alone])[1] == (4.0, pytest.approx(4 * MIB / 1e6), pytest.approx(16 * MIB / 1e6))
 
 
 def test_several_operations_count_by_the_time_that_they_take():
     rows = [(n, "AllReduce", 4 * MIB, 400_000) for n in (0, 2) for _ in range(3)]
-    rows += [(n, "AllGather", 4 * MIB, 400_000) for n in (0, 2) for _ in range(3)]
-    rows += [(1, "AllReduce", 4 * MIB, 1_200_000)] * 3 + [(1, "AllGather", 4 * MIB, 400_000)] * 3
+    rows += [(n, "AllToAll", 4 * MIB, 400_000) for n in (0, 2) for _ in range(3)]
+    rows += [(1, "AllReduce", 4 * MIB, 1_200_000)] * 3 + [(1, "AllToAll", 4 * MIB, 400_000)] * 3
     assert compared(rows)[1].ratio == pytest.approx(2)  # 1.6 ms instead of 0.8 ms
-    quick = [(1, "AllGather", 4 * MIB, 4_000_000)] * 3
-    slow_peers = [(n, "AllGather", 4 * MIB, 4_000_000) for n in (0, 2) for _ in range(3)]
+    quick = [(1, "AllToAll", 4 * MIB, 4_000_000)] * 3
+    slow_peers = [(n, "AllToAll", 4 * MIB, 4_000_000) for n in (0, 2) for _ in range(3)]
     rows = [r for r in rows if r[1] == "AllReduce"]
     assert compared([*rows, *quick, *slow_peers]) == {}  # 5.2 ms instead of 4.4 ms
 

@@ -40,6 +40,10 @@ _AS_LARGE = 4
 """Rates of messages are compared whose typical sizes differ by this factor at most: larger ones use more of a link."""
 
 
+_RING = ("AllGather", "AllReduce", "ReduceScatter")
+"""Operations that pass the same bytes around the same ring, so that their bus bandwidths compare."""
+
+
 class SlowCommunicator(NamedTuple):
     """How slow a communicator is.
 
@@ -56,14 +60,14 @@ class SlowCommunicator(NamedTuple):
 
 class _Rate(NamedTuple):
     gb_per_s: float
-    size_bytes: float
+    moved_bytes: float
     transfer_ns: int
 
 
 def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray[np.int64]) -> dict[int, SlowCommunicator]:
     """Communicators that take far longer than others alike, by number: mostly `_SLOW_RATE` times as long, or longer.
 
-    The same operations are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a large
+    Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a large
     all-reduce.
 
     Args:
@@ -116,15 +120,15 @@ def _of_one_rank(ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float]
 
 
 def _rates(members: Members, first: NDArray[np.int64], sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
-    """Of each communicator and operation with `_ENOUGH` large messages, the typical bus bandwidth (formulas of nccl-tests)."""
+    """The typical bus bandwidth (formulas of nccl-tests) of communicators and kinds of operations with `_ENOUGH` large messages."""
     large = (members.size[first] >= _LEAST_BYTES) & members.certain[first] & (members.transfer[first] > 0)
     collected: dict[int, dict[str, list[_Rate]]] = {}
     for row in first[large].tolist():
         number, op = int(members.communicator[row]), str(members.op[row])
         if number in sizes:
-            size, took = int(members.size[row]), int(members.transfer[row])
-            rate = _Rate(bus_bytes(op, size, sizes[number]) / took, size, took)
-            collected.setdefault(number, {}).setdefault(op, []).append(rate)
+            took = int(members.transfer[row])
+            moved = bus_bytes(op, int(members.size[row]), sizes[number])
+            collected.setdefault(number, {}).setdefault("ring" if op in _RING else op, []).append(_Rate(moved / took, moved, took))
     typical = {
         number: {op: _typical(values) for op, values in its.items() if len(values) >= _ENOUGH} for number, its in collected.items()
     }
@@ -160,7 +164,7 @@ def _compared(own: Mapping[str, _Rate], others: Iterable[Mapping[str, _Rate]]) -
 
 
 def _as_large(one: _Rate, other: _Rate) -> bool:
-    return max(one.size_bytes, other.size_bytes) <= _AS_LARGE * min(one.size_bytes, other.size_bytes)
+    return max(one.moved_bytes, other.moved_bytes) <= _AS_LARGE * min(one.moved_bytes, other.moved_bytes)
 
 
 def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
