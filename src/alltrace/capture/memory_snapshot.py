@@ -33,7 +33,9 @@ def end_history(name: str) -> None:
     Args:
         name: What tells it apart from others of the rank.
     """
-    memory: Any = sys.modules["torch"].cuda.memory
+    import torch  # which the program has loaded, as the history has begun
+
+    memory: Any = torch.cuda.memory
     path = f"{os.environ[MEMORY]}{name}.pickle"
     try:
         memory._dump_snapshot(path)  # noqa: SLF001  so PyTorch's documentation calls it

@@ -204,7 +204,9 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
     def _read(self) -> None:
         """Take down the times of the steps whose ends have been stamped."""
         if self._seconds is not _host_seconds:
-            sys.modules["torch"].cuda.synchronize()
+            import torch  # which the program has loaded, as its events give the times
+
+            torch.cuda.synchronize()
         for begin, end, phases in self._stamps:
             row = self._steps * (_MOST_PHASES + 1)
             self._times[row] = self._seconds(begin, end)
