@@ -446,7 +446,7 @@ def _prepare(output: Path) -> None:
         str(output.resolve()).encode()
     except UnicodeEncodeError:
         raise InputError(
-            output, found="its name has bytes that are no UTF-8", expected="a name of text", advice="give another name with -o"
+            output, found="its name has bytes that are not UTF-8", expected="a name of text", advice="give another name with -o"
         ) from None
     if output.is_dir() and not _is_ours(output):
         raise InputError(

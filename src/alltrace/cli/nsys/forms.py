@@ -129,7 +129,7 @@ def parse_form(text: str, time: str | None, default: str) -> Form:
     name, *arguments = text.split(":")
     name = default if name == "." else name
     if name not in ENDINGS:
-        raise RefusedError(f"there is no format {name!r}; expected one of {', '.join(ENDINGS)}")
+        raise RefusedError(f"unknown format {name!r}; expected one of {', '.join(ENDINGS)}")
     units = {**DEFAULT_UNITS, **({"ts": time, "dur": time} if time else {})}
     flags: set[str] = set()
     settings: dict[str, str] = {}

@@ -49,7 +49,7 @@ OTHER_APIS = (
     "dx11pixsum", "dx12gpumarkersum", "dx12pixsum", "khrdebuggpusum", "khrdebugsum", "vulkanapisum", "vulkanapitrace",
     "vulkangpumarkersum", "vulkanmarkerssum", "wddmqueuesdetails",
 )  # fmt: skip
-"""Reports on graphics and video, which are no part of a training job and are not imported."""
+"""Reports on graphics and video, which are not part of a training job and are not imported."""
 
 
 def ask_report(

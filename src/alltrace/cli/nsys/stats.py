@@ -203,7 +203,7 @@ def _filters(given: Given) -> dict[str, OptionValue]:
         filters["filter_time"] = time
     if nvtx is not None:
         name, slash, index = nvtx.rpartition("/")
-        # what is no number behind the last slash belongs to the name
+        # what is not a number behind the last slash belongs to the name
         filters["nvtx"] = nvtx if not slash or index.isdigit() else f"{name}\\/{index}"
     try:
         for name, value in filters.items():

@@ -239,7 +239,7 @@ def _typed(recipe: Recipe, option: Option, value: Any) -> Any:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"{flag} is {value!r}, with bytes that are no UTF-8; expected text") from error
+            raise UsageError(f"{flag} is {value!r}, with bytes that are not UTF-8; expected text") from error
     if option.choices and value not in option.choices:
         raise UsageError(f"{flag} is {value!r}; expected one of {', '.join(option.choices)}")
     if option.type is int:
