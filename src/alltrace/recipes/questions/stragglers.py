@@ -47,6 +47,8 @@ class Stragglers(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
+    rereads: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = True
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
