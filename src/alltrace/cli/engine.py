@@ -53,11 +53,11 @@ def start_engine(args: argparse.Namespace) -> None:
     if remote():  # a command that opens two runs has started it already
         return
     if system is None:
-        from alltrace.engine.cluster import dask_engine
+        from alltrace.engine.cluster_start import dask_engine
 
         LASTING.enter_context(using(LASTING.enter_context(dask_engine(str(address)))))
         return
-    from alltrace.engine.cluster import queue_engine
+    from alltrace.engine.cluster_start import queue_engine
     from alltrace.trace.cache_dir import default_folder, own_folder
 
     logs = own_folder(getattr(args, "cache_dir", None) or default_folder()) / "jobs"
