@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter, deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +21,8 @@ from alltrace.trace.errors import AlltraceError, UsageError, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from alltrace.engine.seen import Mark
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -56,6 +58,7 @@ class ClusterEngine:
         self._wait_s = wait_s
         self._connect = connect
         self._names: dict[str, frozenset[str]] = {}
+        self._shared: tuple[Mark, ...] = ()
 
     def run_tasks(
         self,
@@ -80,20 +83,26 @@ class ClusterEngine:
         from alltrace.engine.cluster_worker import Call
 
         self._check_hosts({h for h in hosts or () if h is not None})
-        marks = tuple(mark_of(path) for path in needs)
+        marks = (*self._shared, *(mark_of(path) for path in needs))
         call = Call(f"alltrace-{uuid.uuid4().hex}", pickle.dumps(function), marks)  # type: ignore[no-untyped-call]
         yield from _Running(self, call, items, hosts, progress).outcomes()
 
-    def check_seen(self, paths: Sequence[Path]) -> None:
-        """See that all workers that are there see the same files as this process.
+    @contextmanager
+    def sharing(self, paths: Sequence[Path]) -> Iterator[None]:
+        """A block whose tasks need files that this process sees; see `alltrace.engine.tasks.sharing`."""
+        marks = tuple(mark_of(path) for path in paths)
+        self._check_seen(marks)
+        before, self._shared = self._shared, (*self._shared, *marks)
+        try:
+            yield
+        finally:
+            self._shared = before
 
-        Raises:
-            UsageError: They do not.
-        """
+    def _check_seen(self, marks: tuple[Mark, ...]) -> None:
+        """See that all workers that are there see some files as this process does."""
         from alltrace.engine.cluster_worker import unseen_here
 
         self._await_worker()
-        marks = tuple(mark_of(path) for path in paths)
         found: dict[str, list[str]] = self.client.run(unseen_here, marks, on_error="ignore")
         where: dict[str, set[str]] = {}
         for address, missing in found.items():

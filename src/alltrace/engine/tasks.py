@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-__all__ = ["Outcome", "default_jobs", "remote", "run_tasks", "using"]
+__all__ = ["Outcome", "default_jobs", "remote", "run_tasks", "sharing", "using"]
 
 
 _engine: ClusterEngine | None = None
@@ -40,17 +40,21 @@ def remote() -> bool:
     return _engine is not None
 
 
-def check_seen(paths: Sequence[Path]) -> None:
-    """See that whatever runs tasks sees the same files as this process.
+@contextmanager
+def sharing(paths: Sequence[Path]) -> Iterator[None]:
+    """A block whose tasks need files that this process sees: no worker runs one that does not see the same.
 
     Args:
         paths: Files and folders that are there.
 
     Raises:
-        UsageError: A worker of the cluster does not; the message names the paths.
+        UsageError: A worker that is there does not see them; the message names the paths.
     """
-    if _engine is not None:
-        _engine.check_seen(paths)
+    if _engine is None:
+        yield
+        return
+    with _engine.sharing(paths):
+        yield
 
 
 def run_tasks(
