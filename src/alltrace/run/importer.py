@@ -154,6 +154,9 @@ def import_reports(
     with ExitStack() as opened:
         seen = opened.enter_context(shared_place(output))
         reports = find_reports(inputs, fetch) if inputs else _parts_of(output, parts)
+        if remote():  # workers may be started in another folder
+            output = output.absolute()
+            reports = [path if host_path(str(path)).host else path.absolute() for path in reports]
         opened.enter_context(shared_reports(reports))
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))

@@ -188,8 +188,9 @@ def _map(
     numbers = sorted(set().union(*(q.ranks for q in questions))) if questions else []
     rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in numbers)
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
-    work = partial(_ask_rank, SentRun(run), questions)
-    for outcome in run_tasks(work, numbers, jobs=1 if jobs is None and few else jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_ask_rank, sent, questions)
+    for outcome in run_tasks(work, numbers, jobs=1 if jobs is None and few else jobs, progress=progress, needs=sent.needs):
         parts.keep(numbers[outcome.index], outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
