@@ -266,7 +266,9 @@ def _collect_all(
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     errors: dict[int, AlltraceError | None] = {}
-    for outcome in run_tasks(partial(_collected, SentRun(run), folder), [r.rank for r in todo], jobs=jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_collected, sent, folder.absolute())
+    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
         number = todo[outcome.index].rank
         errors[number] = outcome.get()
         parts[number] = read_part(folder, number)
@@ -274,7 +276,11 @@ def _collect_all(
     steps: list[RankSteps | AlltraceError | None] = []
     for number, part in parts.items():
         if part is None:
-            raise InputError(folder, found=f"what was made of rank {number} is not there any more", advice="ask again")
+            raise InputError(
+                folder,
+                found=f"what was made of rank {number} is not there",
+                advice="ask again; on a cluster all nodes must see this folder",
+            )
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)
         steps.append(errors.get(number) or part.steps)

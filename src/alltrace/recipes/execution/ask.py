@@ -273,7 +273,8 @@ def _map(
 ) -> list[Part]:
     """The parts of all ranks, by rank; what is more than little lies in `files`."""
     windows = window.ranks if window is not None else {}
-    work = partial(_ask_rank, SentRun(run), recipe, options)
+    sent = SentRun(run)
+    work = partial(_ask_rank, sent, recipe, options)
     kept: Mapping[int, RankParts] = {}
     if recipe.keeps_parts and window is None:
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
@@ -290,7 +291,7 @@ def _map(
     from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
     found: dict[int, Part] = {}
-    for outcome in run_tasks(work, items, jobs=jobs, progress=progress):
+    for outcome in run_tasks(work, items, jobs=jobs, progress=progress, needs=sent.needs):
         part = outcome.get()
         found[part.rank] = files.kept(part)
     return [found[r] for r in sorted(found)]

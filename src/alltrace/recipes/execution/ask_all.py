@@ -189,14 +189,15 @@ def _map(
     numbers = sorted(set().union(*(q.ranks for q in questions))) if questions else []
     rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in numbers)
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
-    work = partial(_ask_rank, SentRun(run), questions)
+    sent = SentRun(run)
+    work = partial(_ask_rank, sent, questions)
     kept: Mapping[int, RankParts] = {}
     if any(q.recipe.keeps_parts for q in questions):
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
 
         kept = rank_parts(run, [run.rank(number).record for number in numbers])
     items = [(number, kept.get(number)) for number in numbers]
-    for outcome in run_tasks(work, items, jobs=1 if jobs is None and few else jobs, progress=progress):
+    for outcome in run_tasks(work, items, jobs=1 if jobs is None and few else jobs, progress=progress, needs=sent.needs):
         parts.keep(numbers[outcome.index], outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
