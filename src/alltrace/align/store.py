@@ -71,7 +71,7 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         kept: Aligned = run.alignment
         return kept
     plain = Run(run.path)
-    found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
+    found = _kept(plain)
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
         try:
@@ -92,6 +92,16 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
     return made
+
+
+def has_alignment(run: Run) -> bool:
+    """Whether an alignment of `run` is kept, so that `aligned` makes none."""
+    return _kept(run.as_imported()) is not None
+
+
+def _kept(plain: Run) -> Path | None:
+    """Where the alignment of a run as it was imported is kept; None where there is none."""
+    return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
 
 
 def _apply(run: Run, overlay: Overlay) -> None:
