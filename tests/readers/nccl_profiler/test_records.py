@@ -166,6 +166,9 @@ def test_proxy_operations_for_other_processes_are_apart(tmp_path):
     found = read(tmp_path, writer.text())
     assert [p.peer for p in found.detached] == [3]
     assert len(found.operations[0].proxies) == 2
+    at = next(i for i, line in enumerate(writer.lines) if '"COLL"' in line and '"ph": "e"' in line)
+    writer.lines[at] = writer.lines[at][:40]  # the end of the operation before
+    assert [p.peer for p in read(tmp_path, writer.text()).detached] == [3]
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ _PHASES = frozenset((*SEND_PHASES, *RECV_PHASES))
 _OPERATIONS = frozenset({"COLL", "P2P"})
 _NETWORKS = {"NET_IB": ("ib", "device"), "NET_SOCK": ("socket", "sock")}
 _COPIES = frozenset({"CE_COLL", "CE_SYNC", "CE_BATCH"})
-_CONTAINERS = frozenset({"GROUP_API", "COLL_API", "P2P_API", "KERNEL_LAUNCH", "GROUP", "GPU"})
-_CATEGORIES = frozenset((*_OPERATIONS, *_NETWORKS, *_COPIES, *_CONTAINERS, "PROXY", "NET"))
+_CALLS = frozenset({"GROUP_API", "COLL_API", "P2P_API", "GROUP"})
+_CATEGORIES = frozenset((*_OPERATIONS, *_NETWORKS, *_COPIES, *_CALLS, "KERNEL_LAUNCH", "GPU", "PROXY", "NET"))
 _LEVELS = 7
 """Events that a line can lie in: as many ends without a begin has the rest of a file whose beginning was cut off."""
 
@@ -230,8 +230,6 @@ class _Parser:
                 _whole(args["transSize"]), at,
             )  # fmt: skip
             (self._operation.proxies if self._operation is not None else file.detached).append(self._proxy)
-        elif category in _CONTAINERS and category != "GPU":
-            self._operation = self._proxy = None
         elif category == "GPU":
             first, last = _whole(args["StartGpuClk"], 1 << 64), _whole(args["StopGpuClk"], 1 << 64)
             if 0 < first < last:
@@ -241,6 +239,8 @@ class _Parser:
         self._open[category, name, number] = at, args
 
     def _end(self, category: str, name: str, number: int, at: int) -> None:
+        if category in _CALLS:  # which holds the operation, if that has lost its end
+            self._operation = self._proxy = None
         begun = self._open.pop((category, name, number), None)
         if begun is None:
             self.unmatched += 1
