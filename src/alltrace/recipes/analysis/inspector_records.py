@@ -17,7 +17,6 @@ from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.recipes.base import AnswerColumn, Option
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct_rows
-from alltrace.trace.errors import UsageError
 from alltrace.trace.nccl_words import GPU_TIMING
 
 if TYPE_CHECKING:
@@ -74,19 +73,6 @@ class Recorded(NamedTuple):
     instance: Int64
     rank: Int64
     waited: Int64
-
-
-def check_source(options: Mapping[str, Any], run: RunFacts) -> None:
-    """See that the run has what is asked for.
-
-    Raises:
-        UsageError: It has no files of NCCL Inspector.
-    """
-    if options["source"] == "inspector" and not any(log.kind == "inspector" for log in run.manifest.logs):
-        raise UsageError(
-            "--source inspector: this run has no files of NCCL Inspector; import its reports with --inspector-log FILE, or ask "
-            "`alltrace logs inspector`"
-        )
 
 
 def recorded_of(rank: RankTables) -> Any:
@@ -156,10 +142,15 @@ def recorded(parts: Sequence[Part]) -> Recorded:
     )
 
 
-def notes_on(found: Recorded, parts: Sequence[Part]) -> list[str]:
+def notes_on(found: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]:
     """What a reader of answers from these records must know."""
     from alltrace.run.store import number_ranges
 
+    if not any(log.kind == "inspector" for log in run.manifest.logs):
+        return [
+            "this run has no files of NCCL Inspector, so there is nothing to answer; import its reports with --inspector-log FILE, "
+            "or ask `alltrace logs inspector`"
+        ]
     notes = [
         "the operations are those that NCCL Inspector recorded, also outside of the capture; messages, small operations and those "
         "that have not ended are not in its files"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.analysis.inspector_records import SOURCE, check_source, notes_on, recorded, recorded_of
+from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.errors import UsageError
 
@@ -118,9 +118,8 @@ class Collectives(Recipe):
         """Likewise."""
         return () if options.get("source") == "inspector" else super().needs(options)
 
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options, where the run has what they ask for."""
-        check_source(options, run)
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
+        """The options, where they go together."""
         if options["source"] == "inspector" and options["instances"]:
             raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
         if options["instances"] and options["nccl_tests"] is not None:
@@ -150,7 +149,7 @@ class Collectives(Recipe):
         if options["source"] == "inspector":
             told = recorded(parts)
             summary = _summed(told, list(zip(told.names, told.ranks, strict=True)), link, tests)
-            return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts)))
+            return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
         found = _Instances(run.alignment, [p.rank for p in parts])
         table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests)
         return Answer(table.select([c.name for c in columns]), columns, tuple(found.notes()))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.inspector_records import (
     SOURCE,
-    check_source,
     notes_on,
     recorded,
     recorded_of,
@@ -100,11 +99,6 @@ class Stragglers(Recipe):
         """Likewise."""
         return () if options.get("source") == "inspector" else super().needs(options)
 
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options, where the run has what they ask for."""
-        check_source(options, run)
-        return options
-
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
         if options["source"] == "inspector":
@@ -118,7 +112,7 @@ class Stragglers(Recipe):
         columns = self.answer_columns(options)
         if options["source"] == "inspector":
             found = recorded(parts)
-            rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts)
+            rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts, run)
         else:
             members, steps = alignment_tables(run)
             rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
