@@ -111,9 +111,18 @@ def _apply(run: Run, overlay: Overlay) -> None:
             write_manifest(run.path, overlay.over(run.manifest))
 
 
+def _has_logged_calls(run: Run) -> bool:
+    """Whether the run has logs whose calls are joined with its operations."""
+    if not run.manifest.logs:
+        return False
+    from alltrace.run.run_logs import has_calls
+
+    return has_calls(run.path)
+
+
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None where they are."""
-    if len(run.ranks) < 2 and not (run.ranks and any(log.kind == "nccl" for log in run.manifest.logs)):
+    if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
@@ -248,7 +257,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
-    if not any(log.kind == "nccl" for log in run.manifest.logs):
+    if not _has_logged_calls(run):
         return Joined(tables), names
     from alltrace.align.log_join import join_ranks
 
