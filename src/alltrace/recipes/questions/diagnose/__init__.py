@@ -10,8 +10,10 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows
+from alltrace.recipes.nsys.network import READS as NETWORK
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
@@ -65,6 +67,8 @@ class Diagnose(Recipe):
         "mpi": ("start", "end", "thread", "kind"),
         "frames": FRAMES,
         "overheads": ("start", "end", "name", "thread"),
+        **NETWORK,
+        **CPUS,
     }
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("kind", None, "kind of the finding"),
@@ -102,15 +106,19 @@ class Diagnose(Recipe):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
         from alltrace.recipes.analysis.gpu_state import GpuState
+        from alltrace.recipes.analysis.host_state import HostState
+        from alltrace.recipes.analysis.network_state import NetworkState
         from alltrace.recipes.analysis.run_replay import graph_of
         from alltrace.recipes.execution.shared_tables import kept_once
         from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
         from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
         from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
+        from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
         from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
         from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
-        classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, GpuState)
+        machine = (MachineState, GpuState, HostState, NetworkState)
+        classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, *machine)
         found = kept_once(rank, "contribution", classes, lambda: _contribution(rank))
         return found if found.facts is None else replace(found, graph=graph_of(rank))
 
@@ -120,7 +128,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-        from alltrace.recipes.questions.diagnose.gpu_evidence import with_gpu_evidence
+        from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
         from alltrace.recipes.questions.diagnose.ranking import ranked
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
@@ -141,7 +149,7 @@ class Diagnose(Recipe):
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
-        found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
+        found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
         origins = {rank: given_by.origins for rank, given_by in given.items()}
         in_order = ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)
         rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
@@ -176,11 +184,11 @@ class Diagnose(Recipe):
 
 def _contribution(rank: RankTables) -> Contribution:
     """What a rank contributes, without its graph, which other questions share."""
-    from alltrace.recipes.analysis.gpu_state import gpu_state
     from alltrace.recipes.analysis.kernel_origins import main_origins
     from alltrace.recipes.analysis.run_replay import graph_of
     from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
     from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
+    from alltrace.recipes.questions.diagnose.machine_evidence import machine_state
     from alltrace.recipes.questions.diagnose.rank_facts import gather
 
     steps = rank.shared("steps")
@@ -194,7 +202,7 @@ def _contribution(rank: RankTables) -> Contribution:
         begin = min(steps.column("start").to_pylist())
     graph = graph_of(rank)
     lone = lone_operations(rank, graph.member_row, facts)
-    state = gpu_state(rank, facts.regions)
+    state = machine_state(rank, facts, host)
     return Contribution(facts, None, host_time(graph, host, begin), lone, state, main_origins(rank))
 
 
