@@ -31,7 +31,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.IGNORECASE)
 def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path]:
     """The reports that `inputs` name, in natural order of their paths.
 
-    A folder stands for the reports in it and below it; a text with `*`, `?` or `[` that is no file stands for what it matches; a
+    A folder stands for the reports in it and below it; a text with `*`, `?` or `[` that is not a file stands for what it matches; a
     URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a report and its own export
     side by side one is taken: the export, if it is whole.
 
@@ -151,7 +151,7 @@ def _reports_at(path: Path) -> list[Path]:
     if is_run(path):
         raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or one run directory alone")
     if not path.is_file() and not path.is_dir():  # a pipe is never read: whoever writes it may never end
-        raise InputError(path, found="it is no regular file", expected=KNOWN, advice="save it to a file first")
+        raise InputError(path, found="it is not a regular file", expected=KNOWN, advice="save it to a file first")
     if path.is_file() or is_report(path):
         return [path]
     try:

@@ -118,6 +118,7 @@ def import_reports(
     training_patterns: Sequence[str] = (),
     gpu_logs: Sequence[str] = (),
     gpu_log_offset_ns: int | None = None,
+    inspector_logs: Sequence[str] = (),
     known: Mapping[str, Content] | None = None,
     labels: Labels | None = None,
 ) -> Manifest:
@@ -137,6 +138,7 @@ def import_reports(
         training_patterns: Regular expressions for their lines of steps (`alltrace.readers.training_log.formats.own_pattern`).
         gpu_logs: Logs of its GPUs, likewise.
         gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
+        inspector_logs: Files of NCCL Inspector, likewise.
         known: What reports hold, by path, where it was found out already.
         labels: What tells the run from others; what is not given comes from the reports.
 
@@ -173,7 +175,7 @@ def import_reports(
                 _clear(output, seen)
                 remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
-                logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns
+                logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns, inspector_logs
                 return _with_logs(output, imported, logs, jobs)
         except OSError as error:
             raise _write_error(output, error) from error
@@ -470,7 +472,7 @@ def _prepare(output: Path) -> None:
         str(output.resolve()).encode()
     except UnicodeEncodeError:
         raise InputError(
-            output, found="its name has bytes that are no UTF-8", expected="a name of text", advice="give another name with -o"
+            output, found="its name has bytes that are not UTF-8", expected="a name of text", advice="give another name with -o"
         ) from None
     if output.is_dir() and not _is_ours(output):
         raise InputError(

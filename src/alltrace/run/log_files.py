@@ -32,6 +32,11 @@ def read_files(
     return [outcome.get() for outcome in outcomes]
 
 
+def short_host(host: str) -> str:
+    """A host's name without its domain, which logs often lack."""
+    return host.partition(".")[0]
+
+
 def jobs_for(paths: Sequence[Path], jobs: int | None) -> int | None:
     """One process for little text: starting another one takes longer than reading it."""
     small = sum(p.stat().st_size for p in paths if p.is_file()) < _WORTH_A_PROCESS
