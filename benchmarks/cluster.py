@@ -1,7 +1,7 @@
 """What a cluster costs: `python -m benchmarks.cluster [--ranks 64 256] [--steps 25]`.
 
 Four workers of a Dask cluster on two emulated nodes, each with a name and a disk of its own, against `--jobs 4` of one machine,
-stage by stage: the CPU time of the command, its processes, the scheduler and the workers. What scheduler and workers take while they
+stage by stage: the CPU time of the command, its processes, the scheduler and the workers. What these take while they
 wait is measured before and subtracted. Each stage is made anew each time; a first import has the workers load what they need.
 """
 
