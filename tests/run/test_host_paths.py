@@ -137,3 +137,22 @@ def test_a_run_that_not_all_nodes_see_is_refused_before_any_work(nodes, tmp_path
         assert not (tmp_path / "run").exists()
     finally:
         shutil.rmtree(hidden)
+
+
+@emulated
+def test_workers_that_were_started_in_another_folder_take_relative_paths(nodes, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("alltrace.recipes.execution.kept_parts.ROWS_WORTH_KEEPING", 0)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(nodes.local.parent / "reports", "reports")
+    place = ["--dask", nodes.address]
+    before = set(nodes.local.parent.rglob("*"))
+    assert main(["import", "reports", "-o", "run", *place]) == 0
+    assert main(["diagnose", "run", "--format", "json", *place]) == 0
+    assert main(["export", "perfetto", "run", "-o", "out.pftrace", *place]) == 0
+    assert main(["export", "parquet", "run", "-o", "tables", *place]) == 0
+    assert sorted(p.name for p in Path("run").iterdir() if p.name in ("align", "findings", "operations", "ranks")) == [
+        "align", "findings", "operations", "ranks",
+    ]  # fmt: skip
+    assert list(Path("run/findings").rglob("rank=3*"))
+    assert {p for p in set(nodes.local.parent.rglob("*")) - before if "work-" not in str(p)} == set()
+    capsys.readouterr()
