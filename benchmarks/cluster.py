@@ -108,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             reports, runs = made.parent / "reports", {kind: Path(name) / f"{kind}{ranks}" / "run" for kind in ("here", "there")}
             for run in runs.values():
                 run.parent.mkdir()
-            measured(STAGES[0], reports, runs["there"], nodes.address, 0.0)
+            for kind, address in (("here", None), ("there", nodes.address)):
+                measured(STAGES[0], reports, runs[kind], address, 0.0)
             start = helpers_cpu()
             time.sleep(_IDLE_S)
             idle = (helpers_cpu() - start) / _IDLE_S
