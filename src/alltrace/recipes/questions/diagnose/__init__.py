@@ -6,6 +6,7 @@ findings there. A new detector is a module with `find(all_ranks)`, listed in `DE
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.finding import Finding
+    from alltrace.recipes.questions.diagnose.host_time import Contribution
     from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 DETECTORS = (
@@ -54,6 +56,7 @@ class Diagnose(Recipe):
     aligned = True
     rereads = True
     keeps = True
+    keeps_parts = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
@@ -102,26 +105,22 @@ class Diagnose(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
-        from alltrace.recipes.analysis.kernel_origins import main_origins
+        from alltrace.recipes.analysis.gpu_state import GpuState
+        from alltrace.recipes.analysis.host_state import HostState
+        from alltrace.recipes.analysis.network_state import NetworkState
         from alltrace.recipes.analysis.run_replay import graph_of
-        from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
-        from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
-        from alltrace.recipes.questions.diagnose.machine_evidence import machine_state
-        from alltrace.recipes.questions.diagnose.rank_facts import gather
+        from alltrace.recipes.execution.shared_tables import kept_once
+        from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
+        from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
+        from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
+        from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
+        from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
+        from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
-        steps = rank.shared("steps")
-        found = gather(rank, steps)
-        if found is None:
-            return Contribution()
-        facts, host = found
-        # what the host does before its first step, or before the first device work of a run without steps, is not judged
-        begin = int(facts.regions[0, 0]) if len(facts.regions) else 0
-        if steps is not None and not facts.whole_run:
-            begin = min(steps.column("start").to_pylist())
-        graph = graph_of(rank)
-        lone = lone_operations(rank, graph.member_row, facts)
-        state = machine_state(rank, facts, host)
-        return Contribution(facts, graph, host_time(graph, host, begin), lone, state, main_origins(rank))
+        machine = (MachineState, GpuState, HostState, NetworkState)
+        classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, *machine)
+        found = kept_once(rank, "contribution", classes, lambda: _contribution(rank))
+        return found if found.facts is None else replace(found, graph=graph_of(rank))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
@@ -181,6 +180,30 @@ class Diagnose(Recipe):
         }
         shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
+
+
+def _contribution(rank: RankTables) -> Contribution:
+    """What a rank contributes, without its graph, which other questions share."""
+    from alltrace.recipes.analysis.kernel_origins import main_origins
+    from alltrace.recipes.analysis.run_replay import graph_of
+    from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
+    from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
+    from alltrace.recipes.questions.diagnose.machine_evidence import machine_state
+    from alltrace.recipes.questions.diagnose.rank_facts import gather
+
+    steps = rank.shared("steps")
+    found = gather(rank, steps)
+    if found is None:
+        return Contribution()
+    facts, host = found
+    # what the host does before its first step, or before the first device work of a run without steps, is not judged
+    begin = int(facts.regions[0, 0]) if len(facts.regions) else 0
+    if steps is not None and not facts.whole_run:
+        begin = min(steps.column("start").to_pylist())
+    graph = graph_of(rank)
+    lone = lone_operations(rank, graph.member_row, facts)
+    state = machine_state(rank, facts, host)
+    return Contribution(facts, None, host_time(graph, host, begin), lone, state, main_origins(rank))
 
 
 def _row(

@@ -86,7 +86,7 @@ class AllRankFacts:
 
     Who is late in a step cannot be told where a rank does not show it.
 
-    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is no step beside them.
+    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is not a step beside them.
 
     Args:
         given: What each rank gives: its facts, and its graph.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
 _USUAL_SHARE = 0.6
-"""A pause in at least this share of the steps is no rare one."""
+"""A pause in at least this share of the steps is not a rare one."""
 
 
 _BEHIND = 0.75

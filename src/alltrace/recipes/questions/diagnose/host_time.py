@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,3 +105,9 @@ class Contribution:
     lone: LoneOperations | None = None
     machine: MachineState = field(default_factory=MachineState)
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    def moved(self, by_ns: int) -> Contribution:
+        """The contribution with all moments later."""
+        if not by_ns or self.facts is None:
+            return self
+        return replace(self, facts=self.facts.moved(by_ns), graph=None if self.graph is None else self.graph.moved(by_ns))
