@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 
 class Column(NamedTuple):
@@ -179,6 +179,7 @@ _EVENT_TABLES = (
             _c("address", "int64", "virtual address of a migration"),
             _c("migration_cause", "int32", "cause of a unified-memory migration, as CUPTI numbers it"),
             _GRAPH_NODE,
+            _c("collective", "bool", "true where a call of NCCL launched it as part of a collective by copy engines; else null"),
         ),
         _GPU_TRACK,
     ),
@@ -266,7 +267,7 @@ _EVENT_TABLES = (
             _c("root", "int32", "root of a rooted operation, as a rank of the communicator"),
             _c("group_rank", "int32", "this rank's number in the communicator"),
             _c("group_size", "int32", "ranks of the communicator"),
-            _c("evidence", "enum", "what the row was made from: trace, nvtx+kernel, nvtx, kernel, mpi; with +log where NCCL's log filled something"),
+            _c("evidence", "enum", "what the row was made from: trace, nvtx+kernel, nvtx+copy (copy engines), nvtx, kernel, mpi; with +log where NCCL's log filled something"),
         ),
         ("device", "stream"),
     ),

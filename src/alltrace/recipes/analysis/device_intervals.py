@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.base import AnswerColumn
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.intervals import merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "kind"),
-    "copies": ("start", "end", "device"),
+    "copies": ("start", "end", "device", "collective"),
     "graphs": ("start", "end", "device"),
 }
 """What `device_activity` reads."""
@@ -36,8 +36,8 @@ class Activity:
     Attributes:
         device: The device's row in the rank's `devices`.
         compute: When at least one compute kernel, or a graph traced as a whole, runs.
-        communication: When at least one communication kernel runs.
-        copies: When at least one copy or fill runs.
+        communication: When at least one communication kernel runs, or a copy of a collective by copy engines.
+        copies: When at least one other copy, or fill, runs.
         start_ns: First start of any of these.
         end_ns: Last end.
         kernel_ns: Summed duration of its kernels.
@@ -68,21 +68,26 @@ def device_activity(rank: RankTables) -> list[Activity]:
     )
     communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
     unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
+    exchanges = is_true(tables["copies"].column("collective"))
     found = []
     for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
         on = kernels["device"] == device
         spans = {
-            name: (t["start"][t["device"] == device], t["end"][t["device"] == device]) for name, t in (("c", copies), ("g", graphs))
+            name: (t["start"][rows], t["end"][rows])
+            for name, t, rows in (
+                ("c", copies, (copies["device"] == device) & ~exchanges),
+                ("x", copies, (copies["device"] == device) & exchanges),
+                ("g", graphs, graphs["device"] == device),
+            )
         }
         k_start, k_end, talk, odd = kernels["start"][on], kernels["end"][on], communicates[on], unknown[on]
         length = np.maximum(k_end - k_start, 0)
-        starts = np.concatenate([k_start, spans["c"][0], spans["g"][0]])
-        ends = np.concatenate([k_end, spans["c"][1], spans["g"][1]])
+        starts, ends = (np.concatenate([own, *(s[n] for s in spans.values())]) for n, own in enumerate((k_start, k_end)))
         found.append(
             Activity(
                 device=device,
                 compute=union((merge(k_start[~talk], k_end[~talk]), merge(*spans["g"]))),
-                communication=merge(k_start[talk], k_end[talk]),
+                communication=union((merge(k_start[talk], k_end[talk]), merge(*spans["x"]))),
                 copies=merge(*spans["c"]),
                 start_ns=int(starts.min()),
                 end_ns=int(max(ends.max(), starts.max())),
