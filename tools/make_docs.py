@@ -56,7 +56,7 @@ SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`
 _SHARED = """## Of all ranks
 
 `members` and `steps` are made when a question first aligns the ranks, and empty before; `gpu_log` is made of
-[GPU logs](logs.md#gpu-logs). SQL has them beside the others.
+[GPU logs](logs.md#gpu-logs), `inspector` of [NCCL Inspector's files](logs.md#logs-inspector). SQL has them beside the others.
 """
 
 _RECIPES = f"""# Recipes
