@@ -8,6 +8,7 @@ import numpy as np
 
 from alltrace.align.nccl_kernels import NOT_KNOWN
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND
+from alltrace.trace.communication_kernels import EXCHANGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from alltrace.align.nccl_calls import Calls
     from alltrace.align.nccl_kernels import Kernels
 
-_KERNEL, _CALL, _BOTH, _COPIES = range(4)
-_WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy")
+_KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE = range(5)
+_WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE)
 
 
 def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
@@ -218,7 +219,7 @@ def _of_kernels(kernels: Kernels, rows: NDArray[np.int64]) -> dict[str, Any]:
         "stream": _array(kernels.stream[rows], kernels.stream[rows] >= 0),
         "op": _texts(kernels.ops, kernels.op[rows]),
         "datatype": _texts(kernels.datatypes, kernels.datatype[rows]),
-        "evidence": _texts(list(_WORDS), np.full(len(rows), _KERNEL)),
+        "evidence": _texts(list(_WORDS), np.where(kernels.exchanging[rows], _EXCHANGE, _KERNEL)),
     }
 
 

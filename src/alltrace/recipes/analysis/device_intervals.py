@@ -9,6 +9,7 @@ import numpy as np
 
 from alltrace.recipes.base import AnswerColumn
 from alltrace.trace.arrays import integers, is_one_of, is_true
+from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.intervals import merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 
@@ -42,6 +43,7 @@ class Activity:
         end_ns: Last end.
         kernel_ns: Summed duration of its kernels.
         unclassified_ns: Of these, in kernels that no rule names.
+        exchange_ns: Of these, in kernels that wait for peers as they exchange.
         graph_ns: Summed duration of graphs traced as a whole.
     """
 
@@ -53,6 +55,7 @@ class Activity:
     end_ns: int
     kernel_ns: int
     unclassified_ns: int
+    exchange_ns: int
     graph_ns: int
 
     def facts(self) -> dict[str, int]:
@@ -68,15 +71,16 @@ def device_activity(rank: RankTables) -> list[Activity]:
     )
     communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
     unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
-    exchanges = is_true(tables["copies"].column("collective"))
+    exchanges = is_one_of(tables["kernels"].column("kind"), (EXCHANGE,))
+    of_collectives = is_true(tables["copies"].column("collective"))
     found = []
     for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
         on = kernels["device"] == device
         spans = {
             name: (t["start"][rows], t["end"][rows])
             for name, t, rows in (
-                ("c", copies, (copies["device"] == device) & ~exchanges),
-                ("x", copies, (copies["device"] == device) & exchanges),
+                ("c", copies, (copies["device"] == device) & ~of_collectives),
+                ("x", copies, (copies["device"] == device) & of_collectives),
                 ("g", graphs, graphs["device"] == device),
             )
         }
@@ -93,6 +97,7 @@ def device_activity(rank: RankTables) -> list[Activity]:
                 end_ns=int(max(ends.max(), starts.max())),
                 kernel_ns=int(length.sum()),
                 unclassified_ns=int(length[odd].sum()),
+                exchange_ns=int(length[exchanges[on]].sum()),
                 graph_ns=int(np.maximum(spans["g"][1] - spans["g"][0], 0).sum()),
             )
         )
@@ -110,15 +115,20 @@ def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
 
 
 def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader must know of how kernels were classed, from rows with `kernel_ns`, `unclassified_ns` and `graph_ns`."""
+    """What a reader must know of how kernels were classed, from rows with the sums of `Activity.facts`."""
     kernel = sum(p["kernel_ns"] for p in parts)
     unknown = sum(p["unclassified_ns"] for p in parts)
-    graph = sum(p["graph_ns"] for p in parts)
+    graph, exchange = (sum(p[name] for p in parts) for name in ("graph_ns", "exchange_ns"))
     notes = []
     if 1000 * unknown >= kernel > 0:  # less is 0.0 % and changes no answer
         notes.append(
             f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it counts as compute "
             "(rules of your own: --kernel-rules)"
+        )
+    if 1000 * exchange >= kernel > 0:
+        notes.append(
+            f"{100 * exchange / kernel:.1f} % of the kernel time is in kernels that send to peers and wait for them (class "
+            "exchange): it counts as communication and is no time on the network, so it gives no bandwidth"
         )
     if graph:
         notes.append(
