@@ -19,7 +19,8 @@ from alltrace.export.atomic_output import Draft
 from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
-from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, INSTANT, Event, PerfettoForm, field, packet, utf8
+from alltrace.export.perfetto_gpu import GpuEvents
+from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
 from alltrace.export.record_bytes import Pool, Template, rows_alike
 from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of, flows_across
 from alltrace.export.tracks import GPU_TABLES, Launches, Tracks, launches_of, numbers, tracks_of
@@ -42,13 +43,19 @@ _PLACES = 64
 _TRACK_BITS = 24
 _MOST_TRACKS = _FIRST_COUNTER = 1 << 22
 _FIRST_THREAD = 1 << 23
-_FLOW_BITS = 40
 _CLOCK = "BOOTTIME"  # that of track events which name none
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 60
 
 
-def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None = None, most_bytes: int | None = None) -> Written:
+def export_perfetto(
+    selection: Selection,
+    path: Path,
+    *,
+    aligned: Aligned | None = None,
+    most_bytes: int | None = None,
+    gpu_events: bool = False,
+) -> Written:
     """Write the trace, in the order of time.
 
     Args:
@@ -56,6 +63,7 @@ def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None
         path: The file; compressed when its name ends in `.gz`.
         aligned: The alignment, for flows between the members of a collective; None for none.
         most_bytes: The size (uncompressed) after which another file is begun; None for one file.
+        gpu_events: Whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as slices of tracks.
 
     Returns:
         The files, and how many slices there are.
@@ -64,24 +72,28 @@ def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft:
-        return _export(selection, draft, path, aligned, most_bytes)
+        return _export(selection, draft, path, aligned, most_bytes, gpu_events=gpu_events)
 
 
-def _export(selection: Selection, draft: Draft, path: Path, aligned: Aligned | None, most_bytes: int | None) -> Written:
+def _export(
+    selection: Selection, draft: Draft, path: Path, aligned: Aligned | None, most_bytes: int | None, *, gpu_events: bool
+) -> Written:
     with Sorter(draft.folder / "records") as sorter:
         tracks = {r.rank: tracks_of(selection, r) for r in selection.ranks}
-        flows = dict(flows_across(selection, aligned, tracks)) if aligned is not None else {}
-        writer = _Writer(selection, sorter)
-        head = b""
+        flows = dict(flows_across(selection, aligned, tracks)) if aligned is not None and not gpu_events else {}
         pids, taken = process_ids(selection), set[int]()
+        writer = _Writer(selection, sorter, pids if gpu_events else None)
+        head = b""
         for rank, own in tracks.items():
             placed = writer.rank(own, flows.get(rank))
-            head += _descriptors(own, placed, writer.counters(rank), pids[rank], taken)
+            head += _descriptors(own, placed, writer.counters(rank), pids[rank], taken, gpu_events=gpu_events)
+        if writer.gpu is not None:
+            head += writer.gpu.head()
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, most_bytes=most_bytes)
         return Written(files, writer.slices, writer.beside)
 
 
-def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None) -> Written:
+def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None, gpu_events: bool = False) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
 
     All times are on the run's aligned clock already, and the manifest says so: version 1 of `perfetto_manifest`, which Perfetto
@@ -91,6 +103,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         selection: What to write.
         path: The archive, `NAME.tar`.
         aligned: As that of `export_perfetto`.
+        gpu_events: Likewise.
 
     Returns:
         The archive, and how many slices there are.
@@ -112,7 +125,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         for host, name in zip(hosts, names, strict=True):
             own = replace(selection, ranks=tuple(r for r in selection.ranks if r.host == host))
             with Draft(draft.folder / name) as part:
-                written = _export(own, part, part.path, aligned, None)
+                written = _export(own, part, part.path, aligned, None, gpu_events=gpu_events)
                 slices, beside = slices + written.slices, beside + written.beside
             with (draft.folder / name).open("rb") as file:
                 about = tarfile.TarInfo(name)
@@ -139,8 +152,10 @@ def _uuid(rank: int, track: int = -1) -> int:
     return (rank + 1 << _TRACK_BITS) + track + 1
 
 
-def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int], pid: int, taken: set[int]) -> bytes:
-    """The process of a rank, its threads, and the tracks that have slices or counters."""
+def _descriptors(
+    tracks: Tracks, placed: ViewerTracks, counters: dict[str, int], pid: int, taken: set[int], *, gpu_events: bool
+) -> bytes:
+    """The process of a rank, its threads, and the tracks that have slices or counters; not those of GPU events."""
     rank = tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     process = field(1, pid) + field(6, utf8(f"rank {rank.rank} ({rank.host})")) + field(8, utf8(about))
@@ -153,6 +168,8 @@ def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int],
     for number in placed.in_order():
         track = placed.tracks[number]
         of_thread = 0 <= track.base < len(tracks.threads)
+        if gpu_events and len(tracks.threads) <= track.base < len(tracks.threads) + len(tracks.streams):
+            continue
         label = track.label if of_thread else f"{labels[track.base]} {track.label}".rstrip()
         parent = _uuid(rank.rank, _FIRST_THREAD + track.base) if of_thread else own
         found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, parent))
@@ -162,7 +179,7 @@ def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int],
 
 
 class _Writer:
-    def __init__(self, selection: Selection, sorter: Sorter) -> None:
+    def __init__(self, selection: Selection, sorter: Sorter, pids: dict[int, int] | None) -> None:
         self.slices = self.beside = 0
         self._selection = selection
         self._sorter = sorter
@@ -171,6 +188,7 @@ class _Writer:
         self._names = NameCodes(selection.run, self._pool, self._form.text)
         self._counters: dict[int, dict[str, int]] = {}
         self._templates: dict[Any, Template] = {}
+        self.gpu = None if pids is None else GpuEvents(selection, self._pool, self._names, pids)
 
     def counters(self, rank: int) -> dict[str, int]:
         """The counters of a rank by label, with their numbers among the tracks."""
@@ -183,13 +201,19 @@ class _Writer:
         placed = ViewerTracks()
         first = _uuid(tracks.rank.rank, 0)
         maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        seen = set[int]()
         for part in maker.slices():
+            if self.gpu is not None and part.table in GPU_TABLES:
+                self.slices += len(part.starts)
+                for rows, records in self.gpu.records(part, tracks, seen):
+                    self._sorter.add(part.starts[rows] * _PLACES + _BEGIN_LATER, records)
+                continue
             self._slices(part, first + part.tracks, self._flows(part, tracks.rank.rank, launched, across))
         if len(placed.tracks) > _MOST_TRACKS:
             raise UsageError(
                 f"rank {tracks.rank.rank} needs {len(placed.tracks):,} tracks; export fewer tables (--only) or a window"
             )
-        self.beside += placed.beside
+        self.beside += placed.beside if self.gpu is None else 0
         own = self._counters.setdefault(tracks.rank.rank, {})
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
@@ -210,7 +234,7 @@ class _Writer:
         """Flows of slices: int64 arrays of n, -1 for none."""
         found = []
         if part.launches is not None:
-            found.append(np.where(launched[part.launches], (rank + 1 << _FLOW_BITS) + part.launches, -1))
+            found.append(np.where(launched[part.launches], (rank + 1 << FLOW_BITS) + part.launches, -1))
         if part.table == "kernels" and across is not None and len(across.instances):
             at = across.places.find(part.bases, part.starts)
             found.append(np.where(at >= 0, across.instances[at], -1))
@@ -225,13 +249,16 @@ class _Writer:
         there = [long, *(f >= 0 for f in flows), few >= 0, *(valid for _, valid in many.values())]
         for (lasting, *has), rows in rows_alike(there):
             has_few, has_many = has[len(flows)], has[len(flows) + 1 :]
+            flowing = tuple(f[rows] for f, h in zip(flows, has, strict=False) if h)
             event = Event(
                 INSTANT if part.instant else BEGIN,
                 part.names[rows],
                 part.categories[rows],
-                tuple(f[rows] for f, h in zip(flows, has, strict=False) if h),
+                flowing if self.gpu is None else (),
                 few[rows] if has_few else None,
                 tuple((name, values[rows]) for (name, (values, _)), h in zip(many.items(), has_many, strict=True) if h),
+                # a flow of a call has the number of the GPU event that it launched
+                work=flowing[0] if flowing and self.gpu is not None else None,
             )
             self._add(event, part.starts[rows], uuids[rows], keys[rows], ended=not lasting and not part.instant)
         rows = np.flatnonzero(long)
