@@ -71,7 +71,7 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         kept: Aligned = run.alignment
         return kept
     plain = Run(run.path)
-    found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
+    found = _kept(plain)
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
         try:
@@ -92,6 +92,16 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
     return made
+
+
+def has_alignment(run: Run) -> bool:
+    """Whether an alignment of `run` is kept, so that `aligned` makes none."""
+    return _kept(run.as_imported()) is not None
+
+
+def _kept(plain: Run) -> Path | None:
+    """Where the alignment of a run as it was imported is kept; None where there is none."""
+    return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
 
 
 def _apply(run: Run, overlay: Overlay) -> None:
@@ -275,7 +285,9 @@ def _collect_all(
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     errors: dict[int, AlltraceError | None] = {}
-    for outcome in run_tasks(partial(_collected, SentRun(run), folder), [r.rank for r in todo], jobs=jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_collected, sent, folder.absolute())
+    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
         number = todo[outcome.index].rank
         errors[number] = outcome.get()
         parts[number] = read_part(folder, number)
@@ -283,7 +295,11 @@ def _collect_all(
     steps: list[RankSteps | AlltraceError | None] = []
     for number, part in parts.items():
         if part is None:
-            raise InputError(folder, found=f"what was made of rank {number} is not there any more", advice="ask again")
+            raise InputError(
+                folder,
+                found=f"what was made of rank {number} is not there",
+                advice="ask again; on a cluster all nodes must see this folder",
+            )
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)
         steps.append(errors.get(number) or part.steps)

@@ -364,7 +364,7 @@ def _sound(rank: Rank) -> Rank:
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
     if any(len(span) != 2 for span in rank.unrecorded):
-        raise ValueError(f"rank {rank.rank} has a span that is no pair of times")
+        raise ValueError(f"rank {rank.rank} has a span that is not a pair of times")
     return rank
 
 

@@ -163,7 +163,7 @@ def _import_nccl(
     draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]
 ) -> tuple[dict[int, str], tuple[str, ...]]:
     """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
-    with log_folder() as folder:
+    with log_folder(draft.absolute()) as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
         kind = "CALL" if logs.uses_calls_of_trace else "COLL"
         records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]

@@ -347,7 +347,7 @@ class Run:
         align: The folder of an alignment to read it by, where that is one of this run.
 
     Raises:
-        InputError: `path` is no run directory, its import did not come to its end, or its manifest is damaged.
+        InputError: `path` is not a run directory, its import did not come to its end, or its manifest is damaged.
 
     Attributes:
         in_session: Whether times count from the session's start, and not from the run's first event.

@@ -4,7 +4,7 @@ The format is that of `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/n
 (`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones, whose records of the proxy are left out.
 A record names its communicator by a hash, and its rank there. A collective's number counts the calls of its function on its
 communicator (`ncclComm.seqNumber` is an array over functions); a message's counts those of its rank. Lines come in the order in
-which each rank drained its buffers, which is no order of the operations.
+which each rank drained its buffers, which is not an order of the operations.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class InspectorFile:
         dropped: Collectives and messages that the ring buffers lost, by communicator; empty where the version tells of none.
         tells_drops: Whether the version tells what was lost.
         others: Records that are of no operation, such as those of the proxy.
-        unread: Lines that are no record.
+        unread: Lines that are not records.
         mixed: Records of other processes than the first of the file.
         damage: What is wrong with the end of a compressed file, or None.
     """

@@ -156,7 +156,7 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON can write half of a character, which is no text."""
+    """JSON can write half of a character, which is not text."""
     return {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in row.items()}
 
 
@@ -166,7 +166,7 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
     total = sum(len(f.operations) for f in files)
     notes.append(f"{counted(len(files), 'file')} of NCCL Inspector {', '.join(versions)}: {counted(total, 'operation')}")
     for what, number in (
-        ("lines that are no record, as of a file that was cut", [f for f in files if f.unread]),
+        ("lines that are not records, as of a file that was cut", [f for f in files if f.unread]),
         ("records of other processes than the first of their file, left out", [f for f in files if f.mixed]),
     ):
         if number:

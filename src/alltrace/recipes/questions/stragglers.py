@@ -58,6 +58,8 @@ class Stragglers(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
+    rereads: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (SOURCE,)
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
