@@ -59,9 +59,9 @@ export function show(ctx, values) {
     const sorted = (/** @type {number[]} */ ranks) => [...ranks].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0) || a - b);
     /** @type {import("./heatmap.js").Group[]} */
     let groups = [{ name: "", ranks: run.ranks.map((r) => r.rank) }];
-    if (state.group === "host") {
-      const hosts = [...new Set(run.ranks.map((r) => r.host))];
-      groups = hosts.map((host) => ({ name: host, ranks: run.ranks.filter((r) => r.host === host).map((r) => r.rank) }));
+    if (state.group === "host" || state.group === "role") {
+      const of = (/** @type {import("./types.js").RankFacts} */ r) => (state.group === "role" ? (r.role ?? "no role") : r.host);
+      groups = [...new Set(run.ranks.map(of))].map((name) => ({ name, ranks: run.ranks.filter((r) => of(r) === name).map((r) => r.rank) }));
     } else if (state.group === "communicator" && run.communicators) {
       const left = new Set(run.ranks.map((r) => r.rank));
       groups = [];
@@ -103,6 +103,8 @@ export function show(ctx, values) {
     }));
   }
   metricChoice();
+  const groupings = /** @type {[string, string][]} */ ([["host", "host"], ["communicator", "communicator"], ["none", "nothing"]]);
+  if (run.ranks.some((r) => r.role)) groupings.splice(1, 0, ["role", "role"]);
   ctx.main.append(
     ctx.runB ? h("h2", {}, run.name) : "",
     told,
@@ -117,7 +119,7 @@ export function show(ctx, values) {
           "div",
           { class: "bar" },
           metrics,
-          choice("group by", [["host", "host"], ["communicator", "communicator"], ["none", "nothing"]], state.group, (v) => ((state.group = v), arrange())),
+          choice("group by", groupings, state.group, (v) => ((state.group = v), arrange())),
           sorts,
           h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } }, "whole run"),
           h("span", { class: "legend", id: "legend" }),
