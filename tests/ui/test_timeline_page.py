@@ -6,6 +6,7 @@ import re
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 import pytest
 from tests.making import make_run
@@ -217,6 +218,63 @@ def test_tracks_are_filtered_hidden_and_ordered_and_the_address_says_so(page):
     assert labels_of(page) == before
 
 
+def test_a_stream_is_pinned_on_all_ranks(page):
+    go(page, "#timeline?ranks=0-3&open=0", "timeline")
+    settled(page)
+    page.locator("button[aria-label='pin GPU 0 stream 13']").click(modifiers=["Shift"])
+    page.wait_for_function("() => window.alltraceTimeline.tracks.size === 4")
+    pinned = [f"{r}: GPU {r % 2} stream 13" for r in range(4)]
+    assert labels_of(page)[:4] == pinned
+    assert re.fullmatch(r"\*0/gpu/\d+/\d+/13", state_of(page, "pin"))
+    shot(page, "pinned-stream")
+    page.fill("input[aria-label^='ranks shown']", "1-2")
+    page.keyboard.press("Enter")
+    assert labels_of(page)[:2] == pinned[1:3], "those of the ranks that are shown"
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_function("() => window.alltraceTimeline?.rows[0]?.label.includes('stream 13')")
+    page.locator("button[aria-label='pin 2: GPU 0 stream 13']").click()
+    assert labels_of(page)[0] == "rank 1", "a pin is taken away as a whole"
+
+
+def test_the_mouse_does_what_perfetto_has_taught(page):
+    go(page, "#timeline?ranks=0-3&open=0-3", "timeline")
+    page.wait_for_function("() => window.alltraceTimeline.tracks.size === 4")
+    settled(page)
+    page.mouse.move(700, row_of(page, "0/summary"))
+    page.mouse.wheel(0, 120)
+    page.wait_for_function("() => window.alltraceTimeline.scrolled === 120")
+    page.mouse.wheel(0, -120)
+    page.keyboard.press("Home")
+    whole = int(state_of(page, "end"))
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    assert int(state_of(page, "end")) - int(state_of(page, "start")) < whole * 0.7
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, 200)
+    page.keyboard.up("Shift")
+    page.keyboard.press("Home")
+    go(page, "#timeline?ranks=0&open=0&event=0/kernels/30", "timeline")
+    page.locator(".details h3:text-is('Event')").wait_for()
+    page.keyboard.press("Shift+M")
+    span = page.evaluate("() => window.alltraceTimeline.facts.span")
+    assert state_of(page, "cursors") == f"{span['start']},{span['end']}"
+    box = page.locator(".tracks").bounding_box()
+    page.mouse.click(700, box["y"] + box["height"] - 10)
+    page.locator(".details.empty").wait_for()
+    assert state_of(page, "event") is None
+
+
+def test_an_address_without_a_selection_shows_none(page):
+    go(page, "#timeline?ranks=0&open=0&range=20000000-60000000&area=0", "timeline")
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
+    go(page, "#timeline?ranks=0&open=0", "timeline")
+    page.locator(".details.empty").wait_for()
+    assert state_of(page, "range") is None
+
+
 def test_ranks_stand_by_their_place_in_the_grid(page):
     order = page.evaluate(
         "async () => { const { Arrangement } = await import('/static/arrange.js');"
@@ -226,6 +284,14 @@ def test_ranks_stand_by_their_place_in_the_grid(page):
         " const of = (order) => { a.read({order}); return a.sorted(all) };"
         " return [of('grid0'), of('grid1'), of('grid2'), of('host'), a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
     )
+    roles = page.evaluate(
+        "async () => { const { Arrangement } = await import('/static/arrange.js');"
+        " const run = {ranks: [0, 1, 2, 3].map((rank) => ({rank, host: 'h', role: ['critic', 'actor', null, 'actor'][rank]}))};"
+        " const a = new Arrangement(run, () => {}); a.read({order: 'role'});"
+        " return [a.sorted([0, 1, 2, 3]), a.told(1), a.told(2), [...a.element.querySelectorAll('option')].map((o) => o.value)] }"
+    )
+    assert roles[:3] == [[2, 1, 3, 0], " · actor", ""]
+    assert "role" in roles[3]
     assert order[:4] == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 1, 3, 4, 6, 5, 7], [0, 4, 1, 5, 2, 6, 3, 7], [0, 3, 6, 1, 4, 7, 2, 5]]
     assert order[4:] == ["", " · TP 1, DP 0, PP 1"]
 
@@ -339,6 +405,34 @@ def test_two_steps_of_a_run_are_compared(page):
     assert set(more) == {"0 ns"}, "a step differs in nothing from itself"
     assert (state_of(page, "first"), state_of(page, "second")) == ("1", "1")
     shot(page, "steps")
+
+
+def test_a_chart_is_saved_as_svg_that_shows_what_the_page_shows(page, tmp_path, browser):
+    page.allowed.append("Applying inline style")  # of the library of charts, which asks for it
+    go(page, "#recipes?name=breakdown", "recipes")
+    page.wait_for_selector(".picture svg")
+    with page.expect_download() as saving:
+        page.click("#save")
+    assert saving.value.suggested_filename == "run-recipes.svg"
+    path = tmp_path / "run-recipes.svg"
+    saving.value.save_as(path)
+    tree = ET.parse(path)
+    names = {e.tag.rpartition("}")[2] for e in tree.iter()}
+    assert not names & {"script", "foreignObject", "image", "iframe", "animate", "set", "use"}
+    attributes = [(n.rpartition("}")[2].lower(), v) for e in tree.iter() for n, v in e.attrib.items()]
+    assert not [(n, v) for n, v in attributes if n.startswith("on") or n == "href" or "javascript:" in v or "://" in v]
+    texts = "() => [...document.querySelectorAll('svg text')].map((t) => t.textContent).filter(Boolean)"
+    colors = "() => [...document.querySelectorAll('svg.main-svg path')].map((p) => getComputedStyle(p).fill)"
+    shown, inked = page.evaluate(texts), page.evaluate(colors)
+    other = browser.new_page()
+    other.goto(path.as_uri())
+    assert sorted(other.evaluate(texts)) == sorted(shown)
+    assert set(inked) == set(other.evaluate(colors)), "its colours do not depend on the page's style sheet"
+    box = page.locator(".picture svg").first.bounding_box()
+    root = other.evaluate("() => { const b = document.documentElement.getBoundingClientRect(); return [b.width, b.height] }")
+    assert root == pytest.approx([box["width"], box["height"]], abs=1)
+    shot(other, "saved-svg")
+    other.close()
 
 
 def test_a_picture_is_saved_and_the_address_is_copied_without_the_token(page, tmp_path):

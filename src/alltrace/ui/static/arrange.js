@@ -18,6 +18,14 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
   ["metrics", "metrics", ["metric", "nic", "switch", "generic"]],
 ]);
 
+/**
+ * What tracks of several ranks have in common that are alike: the same stream of whichever GPU, threads of one name.
+ * @param {Track} track
+ */
+export function likeness({ group, label }) {
+  return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
+}
+
 export class Arrangement {
   /**
    * @param {import("./types.js").Run} run
@@ -26,6 +34,7 @@ export class Arrangement {
   constructor(run, changed) {
     this.run = run;
     this.changed = changed;
+    this.roles = new Map(run.ranks.map((r) => [r.rank, r.role]));
     this.words = "";
     this.kind = "";
     this.order = "";
@@ -38,7 +47,7 @@ export class Arrangement {
 
   #fill() {
     const dimensions = this.run.dimensions ?? [];
-    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
+    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ["tracks", "kind of track"], ...(this.run.ranks.some((r) => r.role) ? [["role", "role"]] : []), ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
     this.element.replaceChildren(
       entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
       choice("kind", KINDS.map(([k, t]) => [k, t]), this.kind, (v) => ((this.kind = v), this.#done())),
@@ -70,7 +79,7 @@ export class Arrangement {
   read(values) {
     this.words = values.tracks ?? "";
     this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
-    this.order = /^(host|tracks|grid\d)$/.test(values.order ?? "") ? values.order : "";
+    this.order = /^(host|tracks|role|grid\d)$/.test(values.order ?? "") ? values.order : "";
     this.hidden = new Set((values.hide ?? "").split(",").filter(Boolean));
     this.#fill();
     this.#told();
@@ -108,9 +117,9 @@ export class Arrangement {
    * @param {number[]} ranks
    */
   sorted(ranks) {
-    if (this.order === "host") {
-      const hosts = new Map(this.run.ranks.map((r) => [r.rank, r.host]));
-      return [...ranks].sort((a, b) => (hosts.get(a) ?? "").localeCompare(hosts.get(b) ?? "", "en", { numeric: true }) || a - b);
+    if (this.order === "host" || this.order === "role") {
+      const words = new Map(this.run.ranks.map((r) => [r.rank, (this.order === "host" ? r.host : r.role) ?? ""]));
+      return [...ranks].sort((a, b) => (words.get(a) ?? "").localeCompare(words.get(b) ?? "", "en", { numeric: true }) || a - b);
     }
     if (!this.order.startsWith("grid")) return ranks;
     const dimension = Number(this.order.slice(4));
@@ -125,6 +134,12 @@ export class Arrangement {
    * @param {number} rank
    */
   told(rank) {
+    const role = this.roles.get(rank);
+    return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;
+  }
+
+  /** @param {number} rank */
+  #placeText(rank) {
     if (!this.order.startsWith("grid")) return "";
     return ` · ${(this.run.dimensions ?? []).map((d, i) => `${d.name} ${this.#place(rank, i)}`).join(", ")}`;
   }
