@@ -340,7 +340,7 @@ def _all_to_all(operations: Operations, mine: NDArray[np.int64], of: NDArray[np.
     if size > 2:
         sends = mine[operations.paired[mine] > 0]
         pairs = distinct_rows(operations.rank[sends], operations.peer[sends])[0]
-        dense = len(pairs) >= _DENSE * size * (size - 1)
+        dense = pairs.shape[1] >= _DENSE * size * (size - 1)
         exchanges = exchanges | (operations.exchanging[mine] & (of == size)) | ((operations.paired[mine] != 0) & dense)
     return bool(exchanges.mean() > 1 / 2)
 
