@@ -9,18 +9,25 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 import pytest
+from tests.charts.test_timeline_links import values_of
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.tiles.test_event_waits import rows as event_rows
 from tests.ui.browser import SCREENSHOTS, click_event, go, served, settled, shot, state_of
 from tests.ui.conftest import TOKEN
 
+from alltrace.api import OpenRun
+from alltrace.report import gather, to_html
+from alltrace.report.content import ASKS
 from alltrace.synth import write_run
 from alltrace.synth.faults.parse import parse_fault
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 pytest.importorskip("playwright.sync_api")
 pytest.importorskip("uvicorn")
+
+
+RUNS: dict[str, Path] = {}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +40,7 @@ def address(tmp_path_factory):
     write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=5, faults=faults)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     base, stop = served([folder / "run"], folder / "scratch")
+    RUNS[base] = folder / "run"
     yield base
     stop()
 
@@ -501,3 +509,44 @@ def test_a_note_is_kept_with_the_run_and_its_address_shows_it(page):
     page.get_by_text("remove this note").click()
     page.get_by_text("None yet").wait_for()
     assert page.evaluate("async () => (await (await fetch('/api/notes')).json()).notes") == []
+
+
+def test_the_times_of_a_report_lead_to_the_timeline(page, tmp_path, monkeypatch):
+    """A journey: from a row of a report to its place."""
+    monkeypatch.setattr("alltrace.report.content.ASKS", tuple(a for a in ASKS if a.key in ("findings", "gaps", "ranks")))
+    run = OpenRun(RUNS[page.base])
+    report = tmp_path / "report.html"
+    report.write_text(to_html(gather(run, "r"), "http://127.0.0.1:9/"), encoding="utf-8")
+    page.goto(report.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    page.fill("#page", "javascript:alert(1)")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#page", "aria-invalid") == "true"
+    page.fill("#page", page.base)
+    page.keyboard.press("Enter")
+    row = run.recipe("gaps").to_pylist()[0]
+    link = page.locator("#gaps a.place").first
+    assert link.get_attribute("href").startswith(f"{page.base}#timeline?")
+    with page.context.expect_page() as opening:
+        link.click()
+    other = opening.value
+    other.wait_for_selector("body[data-shown=timeline]")
+    found = other.evaluate("() => [window.alltraceTimeline.cursors, window.alltraceTimeline.ranks]")
+    assert found == [[row["start_ns"], row["start_ns"] + row["duration_ns"]], [row["rank"]]]
+    other.close()
+
+
+def test_a_report_and_the_page_lead_to_the_same_places(page):
+    run = OpenRun(RUNS[page.base])
+    for name in ("gaps", "info", "steps", "stats:cuda_gpu_trace", "stats:nvtx_pushpop_trace"):
+        result = run.recipe(name, **({"per_step": True} if name == "steps" else {}))
+        columns = [{"name": c.name, "unit": c.unit} for c in result.answer.columns]
+        rows = [list(r.values()) for r in result.to_pylist()[:5]]
+        theirs = page.evaluate(
+            "async ([columns, rows, zero]) => { const { placesOf } = await import('/static/places.js');"
+            " const places = placesOf(columns, zero); return rows.map((r) => places && places.address(r)) }",
+            [columns, rows, result.zero_ns],
+        )
+        ours = [link and link[link.index("#") :] for link in result.timeline_links()[:5]]
+        assert [f and values_of(f) for f in ours] == [f and values_of(f) for f in theirs], name
+        assert any(ours) == (name != "steps"), name
