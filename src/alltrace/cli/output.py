@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
 from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
-from alltrace.cli.text_table import TableForm, streamed_text, terminal_width, to_text
+from alltrace.cli.text_table import PLAIN, TableForm, streamed_text, terminal_width, to_text
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def check_output(args: argparse.Namespace) -> None:
     """Whether an answer can be written as `args` say; asked before the work is done.
 
     Raises:
-        UsageError: Parquet without a file to write to, units of a format without them, or an output that is no file.
+        UsageError: Parquet without a file to write to, units of a format without them, or an output that is not a file.
     """
     check_csv_safe(args, [args.format])
     if args.units == "auto" and args.format not in ("table", "cards"):
@@ -84,7 +84,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
         args: The arguments of `add_answer_options`.
 
     Raises:
-        UsageError: Parquet without a file to write to, an output that is no file, or a picture of what has none.
+        UsageError: Parquet without a file to write to, an output that is not a file, or a picture of what has none.
         InputError: The file cannot be written.
     """
     check_output(args)
@@ -124,9 +124,14 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
 
 
 def table_form(args: argparse.Namespace) -> TableForm:
-    """How tables for people are written: as wide as the terminal and with units there, whole and with plain numbers elsewhere."""
-    terminal = args.output is None and sys.stdout.isatty()
-    return TableForm(terminal_width() if terminal else 0, units=terminal if args.units is None else args.units == "auto")
+    """How tables for people are written; see `console_form`. A file and `--units` override it."""
+    form = PLAIN if args.output is not None else console_form()
+    return form if args.units is None else form._replace(units=args.units == "auto")
+
+
+def console_form() -> TableForm:
+    """How tables are written to standard output: to a terminal in its width and with units, else complete, with plain numbers."""
+    return TableForm(terminal_width(), units=True) if sys.stdout.isatty() else PLAIN
 
 
 def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[Any]]:
@@ -342,7 +347,7 @@ def _of_file(path: Path, written: AbstractContextManager[Callable[[Any], None]])
 
 @contextmanager
 def _text_file(form: _Form, place: Path) -> Iterator[Callable[[Any], None]]:
-    # a path from a trace may hold bytes that are no UTF-8
+    # a path from a trace may hold bytes that are not UTF-8
     with place.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(form.head())
         yield lambda table: file.writelines(form.rows(table))
@@ -403,7 +408,7 @@ def emit(pieces: Iterable[str], path: Path | None) -> None:
         InputError: The file cannot be written.
     """
     if path is not None:
-        # a path from a trace may hold bytes that are no UTF-8
+        # a path from a trace may hold bytes that are not UTF-8
         save(path, lambda place: _write_text(place, pieces))
         return
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -420,7 +425,7 @@ def _write_text(path: Path, pieces: Iterable[str]) -> None:
 
 
 def save(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file that replaces `path` once it is whole; what is no regular file, such as a pipe, is written to.
+    """Let `write` make a file that replaces `path` once it is whole; what is not a regular file, such as a pipe, is written to.
 
     Raises:
         InputError: The file cannot be written.

@@ -267,7 +267,7 @@ def test_a_broken_event_is_named_once_the_whole_trace_was_read(write):
     path = write(json.dumps(trace()).replace("aten::mm", 'aten::"mm'))
     assert "aten::mm" not in [r["name"] for r in rows_of(path, "ranges")]
     assert len(rows_of(path, "kernels")) == 2
-    assert warnings_of(path) == ((), ("events left out because they are no JSON (an escape or a quote may be at fault): 1",))
+    assert warnings_of(path) == ((), ("events left out because they are not valid JSON (an escape or a quote may be at fault): 1",))
 
 
 def test_events_without_a_time_are_counted_and_left_out(write):

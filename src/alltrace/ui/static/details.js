@@ -220,7 +220,7 @@ export class Details {
   }
 
   /**
-   * What is told of a slice that is no event of the run.
+   * What is told of a slice that is not an event of the run.
    * @param {import("./types.js").Tile} tile
    * @param {number} item
    */
