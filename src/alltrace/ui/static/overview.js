@@ -4,7 +4,7 @@ import { shades } from "./colors.js";
 import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { listOf, tableOf } from "./table.js";
-import { count, duration, rankText } from "./units.js";
+import { count, counted, duration, rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -211,18 +211,19 @@ export function notes(lines) {
 /** @param {import("./types.js").Run} run */
 function facts(run) {
   const card = (/** @type {string} */ value, /** @type {string} */ name) => h("li", {}, h("b", {}, value), h("span", {}, name));
+  const number = (/** @type {number} */ n, /** @type {string} */ thing) => card(count(n), counted(n, thing).replace(/^\S+ /, ""));
   const residuals = run.clocks.map((c) => c.residual_ns).filter((r) => r !== null);
   return h(
     "ul",
     { class: "cards", "aria-label": "facts of the run" },
     card(duration(run.run.span_ns), "span"),
-    card(count(run.run.ranks), "ranks"),
-    card(count(run.run.hosts), "hosts"),
-    card(count(run.run.devices), "GPUs"),
-    card(count(run.ranks.reduce((n, r) => n + r.rows, 0)), "events"),
-    run.steps.length ? card(count(run.steps.length), "steps") : null,
+    number(run.run.ranks, "rank"),
+    number(run.run.hosts, "host"),
+    number(run.run.devices, "GPU"),
+    number(run.ranks.reduce((n, r) => n + r.rows, 0), "event"),
+    run.steps.length ? number(run.steps.length, "step") : null,
     residuals.length ? card(duration(Math.max(...residuals)), "largest clock residual") : null,
-    run.missing_ranks.length ? card(count(run.missing_ranks.length), "missing ranks") : null,
+    run.missing_ranks.length ? number(run.missing_ranks.length, "missing rank") : null,
   );
 }
 
