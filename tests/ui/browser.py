@@ -28,6 +28,7 @@ def served(paths, scratch, kernels=None):
     import uvicorn
 
     from alltrace.ui.app import make_app
+    from alltrace.ui.facts import make_answers
     from alltrace.ui.session import Session
 
     listening = socket.socket(proto=socket.IPPROTO_TCP)
@@ -37,6 +38,7 @@ def served(paths, scratch, kernels=None):
     sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None) for n, p in enumerate(paths)]
     for session in sessions:
         session.prepare()
+        threading.Thread(target=make_answers, args=[session], daemon=True).start()
     app = make_app(sessions, token=TOKEN, host="127.0.0.1", port=port)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
