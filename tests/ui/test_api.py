@@ -286,7 +286,7 @@ def test_a_long_comparison_or_recipe_keeps_no_other_question_waiting(tmp_path, m
         assert [w.result(timeout=120).status_code for w in waiting] == [200] * 5
 
 
-def _wait(started, go_on, runs, question, progress):  # noqa: ARG001
+def _wait(started, go_on, runs, question, progress):
     from alltrace.recipes.questions.diff import compare
 
     started.touch()

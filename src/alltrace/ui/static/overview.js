@@ -88,7 +88,7 @@ export function show(ctx, values) {
   }
   sortChoice();
   // of one height, so that the heat map stays where it is when the findings come
-  const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "looking for what costs time ..."));
+  const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "What costs time is told here once it is found."));
   const bar = h("div", { class: "jobtime" });
   const found = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
   const other = h("div");
