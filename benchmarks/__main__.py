@@ -40,7 +40,7 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.suites:
         if name not in SUITES:
-            parser.error(f"there is no suite {name!r}; there are: {', '.join(SUITES)}")
+            parser.error(f"unknown suite {name!r}; expected one of {', '.join(SUITES)}")
     if args.runs < 1:
         parser.error(f"--runs must be at least 1; {args.runs} was given")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")

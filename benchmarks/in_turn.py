@@ -67,7 +67,7 @@ def main() -> None:
     if args.runs < 1:
         parser.error(f"--runs must be at least 1; {args.runs} was given")
     if not (args.other / "src" / "alltrace").is_dir():
-        parser.error(f"{args.other} is no checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`")
+        parser.error(f"{args.other} is not a checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`")
     if args.questions == bool(args.arguments):
         parser.error("expected either arguments of alltrace or --questions")
     commands = _questions(large_report()) if args.questions else [args.arguments]

@@ -15,7 +15,7 @@ from benchmarks.measure import Taken
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["logs", "nonsense"], "there is no suite 'nonsense'"), (["--runs", "0", "logs"], "--runs must be at least 1")],
+    [(["logs", "nonsense"], "unknown suite 'nonsense'"), (["--runs", "0", "logs"], "--runs must be at least 1")],
 )
 def test_what_cannot_be_measured_is_named_before_anything_is(monkeypatch, capsys, arguments, words):
     monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])

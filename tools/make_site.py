@@ -2,7 +2,7 @@
 
 Sphinx, because it is maintained, reads the pages as GitHub does, and fails on a link or an anchor that leads nowhere.
 docs/recipes.md stays one page, and each recipe and report gets a page of its own beside it. The home page is README.md.
-Links to files that are no pages lead to `SITE_REPOSITORY`; without it they are plain text.
+Links to files that are not pages lead to `SITE_REPOSITORY`; without it they are plain text.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def pages() -> dict[str, str]:
 
 
 def _outward(page: Path, text: str) -> str:
-    """`text` with links to files that are no pages of the site led to the repository."""
+    """`text` with links to files that are not pages of the site led to the repository."""
 
     def led(found: re.Match[str]) -> str:
         target = (page.parent / found["path"]).resolve()

@@ -69,7 +69,7 @@ def test_steps_that_differ_without_order_are_no_warm_up(tmp_path, seed):
         ([2000, 1150, 1010, 990, 1000, 1005, 995], 2),
         # every other step reads the loss
         ([1360, 1010, 850, 1020, 860, 1000, 840], 1),
-        # what comes back is no warm-up
+        # what comes back is not a warm-up
         ([1150, 1000, 1000, 1150, 1000, 1000, 1000], 0),
         ([1030, 1000, 1000, 1001, 1000, 1000, 1000], 0),
     ],

@@ -179,7 +179,7 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
     [
         (["--then", "publish"], "--then is 'publish'; expected import, diagnose, or upload URL"),
         (["--then", "upload"], "--then is 'upload'; expected"),
-        (["--then", "upload", "bucket/x"], "'bucket/x' is no URL"),
+        (["--then", "upload", "bucket/x"], "'bucket/x' is not a URL"),
         (["--then", "upload", "file:///a", "--then", "upload", "file:///b"], "--then upload names file:///a and file:///b"),
         (["--scrub"], "--scrub belongs to --then upload URL, which was not given"),
         (["--run", "r"], "--run belongs to --then import, which was not given"),

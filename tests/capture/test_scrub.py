@@ -197,7 +197,7 @@ def test_the_command_lists_names_and_warns_of_the_report(capture, export, tmp_pa
 def test_what_cannot_be_scrubbed(export, tmp_path):
     for name, content, said in (
         ("a.nsys-rep", b"NVIDIA", "a report itself cannot be scrubbed"),
-        ("x.sqlite", b"", "it is no SQLite file"),
+        ("x.sqlite", b"", "it is not an SQLite file"),
         ("y.sqlite", b"SQLite format 3\0" + b"x" * 5000, "it cannot be scrubbed"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -91,7 +91,7 @@ def test_names_are_filled_in():
     ("template", "message"),
     [
         ("x%q{HOSTNAME}", "HOSTNAME is not set for rank 9"),
-        ("{user}", "there is no field in --name 'user'"),
+        ("{user}", "unknown field in --name 'user'"),
         ("%x", "uses %x"),
         ("a/b", "cannot be the name of a report"),
         ("..", "cannot be the name of a report"),

@@ -70,7 +70,7 @@ def test_what_cannot_be_uploaded(reports, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="there are no files in it"):
         upload([tmp_path / "empty"], "file:///x", print)
-    with pytest.raises(UsageError, match="is no URL"):
+    with pytest.raises(UsageError, match="is not a URL"):
         upload([reports], "bucket/x", print)
     with pytest.raises(UsageError, match="cannot be written to"):
         upload([reports], "nonsense://bucket/x", print)
@@ -166,7 +166,7 @@ def test_only_what_was_scrubbed_leaves(tmp_path, capture):
     with putting() as server:
         done = capture("upload", "--scrub", "reports", f"http://127.0.0.1:{server.port}")
     assert done.returncode == 3
-    assert "r.pt.trace.json.gz: it is no report of nsys, so it cannot be scrubbed; it is not copied" in done.stderr
+    assert "r.pt.trace.json.gz: it is not a report of nsys, so it cannot be scrubbed; it is not copied" in done.stderr
     sent = sorted(server.files)
     assert "/j_on_n0.gpu-log.csv" in sent
     assert sum(name.endswith(".sqlite") for name in sent) == 2

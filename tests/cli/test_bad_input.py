@@ -1,4 +1,4 @@
-"""What is no report, or half of one, is one sentence on standard error and an exit code."""
+"""What is not a report, or half of one, is one sentence on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_pipes_are_never_read(alltrace, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for arguments in (["info", tmp_path / "pipe"], ["logs", "nccl", tmp_path / "pipe"]):
         done = alltrace(*arguments)
-        assert (done.code, "it is no regular file" in done.err) == (3, True)
+        assert (done.code, "it is not a regular file" in done.err) == (3, True)
     os.mkfifo(tmp_path / "x.sqlite")
     done = alltrace("info", tmp_path)
     assert (done.code, "Traceback" in done.err) == (3, False)

@@ -46,7 +46,7 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (["overlp"], "there is no verb 'overlp'; did you mean overlap"),
+        (["overlp"], "unknown verb 'overlp'; did you mean overlap"),
         (["overlap"], "the following arguments are required: RUN"),
         (["overlap", "RUN", "--no-such"], "unrecognized arguments: --no-such"),
         (["overlap", "RUN", "--form", "json"], "unrecognized arguments: --form"),
@@ -61,14 +61,14 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
         (["gaps", "RUN", "--rows", "-2"], "--rows of gaps is -2; expected 0 or more"),
         (["gaps", "RUN", "--rows", "many"], "invalid int value: 'many'"),
         (["recipe"], "recipe needs the name of one"),
-        (["recipe", "nothing", "RUN"], "there is no recipe 'nothing'"),
+        (["recipe", "nothing", "RUN"], "unknown recipe 'nothing'"),
         (["recipe", "gaps", "RUN", "--min", "3"], "unrecognized arguments: --min"),
         (["stats"], "stats needs the name of a report"),
-        (["stats", "nothing", "RUN"], "there is no stats report 'nothing'"),
+        (["stats", "nothing", "RUN"], "unknown stats report 'nothing'"),
         (["sql", "RUN", "drop table ranks"], "not one reading statement"),
         (["synth", "healthy"], "synth needs a scenario and -o DIR"),
         (["synth", "healty", "-o", "d"], "did you mean healthy"),
-        (["import", "RUN", "-o", "d", "--only", "kernel"], "there is no table for --only 'kernel'; did you mean kernels"),
+        (["import", "RUN", "-o", "d", "--only", "kernel"], "unknown table for --only 'kernel'; did you mean kernels"),
     ],
 )
 def test_bad_usage_is_a_sentence_and_exit_code_2(alltrace, run, line, says):
@@ -169,8 +169,8 @@ def command(*arguments):
 @pytest.mark.parametrize(
     ("verb", "said"),
     [
-        ("operators", "there is no verb 'operators'; it is a recipe: `alltrace recipe operators RUN`"),
-        ("kernel", "there is no verb 'kernel'; did you mean kernels?"),
+        ("operators", "unknown verb 'operators'; it is a recipe: `alltrace recipe operators RUN`"),
+        ("kernel", "unknown verb 'kernel'; did you mean kernels?"),
     ],
 )
 def test_a_recipe_that_is_no_verb_is_pointed_to(capsys, verb, said):

@@ -123,7 +123,7 @@ def test_a_view_may_stand_before_the_reports(report, tmp_path, capsys):
         (["x", "--match", "order"], "--match is for --compare, which is not given"),
         (["x", "--shared-memory", "1"], "--shared-memory is for the view occupancy, not launches"),
         (["source", "x", "--nvdisasm", "y"], "--nvdisasm is for --sass, which is not given"),
-        (["source", "x", "--sources", "/nowhere/at/all"], "--sources /nowhere/at/all is no folder"),
+        (["source", "x", "--sources", "/nowhere/at/all"], "--sources /nowhere/at/all is not a folder"),
         (["source", "x", "--sass", "--nvdisasm", "/nowhere/nvdisasm"], "there is no /nowhere/nvdisasm; `pip install"),
     ],
 )

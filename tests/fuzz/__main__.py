@@ -43,12 +43,12 @@ def main() -> int:
     if given.verb == "replay":
         name = given.input.name.partition("-")[0]
         if name not in TARGETS or not given.input.is_file():
-            return _refuse(f"{given.input} is no file of a failed input, named TARGET-SEED-NUMBER.bin")
+            return _refuse(f"{given.input} is not a file of a failed input, named TARGET-SEED-NUMBER.bin")
         return replay(given.input, TARGETS[name])
     names = [n for n in given.targets.split(",") if n] or list(TARGETS)
     unknown = [n for n in names if n not in TARGETS]
     if unknown or given.inputs < 1 or given.jobs < 1:
-        what = f"there is no target {unknown[0]!r}" if unknown else "--inputs and --jobs are at least 1"
+        what = f"unknown target {unknown[0]!r}" if unknown else "--inputs and --jobs are at least 1"
         return _refuse(f"{what}; targets are {', '.join(TARGETS)}")
     run = Run(
         {n: TARGETS[n] for n in names},

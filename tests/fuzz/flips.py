@@ -126,7 +126,7 @@ def run_flips(flips: int, seed: int, progress: Callable[[int, int], None] = lamb
                 except AlltraceError:
                     refused += 1
                     continue
-                except Exception as error:  # noqa: BLE001  whatever it is, it is no error of ours
+                except Exception as error:  # noqa: BLE001  whatever it is, it is not an error of ours
                     failures.append(f"{where}: {name}: {type(error).__name__}: {error}")
                     continue
                 if found == (expected[name] if name in expected else [str(file)]):

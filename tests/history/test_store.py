@@ -27,7 +27,7 @@ def changed(path, *statements):
 
 
 def made_by(path, what):
-    """A file that is no history, and what is said of it."""
+    """A file that is not a history, and what is said of it."""
     path.unlink()
     if what == "text":
         path.write_text("hello\n" * 1000)
@@ -42,8 +42,8 @@ def made_by(path, what):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("text", "it is no DuckDB file; expected a history file"),
-        ("empty", "it is no DuckDB file; expected a history file"),
+        ("text", "it is not a DuckDB file; expected a history file"),
+        ("empty", "it is not a DuckDB file; expected a history file"),
         ("folder", "a folder; expected a history file"),
         ("other", "a DuckDB file with other things in it; expected a history file"),
         ("none", "there is no such file"),

@@ -35,7 +35,7 @@ def test_what_is_no_file(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         TextLog(tmp_path / "b")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         TextLog(tmp_path / "pipe")
 
 

@@ -56,7 +56,7 @@ def tables_of(rank, *, without=(), length=1_000_000):
     return rows
 
 
-# rows drawn at random are no run that could be replayed
+# rows drawn at random are not a run that could be replayed
 WITHOUT_PICTURE = {
     "info": "facts of each rank, no amounts to compare",
     "stats:um_total_sum": "one row of totals in different units",

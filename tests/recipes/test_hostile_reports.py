@@ -24,7 +24,7 @@ NAMES = (
     "e\u0301", "\ufeff", "\x1b[31m", "\u202eesrever", "*", "a@b/0", "b" * 200_000,
     b"caf\xe9", b"caf\xe8", b"\xed\xa0\x80", b"caf\\xe9 is text",
 )  # fmt: skip
-"""Texts, and bytes that are no UTF-8; of the last two that differ in a bad byte, each is a name of its own."""
+"""Texts, and bytes that are not UTF-8; of the last two that differ in a bad byte, each is a name of its own."""
 
 
 def text(name):
@@ -110,7 +110,7 @@ def test_a_name_in_a_statement_that_is_shown_is_text(report, name):
 
 @pytest.mark.parametrize(("recipe", "option"), [("kernels", "kind"), ("cuda_gpu_kern_hist", "name"), ("nccl_size_spread", "op")])
 def test_an_option_that_is_no_utf8_is_a_sentence(report, recipe, option):
-    with pytest.raises(UsageError, match=rf"^--{option} of {recipe} is '\\udcff', with bytes that are no UTF-8; expected text$"):
+    with pytest.raises(UsageError, match=rf"^--{option} of {recipe} is '\\udcff', with bytes that are not UTF-8; expected text$"):
         ask(report[0], recipe, {option: "\udcff"})
 
 

@@ -50,7 +50,7 @@ def test_a_broken_recipe_of_another_package_is_named(monkeypatch, value, says):
 
 
 def test_an_unknown_name_is_refused_with_a_hint():
-    with pytest.raises(UsageError, match="there is no recipe 'gap'; did you mean gaps"):
+    with pytest.raises(UsageError, match="unknown recipe 'gap'; did you mean gaps"):
         registry.find("gap")
 
 

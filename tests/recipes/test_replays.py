@@ -136,7 +136,7 @@ def test_a_healthy_run_has_nobody_to_fix(tmp_path):
         ({"rank": "99"}, "rank 99"),
         ({"rank": "x"}, "expected numbers"),
         ({"rank": "4-2"}, "lower number first"),
-        ({"kernel": "("}, "no regular expression"),
+        ({"kernel": "("}, "not a valid regular expression"),
         ({"kernel": "no such kernel"}, "no kernel's name"),
         ({"op": "Gossip"}, "no matched operation"),
         ({"communicator": "nobody"}, "no communicator"),

@@ -87,7 +87,7 @@ def test_only_recipes_that_the_run_can_answer_are_asked(tmp_path):
     assert {"diagnose", "steps", "info"} <= {r.name for r in recipes_for(run)}
     assert not {"kernels", "breakdown", "activity"} & {r.name for r in recipes_for(run)}
     assert [r.name for r in recipes_for(run, ["kernels"])] == ["kernels"]
-    with pytest.raises(UsageError, match="there is no recipe 'kernel'"):
+    with pytest.raises(UsageError, match="unknown recipe 'kernel'"):
         recipes_for(run, ["kernel"])
 
 

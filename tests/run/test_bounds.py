@@ -1,4 +1,4 @@
-"""Numbers that no job reaches: a report with such a time or sum is refused in a sentence, a value that is no number is noted."""
+"""Numbers that no job reaches: a report with such a time or sum is refused in a sentence, a value that is not a number is noted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TIMES = st.one_of(
 )
 SIZES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9), st.sampled_from([MOST_SUM // 2, -MOST_SUM // 2]))
 
-LEFT_OUT = "values of `gpu_metrics` left out because they are no finite numbers, or 1e100 or more"
+LEFT_OUT = "values of `gpu_metrics` left out because they are not finite numbers, or 1e100 or more"
 
 
 @given(st.lists(st.lists(st.tuples(TIMES, TIMES, SIZES), min_size=1, max_size=4), max_size=4))

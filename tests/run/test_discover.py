@@ -84,7 +84,7 @@ def test_patterns(tmp_path):
     make(tmp_path, "x1/a.sqlite", "x2/a.sqlite", "y/a.sqlite", "[z].sqlite")
     assert names_of(tmp_path, "x*") == ["x1/a.sqlite", "x2/a.sqlite"]
     assert names_of(tmp_path, "**/*.sqlite") == ["[z].sqlite", "x1/a.sqlite", "x2/a.sqlite", "y/a.sqlite"]
-    assert names_of(tmp_path, "[z].sqlite") == ["[z].sqlite"]  # what exists is no pattern
+    assert names_of(tmp_path, "[z].sqlite") == ["[z].sqlite"]  # what exists is not a pattern
     with pytest.raises(InputError, match="nothing matches this pattern"):
         names_of(tmp_path, "q*")
 

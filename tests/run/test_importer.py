@@ -336,7 +336,7 @@ def test_reports_in_a_folder_that_is_no_utf8(reports, tiny_run, tmp_path):
     manifest = import_reports([str(copy)], tmp_path / "run", jobs=2)
     assert [r.rows for r in manifest.ranks] == [r.rows for r in Run(tiny_run).ranks]
     assert Path(read_manifest(tmp_path / "run").reports[0].path) == copy / "tiny_rank0.sqlite"
-    with pytest.raises(InputError, match="its name has bytes that are no UTF-8; expected a name of text; give another name"):
+    with pytest.raises(InputError, match="its name has bytes that are not UTF-8; expected a name of text; give another name"):
         import_reports([str(copy)], odd / "run", jobs=1)
     assert not (odd / "run").exists()
 

@@ -79,7 +79,7 @@ def test_some_ranks(tiny_run):
     assert run.table("kernels", ranks=[1]).project("rank, host").distinct().fetchall() == [(1, "node002")]
     assert run.table("kernels", ranks=[]).fetchall() == []
     for what, found in ((lambda: run.table("kernels", ranks=[0, 5]), "rank 5 is not in the run; it has 0-1"),
-                        (lambda: run.table("kernel"), "there is no table 'kernel'; did you mean kernels"),
+                        (lambda: run.table("kernel"), "unknown table 'kernel'; did you mean kernels"),
                         (lambda: run.table("names", ranks=[0]), "names is the whole run's")):  # fmt: skip
         with pytest.raises(UsageError, match=found):
             what()

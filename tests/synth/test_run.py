@@ -69,8 +69,8 @@ def test_planted_clocks_come_back_from_the_reports(tmp_path):
 @pytest.mark.parametrize(
     ("scenario", "options", "words"),
     [
-        ("stragler", {}, "there is no scenario 'stragler'; did you mean straggler?"),
-        ("tiny", {"format": "json"}, "there is no format 'json'"),
+        ("stragler", {}, "unknown scenario 'stragler'; did you mean straggler?"),
+        ("tiny", {"format": "json"}, "unknown format 'json'"),
         ("tiny", {"ranks": 3}, "3 ranks cannot be spread"),
     ],
 )

@@ -158,9 +158,9 @@ def test_the_histogram_has_every_event_and_the_longest_lead_to_their_places(tmp_
     [
         (Area({0: ("summary",)}, 5, 5), "is empty"),
         (Area({0: ("summary",)}, 0, 5, "x"), "kind of flame graph"),
-        (Area({0: ("summary",)}, 0, 5, pattern="("), "no regular expression"),
+        (Area({0: ("summary",)}, 0, 5, pattern="("), "not a valid regular expression"),
         (Area({9: ("summary",)}, 0, 5), "rank 9 is not in the run"),
-        (Area({0: ("what/0",)}, 0, 5), "there is no track"),
+        (Area({0: ("what/0",)}, 0, 5), "unknown track"),
     ],
 )
 def test_what_is_no_area_is_refused(tmp_path, area, message):

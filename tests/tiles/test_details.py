@@ -107,7 +107,8 @@ def test_only_what_lies_on_a_track_has_neighbours(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "row", "message"), [("kernels", 99, "no row 99"), ("kernel", 0, "did you mean kernels"), ("names", 0, "no table")]
+    ("table", "row", "message"),
+    [("kernels", 99, "no row 99"), ("kernel", 0, "did you mean kernels"), ("names", 0, "unknown table")],
 )
 def test_what_is_not_there_is_refused(view, table, row, message):
     with pytest.raises(UsageError, match=message):

@@ -51,5 +51,5 @@ def test_after_some_seconds_what_was_found_is_told(view, monkeypatch):
 
 def test_nothing_found_and_no_expression(view):
     assert search(view.events, "no such", [0])["events"]["row"] == []
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a valid regular expression"):
         search(view.events, "(", [0])

@@ -94,8 +94,8 @@ def test_each_kind_of_work_has_its_class(view):
     ("tracks", "level", "first", "count", "message"),
     [
         ([(9, "summary")], 5, 0, 1, "rank 9 is not in the run"),
-        ([(0, "gpu/0/0/8")], 5, 0, 1, "no track 'gpu/0/0/8'"),
-        ([(0, "../x")], 5, 0, 1, "no track '../x'"),
+        ([(0, "gpu/0/0/8")], 5, 0, 1, "unknown track 'gpu/0/0/8'"),
+        ([(0, "../x")], 5, 0, 1, "unknown track '../x'"),
         ([(0, "summary")], 63, 0, 1, "of level 63"),
         ([(0, "summary")], 5, -1, 1, "from -1"),
         ([(0, "summary")], 5, 0, 9000, "9000 tiles"),
@@ -123,7 +123,7 @@ def test_the_heat_map_is_right_at_coarser_levels(view):
     idle = view.heat("idle", grid.level + 12, 0)
     assert (idle[:, 0] + whole[:, 0].astype(int)).tolist() == [65534, 65534]
     assert view.heat("busy", grid.level, 5).shape == (2, 0)
-    with pytest.raises(UsageError, match="there is no metric 'bussy'; did you mean busy"):
+    with pytest.raises(UsageError, match="unknown metric 'bussy'; did you mean busy"):
         view.heat("bussy", grid.level, 0)
     with pytest.raises(UsageError, match="there is no tile"):
         view.heat("busy", grid.level - 1, 0)

@@ -31,8 +31,8 @@ def test_errors_come_through_a_process_boundary(error, code):
 
 
 def test_an_unknown_name_gets_a_hint():
-    assert str(UsageError.unknown("recipe", "kernel", ["kernels", "gaps"])) == "there is no recipe 'kernel'; did you mean kernels?"
-    assert str(UsageError.unknown("recipe", "zzz", ["kernels", "gaps"])) == "there is no recipe 'zzz'; there are: gaps, kernels"
+    assert str(UsageError.unknown("recipe", "kernel", ["kernels", "gaps"])) == "unknown recipe 'kernel'; did you mean kernels?"
+    assert str(UsageError.unknown("recipe", "zzz", ["kernels", "gaps"])) == "unknown recipe 'zzz'; expected one of gaps, kernels"
 
 
 @pytest.mark.parametrize(

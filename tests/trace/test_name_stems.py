@@ -31,7 +31,7 @@ from alltrace.trace.name_stems import NUMBERED, stem_sql, stems
         ("epoch=3, step=12", "epoch, step"),
         ("[step 4]", "[step"),
         ("iteration[12]", "iteration"),
-        # what is no counter
+        # what is not a counter
         ("step", "step"),
         ("layer 3", "layer 3"),
         ("conv2d", "conv2d"),

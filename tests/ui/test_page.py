@@ -251,7 +251,7 @@ def test_names_are_searched_by_expression(page):
     page.locator(".details h3:text-is('Event')").wait_for()
     page.fill("input[aria-label^='search names']", "(")
     page.keyboard.press("Enter")
-    page.locator(".details:has-text('no regular expression')").wait_for()
+    page.locator(".details:has-text('not a valid regular expression')").wait_for()
     page.allowed.append("400")
 
 

@@ -24,7 +24,7 @@ def test_a_large_run_is_asked_in_a_process_of_its_own_with_the_same_answer(tmp_p
     assert there.table.equals(here.table)
     assert there.table["compute_ns"].to_pylist() == [50_000]
     assert there.chart == here.chart
-    with pytest.raises(UsageError, match="there is no option of breakdown 'x'"):
+    with pytest.raises(UsageError, match="unknown option of breakdown 'x'"):
         answer(session, Question("breakdown", {"x": 1}))
 
 

@@ -307,7 +307,7 @@ def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[
         mine = (stack.argmax(axis=0) == place) & (stack[place] > _LEAST_RATIO)
         if mine.sum() < _LEAST_EXPLAINED:
             continue
-        # sets that hold all its members, or of which it holds all, are no rivals where they were not taken
+        # sets that hold all its members, or of which it holds all, are not rivals where they were not taken
         rivals = [ratio[m] for m in candidates if m != members and (m in taken or not set(m) <= set(members))]
         second = np.maximum.reduce(rivals)[mine] if rivals else np.zeros(int(mine.sum()))
         margin = stack[place][mine] - np.maximum(second, 0.0)
@@ -320,8 +320,8 @@ def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[
 def _distinct(pool: _Pool, rank: int, at: NDArray[np.int64], taken: list[Members], ratio: dict[Members, Floats]) -> list[Members]:
     """The sets that were taken, but of a set and a part of it one alone where their operations do not differ.
 
-    A set that is no communicator can be seen where groups of one that work in step end together by chance, and a part of one where
-    an end was recorded late. Then the operations take as long after the last arrival as those of the communicator do.
+    A set that is not a communicator can be seen where groups of one that work in step end together by chance, and a part of one
+    where an end was recorded late. Then the operations take as long after the last arrival as those of the communicator do.
     """
     left = list(taken)
     for whole in sorted(taken, key=len, reverse=True):

@@ -153,7 +153,7 @@ def _identity(value: object) -> str | None:
                 return f"{int(value, base) % 2**64:#x}"
             except ValueError:
                 continue
-        return value.encode("utf-8", "replace").decode()  # JSON can write half of a character, which is no text
+        return value.encode("utf-8", "replace").decode()  # JSON can write half of a character, which is not text
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return f"{int(value) % 2**64:#x}"

@@ -33,7 +33,7 @@ _SLOW = 1.2
 """A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how most steps differ."""
 
 _SLOWER = 1.05
-"""From here on it is one if it stands out of all later steps: what comes back is no warm-up."""
+"""From here on it is one if it stands out of all later steps: what comes back is not a warm-up."""
 
 _LONGEST = 0.1
 """The first step is one where it takes longer than any later one by this share, however much these differ."""
@@ -42,7 +42,7 @@ _DEVIATIONS = 6.0
 """By so many median deviations a step stands out of most."""
 
 _LEAST_LAUNCHED = 0.1
-"""Ranges in which a smaller share of a rank's device work is launched are no steps."""
+"""Ranges in which a smaller share of a rank's device work is launched are not steps."""
 
 _COPIED = 4
 """A longer step that brings this many times the median bytes back to the host writes a checkpoint,"""
@@ -115,7 +115,9 @@ def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs
     if each is not None:
         pass
     elif jobs != 1 and (rows > 4_000_000 or remote()):
-        each = [o.get() for o in run_tasks(partial(_of_rank, SentRun(run)), [r.rank for r in run.ranks], jobs=jobs)]
+        sent = SentRun(run)
+        outcomes = run_tasks(partial(_of_rank, sent), [r.rank for r in run.ranks], jobs=jobs, needs=sent.needs)
+        each = [o.get() for o in outcomes]
     else:
         each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
     found = [f for f in each if f is not None]
@@ -295,7 +297,7 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> RankSteps | None:
     keys = work.keys("kernels", kernels.column("correlation"))
     launches = work.launch_of(keys[rows[boundaries]], integers(kernels.column("start"), _NONE)[rows[boundaries]])
     launches = np.unique(np.maximum.accumulate(launches))
-    if len(launches) < len(boundaries):  # a graph launches several periods, so they are no steps of the program
+    if len(launches) < len(boundaries):  # a graph launches several periods, so they are not steps of the program
         return None
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work

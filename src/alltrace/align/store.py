@@ -111,9 +111,18 @@ def _apply(run: Run, overlay: Overlay) -> None:
             write_manifest(run.path, overlay.over(run.manifest))
 
 
+def _has_logged_calls(run: Run) -> bool:
+    """Whether the run has logs whose calls are joined with its operations."""
+    if not run.manifest.logs:
+        return False
+    from alltrace.run.run_logs import has_calls
+
+    return has_calls(run.path)
+
+
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None where they are."""
-    if len(run.ranks) < 2 and not (run.ranks and any(log.kind == "nccl" for log in run.manifest.logs)):
+    if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
@@ -248,7 +257,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
-    if not any(log.kind == "nccl" for log in run.manifest.logs):
+    if not _has_logged_calls(run):
         return Joined(tables), names
     from alltrace.align.log_join import join_ranks
 
@@ -276,7 +285,9 @@ def _collect_all(
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     errors: dict[int, AlltraceError | None] = {}
-    for outcome in run_tasks(partial(_collected, SentRun(run), folder), [r.rank for r in todo], jobs=jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_collected, sent, folder.absolute())
+    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
         number = todo[outcome.index].rank
         errors[number] = outcome.get()
         parts[number] = read_part(folder, number)
@@ -284,7 +295,11 @@ def _collect_all(
     steps: list[RankSteps | AlltraceError | None] = []
     for number, part in parts.items():
         if part is None:
-            raise InputError(folder, found=f"what was made of rank {number} is not there any more", advice="ask again")
+            raise InputError(
+                folder,
+                found=f"what was made of rank {number} is not there",
+                advice="ask again; on a cluster all nodes must see this folder",
+            )
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)
         steps.append(errors.get(number) or part.steps)

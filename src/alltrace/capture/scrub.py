@@ -107,7 +107,7 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
         nsys: Tells the nsys that exports a report; None where none may be run.
 
     Raises:
-        InputError: `source` is no SQLite export, or cannot be exported.
+        InputError: `source` is not an SQLite export, or cannot be exported.
         UsageError: `target` exists, or there is no nsys.
     """
     if source.suffix in _REPORTS and nsys is not None:
@@ -125,7 +125,7 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
     except OSError as error:
         raise InputError(source, found=f"it cannot be read ({error.strerror})") from error
     if head != _HEAD:
-        raise InputError(source, found="it is no SQLite file", expected="an export as by `nsys export -t sqlite`")
+        raise InputError(source, found="it is not an SQLite file", expected="an export as by `nsys export -t sqlite`")
     if target.exists():
         raise UsageError(f"{target} exists already; give another --output")
     import sqlite3

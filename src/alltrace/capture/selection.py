@@ -166,7 +166,7 @@ def expand(
         folder: Whether the template names a folder, which may hold slashes of its own; a field's value may never.
 
     Raises:
-        UsageError: A field is unknown, a variable is not set, or the result is no name.
+        UsageError: A field is unknown, a variable is not set, or the result is not a name.
     """
     fields = {
         # else what is started again would find the reports of before, and stop

@@ -110,7 +110,7 @@ def _scrubbed(
     if name.endswith(_SCRUBBED_AS_IS):
         return path, name
     if not name.endswith(_SCRUBBED):
-        faults.append((path, "it is no report of nsys, so it cannot be scrubbed; it is not copied"))
+        faults.append((path, "it is not a report of nsys, so it cannot be scrubbed; it is not copied"))
         return None
     target = str(Path(name).with_suffix(".sqlite"))
     made = scratch / Path(target).name

@@ -70,7 +70,7 @@ def picture_bytes(drawing: Drawing, kind: str = "png", *, dpi: int = 144) -> byt
         "font.size": 9,
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
-        # a name in letters that the font lacks, or one that leaves no room, is no reason to speak
+        # a name in letters that the font lacks, or one that leaves no room, is not a reason to speak
         warnings.simplefilter("ignore")
         made = Figure(figsize=_size(drawing), layout="constrained", facecolor="white")
         axes = made.add_subplot()

@@ -89,7 +89,7 @@ def _read_cells(column: Any, field: Any) -> list[str]:
 
 
 def words(value: Any) -> str:
-    """A value that is no number as text: bytes as hex, what is nested as JSON; null is empty."""
+    """A value that is not a number as text: bytes as hex, what is nested as JSON; null is empty."""
     if value is None:
         return ""
     if isinstance(value, bytes):

@@ -54,7 +54,7 @@ def csv_header(schema: Any) -> str:
 
 
 def without_formulas(table: Any) -> Any:
-    """A table whose texts and names of columns are no formulas: those that a spreadsheet takes for one have a `'` before them."""
+    """A table whose texts and names of columns are not formulas: those that a spreadsheet takes for one have a `'` before them."""
     columns = []
     for column, field in zip(table.columns, table.schema, strict=True):
         if pa.types.is_dictionary(field.type):
@@ -168,7 +168,7 @@ def _column_texts(column: Any, field: Any) -> Any:
 
 
 def _rounded(column: Any, decimals: int) -> Any:
-    """Floats as text with so many decimals, each rounded as it is: what is just above or below a half is no half."""
+    """Floats as text with so many decimals, each rounded as it is: what is just above or below a half is not a half."""
     scaled = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64)) * 10.0**decimals
     with np.errstate(invalid="ignore"):
         near = np.abs(scaled - np.floor(scaled) - 0.5) <= np.maximum(scaled, 1.0) * _NEAR  # false for null

@@ -30,7 +30,7 @@ def read_reports(
         listings: Lists the instructions of each launch, which needs `detail`; None where they are not wanted.
 
     Raises:
-        InputError: A file is no report, or cannot be read.
+        InputError: A file is not a report, or cannot be read.
     """
     from alltrace.readers.ncu.read import read_report
     from alltrace.recipes.ncu.tables import Profiled

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
-        sys.stdout.flush()  # here, where a reader that is gone is no error
+        sys.stdout.flush()  # here, where a reader that is gone is not an error
         return code
     except AlltraceError as error:
         print(f"alltrace: {printable(str(error))}", file=sys.stderr)  # noqa: T201
@@ -61,7 +61,7 @@ def _interrupted() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """What to say of any other error: a limit of the machine, or a defect of alltrace, which is no breached gate (1)."""
+    """What to say of any other error: a limit of the machine, or a defect of alltrace, which is not a breached gate (1)."""
     limit = _limit_met(error)
     if limit is not None:
         print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
@@ -139,12 +139,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(verb: str) -> UsageError:
-    """What to do about a word that is no verb; most recipes are none."""
+    """What to do about a word that is not a verb; most recipes are none."""
     from alltrace.cli.registry import VERBS
     from alltrace.recipes.registry import names
 
     if verb in names():
-        return UsageError(f"there is no verb {verb!r}; it is a recipe: `alltrace recipe {verb} RUN`")
+        return UsageError(f"unknown verb {verb!r}; it is a recipe: `alltrace recipe {verb} RUN`")
     return UsageError.unknown("verb", verb, (v.name for v in VERBS))
 
 

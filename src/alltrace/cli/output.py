@@ -37,7 +37,7 @@ def check_output(args: argparse.Namespace) -> None:
     """Whether an answer can be written as `args` say; asked before the work is done.
 
     Raises:
-        UsageError: Parquet without a file to write to, units of a format without them, or an output that is no file.
+        UsageError: Parquet without a file to write to, units of a format without them, or an output that is not a file.
     """
     check_csv_safe(args, [args.format])
     if args.units == "auto" and args.format not in ("table", "cards"):
@@ -84,7 +84,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
         args: The arguments of `add_answer_options`.
 
     Raises:
-        UsageError: Parquet without a file to write to, an output that is no file, or a picture of what has none.
+        UsageError: Parquet without a file to write to, an output that is not a file, or a picture of what has none.
         InputError: The file cannot be written.
     """
     check_output(args)
@@ -342,7 +342,7 @@ def _of_file(path: Path, written: AbstractContextManager[Callable[[Any], None]])
 
 @contextmanager
 def _text_file(form: _Form, place: Path) -> Iterator[Callable[[Any], None]]:
-    # a path from a trace may hold bytes that are no UTF-8
+    # a path from a trace may hold bytes that are not UTF-8
     with place.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(form.head())
         yield lambda table: file.writelines(form.rows(table))
@@ -403,7 +403,7 @@ def emit(pieces: Iterable[str], path: Path | None) -> None:
         InputError: The file cannot be written.
     """
     if path is not None:
-        # a path from a trace may hold bytes that are no UTF-8
+        # a path from a trace may hold bytes that are not UTF-8
         save(path, lambda place: _write_text(place, pieces))
         return
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -420,7 +420,7 @@ def _write_text(path: Path, pieces: Iterable[str]) -> None:
 
 
 def save(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file that replaces `path` once it is whole; what is no regular file, such as a pipe, is written to.
+    """Let `write` make a file that replaces `path` once it is whole; what is not a regular file, such as a pipe, is written to.
 
     Raises:
         InputError: The file cannot be written.

@@ -19,7 +19,7 @@ MORE: int
 CLOSED: int
 FULL: int
 BROKEN: int
-"""Why a scan stopped: the event at the position goes on past the buffer; the array ended; no room; the event is no JSON."""
+"""Why a scan stopped: the event at the position goes on past the buffer; the array ended; no room; the event is not valid JSON."""
 
 NOTHING: int
 """What a field holds that the event lacks."""

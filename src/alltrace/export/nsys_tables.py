@@ -36,7 +36,7 @@ class NsysTables:
         patterns: Basic regular expressions; a table is written if its whole name fits one, whatever the case. None for all.
 
     Raises:
-        InputError: The file cannot be read, or is no export.
+        InputError: The file cannot be read, or is not an export.
         UsageError: A pattern cannot be understood.
     """
 

@@ -102,7 +102,7 @@ class SliceMaker:
         placed: The viewer's tracks, which are filled.
         launches: The rank's calls.
         names: Where names are looked up.
-        pool: Where texts are put that are no names.
+        pool: Where texts are put that are not names.
         form: How text and arguments are written into the pool.
     """
 

@@ -137,7 +137,7 @@ def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]
     """The history in the file `path`; with `write` it is made where there is none. Without a path, an empty one in memory.
 
     Raises:
-        InputError: It does not exist, is no history file, is of another version, is damaged, or another process has it open.
+        InputError: It does not exist, is not a history file, is of another version, is damaged, or another process has it open.
     """
     import duckdb
 
@@ -172,7 +172,7 @@ def _check_place(path: Path, *, write: bool) -> None:
         if size is None and not write:
             raise InputError(path, found="there is no such file", expected=_EXPECTED, advice="check the name")
         if size is not None and _start(path)[8:] != _MAGIC:
-            raise InputError(path, found="it is no DuckDB file", expected=_EXPECTED, advice=_ANOTHER)
+            raise InputError(path, found="it is not a DuckDB file", expected=_EXPECTED, advice=_ANOTHER)
         if size is None and not path.absolute().parent.is_dir():
             raise InputError(path, found="its folder does not exist", expected="a folder to write to", advice="make it first")
     except OSError as error:

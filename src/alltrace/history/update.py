@@ -44,7 +44,7 @@ def find_runs(places: Sequence[str]) -> list[Path]:
     """The run directories that `places` are or hold, at any depth, by path.
 
     Raises:
-        InputError: A place does not exist or is no folder, or there is no run in any of them.
+        InputError: A place does not exist or is not a folder, or there is no run in any of them.
     """
     found: set[Path] = set()
     for place in places:

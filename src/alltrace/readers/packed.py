@@ -101,7 +101,7 @@ def _lost_of_zstd(path: Path, done: int) -> tuple[bytes, bool]:
 
     found = bytearray()
     try:
-        # Arrow does not open paths that are no UTF-8
+        # Arrow does not open paths that are not UTF-8
         with pa.CompressedInputStream(pa.PythonFile(path.open("rb"), mode="r"), "zstd") as stream:
             while done and (skipped := stream.read(min(done, _PIECE))):
                 done -= len(skipped)

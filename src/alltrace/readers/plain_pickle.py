@@ -21,7 +21,7 @@ _MARK = object()
 
 
 class PickleRefusedError(ValueError):
-    """The pickle is no plain data, or damaged; the text says what was found and where."""
+    """The pickle is not plain data, or damaged; the text says what was found and where."""
 
 
 def decode(data: bytes) -> Any:

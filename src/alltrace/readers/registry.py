@@ -25,7 +25,7 @@ READERS = (
 
 NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
 """Such packages for what alltrace itself wrote, and for what tells of operations that other reports tell of too: in a folder of
-reports it is no report, so it is read only when it is named."""
+reports it is not a report, so it is read only when it is named."""
 
 ENTRY_POINTS = "alltrace.readers"
 """The entry-point group by which other packages add such a package of theirs."""

@@ -35,7 +35,7 @@ class TextLog:
         if not path.exists():
             raise InputError(path, found="there is no such file")
         if not path.is_file():  # opening a pipe would wait for its other end
-            raise InputError(path, found="it is no regular file", expected="a log file", advice="save it to a file first")
+            raise InputError(path, found="it is not a regular file", expected="a log file", advice="save it to a file first")
         try:
             with path.open("rb") as file:
                 magic = file.read(4)
@@ -106,5 +106,5 @@ def _opened(path: Path) -> Any:
 
     try:
         return pa.OSFile(str(path), "rb")
-    except UnicodeEncodeError:  # Arrow does not open paths that are no UTF-8
+    except UnicodeEncodeError:  # Arrow does not open paths that are not UTF-8
         return pa.PythonFile(path.open("rb"), mode="r")

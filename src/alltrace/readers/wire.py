@@ -16,7 +16,7 @@ _LAST_SHORT = 0x7F
 
 
 class WireError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
     """Number, wire type and value of each field of a message, in the order of the bytes; messages and texts as they lie.
 
     Raises:
-        WireError: The bytes are no message.
+        WireError: The bytes are not a message.
     """
     at, end = 0, len(data)
     while at < end:

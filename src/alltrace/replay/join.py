@@ -126,7 +126,7 @@ class Replay:
         if not recorded:
             return 0.0
         replayed = int(self.recorded[0].max())
-        # that ranks begin at different moments is no fault of the model
+        # that ranks begin at different moments is not a fault of the model
         idle = np.where(self.graph.source == 0, 0, self.idle_ns)
         explained = int(times(self.graph, self.weights - idle)[0].max())
         return max(abs(replayed - recorded), abs(recorded - explained)) / recorded

@@ -18,7 +18,7 @@ _TABLES = ("stragglers", "breakdown", "steps", "kernels", "kernel-origins", "mem
 
 
 def to_markdown(report: Report) -> str:
-    """The report's findings, efficiencies and first tables in GitHub's Markdown; text from a trace is no markup."""
+    """The report's findings, efficiencies and first tables in GitHub's Markdown; text from a trace is not markup."""
     lines = [
         f"# alltrace: {literal(report.name)}",
         "",

@@ -2,7 +2,7 @@
 
 Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
 exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
-report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is no number is left out. What
+report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
 is odd but can be answered is counted, so that answers made from it say so.
 """
 
@@ -40,7 +40,7 @@ _OPEN = ("ranges", "collectives")
 
 _BACKWARD = "rows of `{table}` that end before they start"
 _ENDLESS = "rows of `{table}` that have no end, so that their duration is not known"
-_NO_NUMBER = "values of `{table}` left out because they are no finite numbers, or 1e100 or more"
+_NO_NUMBER = "values of `{table}` left out because they are not finite numbers, or 1e100 or more"
 _WRONG = (_BACKWARD, _ENDLESS, _NO_NUMBER)
 
 
@@ -62,7 +62,7 @@ class Bounds:
         self._wrong = dict.fromkeys(_WRONG, 0)
 
     def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, without the values that are no numbers.
+        """The batch, without the values that are not numbers.
 
         Raises:
             InputError: A time is too far away, or durations or sizes are too large to be added up.
@@ -107,7 +107,7 @@ class Bounds:
         column = batch.column(name)
         if column.null_count == len(column):
             return batch
-        good = pc.less(pc.abs(column), MOST_VALUE)  # not so of what is no number
+        good = pc.less(pc.abs(column), MOST_VALUE)  # not so of what is not a number
         wrong = len(good) - good.null_count - (pc.sum(good).as_py() or 0)
         if not wrong:
             return batch

@@ -221,7 +221,8 @@ def _attach(companions: Sequence[_Candidate], candidates: list[_Candidate], clai
 
 def natural_key(text: str) -> tuple[object, ...]:
     """A sort key under which `rank2` comes before `rank10`."""
-    # \d is what isdecimal() says; isdigit() also takes superscripts, which are no numbers to int(), as thousands of digits are none
+    # \d is what isdecimal() says; isdigit() also takes superscripts, which are not numbers to int(), as thousands of digits are
+    # none
     return tuple((1, int(p), p) if p.isdecimal() and len(p) < _DIGITS else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
 
 

@@ -32,7 +32,7 @@ def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> No
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # a path with bytes that are no UTF-8 has lone surrogates in it, which JSON can only hold escaped
+        # a path with bytes that are not UTF-8 has lone surrogates in it, which JSON can only hold escaped
         with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump({_CHECKSUM: _checksum(value), **value}, file, indent=1, ensure_ascii=False)
             file.write("\n")

@@ -152,10 +152,10 @@ class LogRecord(NamedTuple):
 
     Attributes:
         path: The log, as given.
-        kind: `nccl`, `training` or `gpu`.
+        kind: `nccl`, `training`, `gpu` or `inspector`.
         size_bytes: Its size.
         content_hash: XXH3-128 of its bytes, in hex.
-        records: Calls of NCCL, steps, or samples of the run's GPUs.
+        records: Calls of NCCL, steps, samples of the run's GPUs, or operations of its ranks.
     """
 
     path: str
@@ -364,7 +364,7 @@ def _sound(rank: Rank) -> Rank:
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
     if any(len(span) != 2 for span in rank.unrecorded):
-        raise ValueError(f"rank {rank.rank} has a span that is no pair of times")
+        raise ValueError(f"rank {rank.rank} has a span that is not a pair of times")
     return rank
 
 

@@ -29,7 +29,7 @@ class PartialRun(Run):
         path: The run directory.
 
     Raises:
-        InputError: `path` is no run directory, or its manifest is damaged.
+        InputError: `path` is not a run directory, or its manifest is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:

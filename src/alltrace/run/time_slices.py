@@ -164,7 +164,7 @@ class TimeSlices:
         return pa.concat_tables(found[1:] or found).select(list(columns)).unify_dictionaries()
 
     def dictionary(self, table: str, columns: Sequence[str] | None) -> Any:
-        """A table that is no table of events, read once."""
+        """A table that is not a table of events, read once."""
         key = (table, None if columns is None else tuple(columns))
         if key not in self._dictionaries:
             self._dictionaries[key] = self.stored.table(table, columns)

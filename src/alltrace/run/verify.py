@@ -45,7 +45,7 @@ def verify(run: Path) -> list[Damage]:
     """Read all files of the run at `run`; returns those that are not as they were written.
 
     Raises:
-        InputError: It is no run directory, or one of another version.
+        InputError: It is not a run directory, or one of another version.
     """
     found = []
     reports: dict[str, str] = {}

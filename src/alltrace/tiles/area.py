@@ -156,7 +156,8 @@ def area_facts(
         `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s what was looked at is the answer.
 
     Raises:
-        UsageError: The time is empty, there is no such rank, track or kind of flame graph, or `pattern` is no regular expression.
+        UsageError: The time is empty, there is no such rank, track or kind of flame graph, or `pattern` is not a valid regular
+            expression.
         CancelledError: The answer is no longer wanted.
     """
     if area.end_ns <= area.start_ns:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.engine.local import default_jobs, run_tasks
+from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checked_arrow import write_table
 from alltrace.run.clock import clock_map
 from alltrace.run.json_files import read_json, write_json
@@ -169,10 +169,11 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     if progress and there:
         progress(len(there))
     if jobs is None:
-        jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS else 1
+        jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS or remote() else 1
     broken: dict[int, str] = {}
-    work = partial(_build_rank, SentRun(run), place, grid)
-    for outcome in run_tasks(work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_build_rank, sent, place.absolute(), grid)
+    for outcome in run_tasks(work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
         if outcome.error is not None:
             broken[todo[outcome.index].rank] = str(outcome.error)
     if broken and len(broken) == len(run.ranks):

@@ -67,7 +67,7 @@ class Notes:
         """Add a note, whose `id` is given; the notes then.
 
         Raises:
-            UsageError: It is no note, or there are 1,000.
+            UsageError: It is not a note, or there are 1,000.
             AlltraceError: The file is damaged or cannot be written.
         """
         kept, new = self.all(), _checked(note)

@@ -44,7 +44,7 @@ def search(
         ascending by start), `complete` (whether all events are among them), `ranks_asked`, `ranks_done`.
 
     Raises:
-        UsageError: `pattern` is no regular expression, or there is no such rank.
+        UsageError: `pattern` is not a valid regular expression, or there is no such rank.
         CancelledError: The answer is no longer wanted.
     """
     wanted = NamesLike(reader, pattern)

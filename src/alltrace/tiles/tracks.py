@@ -161,7 +161,7 @@ def parse_key(key: str) -> tuple[str, tuple[int, ...]]:
     """The group and the values of a track's key.
 
     Raises:
-        UsageError: It is no key of a track.
+        UsageError: It is not a key of a track.
     """
     group, *rest = key.split("/")
     widths = {len(s.track) for s in _ALL if s.group == group}
@@ -170,7 +170,7 @@ def parse_key(key: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         values = ()
     if key != SUMMARY and (len(values) not in widths or not all(-(1 << 63) <= v < 1 << 63 for v in values)):
-        raise UsageError(f"there is no track {key!r}; expected a key such as gpu/0/0/7")
+        raise UsageError(f"unknown track {key!r}; expected a key such as gpu/0/0/7")
     return group, values
 
 

@@ -233,7 +233,7 @@ class NamesLike:
         pattern: The expression.
 
     Raises:
-        UsageError: It is no regular expression.
+        UsageError: It is not a valid regular expression.
     """
 
     def __init__(self, reader: EventReader, pattern: str) -> None:
@@ -250,8 +250,8 @@ class NamesLike:
         try:
             return pc.match_substring_regex(texts, self._pattern)
         except (pa.ArrowInvalid, UnicodeEncodeError) as error:
-            why = str(error).splitlines()[0] if isinstance(error, pa.ArrowInvalid) else "it is no text"
-            raise UsageError(f"{self._pattern!r} is no regular expression: {why}") from error
+            why = str(error).splitlines()[0] if isinstance(error, pa.ArrowInvalid) else "it is not text"
+            raise UsageError(f"{self._pattern!r} is not a valid regular expression: {why}") from error
 
     def ids(self) -> Any:
         """Their ids by now: int64 array."""

@@ -101,7 +101,7 @@ def amount(value: object, unit: str | None, digits: int = 4) -> str:
     """A value with its unit, short, for reading: `1.892 ms`, `99.10 GB/s`, `1,024`; nothing for None.
 
     Args:
-        value: The value; what is no number is shown as text.
+        value: The value; what is not a number is shown as text.
         unit: Its unit, or None.
         digits: How many digits of a number with fractions are shown.
     """

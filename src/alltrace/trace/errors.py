@@ -41,8 +41,8 @@ class UsageError(AlltraceError):
 
         names = sorted(available)
         close = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(close)}?" if close else f"there are: {', '.join(names)}"
-        return cls(f"there is no {what} {given!r}; {hint}")
+        hint = f"did you mean {', '.join(close)}?" if close else f"expected one of {', '.join(names)}"
+        return cls(f"unknown {what} {given!r}; {hint}")
 
 
 class InputError(AlltraceError):
@@ -95,5 +95,5 @@ def printable(text: str) -> str:
 
 
 def path_text(path: str) -> str:
-    """A path as text that every format can hold; bytes that are no UTF-8 are shown escaped."""
+    """A path as text that every format can hold; bytes that are not UTF-8 are shown escaped."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")

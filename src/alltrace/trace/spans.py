@@ -74,7 +74,7 @@ def rank_spans(text: str, others: str = "") -> list[Span]:
         others: What else the option takes, for the message.
 
     Raises:
-        UsageError: It is no list of ranks.
+        UsageError: It is not a list of ranks.
     """
     found = [_span(part) if ":" not in part else None for part in text.split(",")]
     spans = [s for s in found if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000]
@@ -87,7 +87,7 @@ def parse_ranks(text: str | None) -> list[int] | None:
     """The ranks of a list such as `0-7,64`, in order and each once; None for None.
 
     Raises:
-        UsageError: The text is no list of ranks, or names more than a million.
+        UsageError: The text is not a list of ranks, or names more than a million.
     """
     if text is None:
         return None

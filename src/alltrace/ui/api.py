@@ -172,7 +172,7 @@ def _tracks_named(texts: Sequence[str]) -> list[tuple[int, str]]:
     for text in texts:
         rank, _, key = text.partition("/")
         if not rank.isdigit() or not rank.isascii() or len(rank) > 9:
-            raise UsageError(f"there is no track {text!r}; expected a rank, a slash and a key")
+            raise UsageError(f"unknown track {text!r}; expected a rank, a slash and a key")
         tracks.append((int(rank), key))
     return tracks
 

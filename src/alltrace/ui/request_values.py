@@ -39,9 +39,9 @@ class Asked:
         try:
             values = json.loads(body or b"{}")
         except (ValueError, RecursionError) as error:
-            raise UsageError("the request is no JSON") from error
+            raise UsageError("the request is not valid JSON") from error
         if not isinstance(values, dict):
-            raise UsageError("the request is no JSON object")
+            raise UsageError("the request is not a JSON object")
         return cls(values)
 
     def number(self, name: str, default: int | None = None, least: int = -_MOST_NUMBER) -> int:

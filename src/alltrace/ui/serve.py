@@ -96,7 +96,7 @@ def listen(host: str, port: int) -> socket.socket:
         # asyncio sends small answers at once only on sockets that say they are TCP
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
-        raise UsageError(f"--host is {host!r}, which is no address of this machine ({error.strerror})") from error
+        raise UsageError(f"--host is {host!r}, which is not an address of this machine ({error.strerror})") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))

@@ -74,7 +74,7 @@ def ladder(*arguments, **options):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--only", "sinc-each-step"], "there is no cause 'sinc-each-step'; did you mean sync-each-step?"),
+        (["--only", "sinc-each-step"], "unknown cause 'sinc-each-step'; did you mean sync-each-step?"),
         (["--python", "nowhere/python"], "--python: nowhere/python cannot be started: No such file or directory"),
         (["--device", "cuda"], "can use no GPU; use --device cpu"),
         (["--steps", "0"], "--steps: must be at least 1; 0 was given"),

@@ -54,7 +54,7 @@ def test_a_filter_that_could_hang_the_job_is_refused(kernels):
 
 def test_a_filter_that_is_safe_is_taken_and_one_that_is_none_is_not():
     assert check_filter("^(gemm|relu)") == "^(gemm|relu)"
-    with pytest.raises(UsageError, match="--top is '\\(', which is no regular expression"):
+    with pytest.raises(UsageError, match="--top is '\\(', which is not a valid regular expression"):
         check_filter("(", "--top")
 
 

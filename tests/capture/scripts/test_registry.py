@@ -27,7 +27,7 @@ def test_every_target_makes_every_profiler_and_workload_but_what_cannot_be():
 @pytest.mark.parametrize(
     ("target", "changes", "said"),
     [
-        ("slurm", {"profiler__kind": "torch", "workload__kind": "nccl-tests"}, "nccl-tests are no Python"),
+        ("slurm", {"profiler__kind": "torch", "workload__kind": "nccl-tests"}, "nccl-tests are not Python programs"),
         ("slurm", {"profiler__kind": "ncu", "workload__kind": "nccl-tests"}, "kernels of NCCL alone"),
         ("slurm", {"profiler__kind": "torch", "workload__kind": "nemo"}, "NeMo has no argument"),
         ("slurm", {"profiler__kind": "ncu", "profiler__steps": ""}, "ncu needs profiler.kernels REGEX"),
@@ -56,7 +56,7 @@ def test_every_target_makes_every_profiler_and_workload_but_what_cannot_be():
         ("k8s-mpijob", {"mpi__launcher": "pals"}, "an MPIJob has not"),
         ("k8s-operator", {"profiler__arguments": ["--env-var=A=b c"]}, "because of its blanks or quotes"),
         ("k8s-injector", {"workload__command": ["python"], "workload__arguments": []}, "give injector.match"),
-        ("slrum", {}, "there is no target of capture script 'slrum'; did you mean slurm"),
+        ("slrum", {}, "unknown target of capture script 'slrum'; did you mean slurm"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(target, changes, said):

@@ -44,10 +44,10 @@ def test_any_words_come_through_toml(words):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[job]\nnods = 2", "there is no setting 'job.nods'; did you mean job.nodes"),
-        ("[jobs]\nnodes = 2", "there is no section 'jobs'; did you mean job"),
-        ("nodes = 2", "there is no section 'nodes'"),
-        ("[job]\npartition = 'x'", "there is no setting 'job.partition'; did you mean slurm.partition"),
+        ("[job]\nnods = 2", "unknown setting 'job.nods'; did you mean job.nodes"),
+        ("[jobs]\nnodes = 2", "unknown section 'jobs'; did you mean job"),
+        ("nodes = 2", "unknown section 'nodes'"),
+        ("[job]\npartition = 'x'", "unknown setting 'job.partition'; did you mean slurm.partition"),
         ("[job]\nnodes = 0", "job.nodes is 0; expected a whole number from 1 up"),
         ("[job]\nnodes = true", "job.nodes is True; expected a whole number"),
         ("[job]\nnodes = '2'", "job.nodes is '2'; expected a whole number"),
@@ -63,10 +63,10 @@ def test_any_words_come_through_toml(words):
         ("[slurm]\npartition = 'a b'", "slurm.partition is 'a b'; expected letters"),
         ("[profiler]\ndelay = 0", "profiler.delay is '0'; expected a number of seconds above 0"),
         ("[profiler]\nduration = '0.00'", "expected a number of seconds above 0"),
-        ("a = " + "[" * 100_000, "it is no TOML"),
-        ("a = " + "1" * 5000, "it is no TOML"),
+        ("a = " + "[" * 100_000, "it is not valid TOML"),
+        ("a = " + "1" * 5000, "it is not valid TOML"),
         ("job = 3", "job is 3; expected a table: [job]"),
-        ("[job\n", "it is no TOML"),
+        ("[job\n", "it is not valid TOML"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_the_file(tmp_path, text, said):
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="it cannot be read"):
         read_job(tmp_path / "no.toml")
     (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="it is no TOML"):
+    with pytest.raises(InputError, match="it is not valid TOML"):
         read_job(tmp_path / "b.toml")
 
 
@@ -94,8 +94,8 @@ def test_assignments():
     assert parse_assignment("profiler.ranks=0-7") == ("profiler.ranks", "0-7")
     assert parse_assignment("environment.A=b=c") == ("environment.A", "b=c")
     for text, said in (
-        ("nodes=4", "is no assignment"),
-        ("job.nodes", "is no assignment"),
+        ("nodes=4", "is not an assignment"),
+        ("job.nodes", "is not an assignment"),
         ("job.nods=1", "did you mean job.nodes"),
     ):
         with pytest.raises(UsageError, match=said):

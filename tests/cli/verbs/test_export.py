@@ -29,7 +29,7 @@ def test_a_trace_is_checked(alltrace, run, tmp_path):
     (tmp_path / "here" / "bad.prv").write_text("hello\n")
     done = alltrace("export", "check", "bad.prv")
     assert done.code == EXIT_BREACH
-    assert "bad.prv: line 1: the first line is no Paraver header\n" in done.out
+    assert "bad.prv: line 1: the first line is not a Paraver header\n" in done.out
     assert alltrace("export", "check", "no.prv").code == EXIT_INPUT
 
 

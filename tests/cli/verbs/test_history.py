@@ -50,7 +50,7 @@ def test_a_picture_is_drawn(alltrace, history):
         (["-o", "none.duckdb", "--format", "parquet"], 2, "expected --answer FILE with it"),
         (["-o", "x", "--answer", "x"], 2, "--answer names the history itself"),
         (["runs", "-o", "no/such/h.duckdb"], 3, "its folder does not exist"),
-        (["runs", "-o", "h", "--job", "nope"], 2, "there is no job in the history 'nope'"),
+        (["runs", "-o", "h", "--job", "nope"], 2, "unknown job in the history 'nope'"),
     ],
 )
 def test_what_history_cannot_do_is_told(alltrace, arguments, code, said):
@@ -76,7 +76,7 @@ def test_with_strict_a_run_that_cannot_be_read_is_an_error(alltrace):
         ([], 2, "check needs limits; expected --budget FILE, --against HISTORY or both"),
         (["--budget", "x.toml", "--job", "a"], 2, "--job names the runs of a history; expected --against HISTORY"),
         (["--against", "none.duckdb"], 3, "none.duckdb: there is no such file"),
-        (["--against", "runs/a/manifest.json"], 3, "it is no DuckDB file"),
+        (["--against", "runs/a/manifest.json"], 3, "it is not a DuckDB file"),
     ],
 )
 def test_what_check_cannot_judge_by_is_told(alltrace, arguments, code, said):

@@ -26,9 +26,9 @@ def test_a_pair_of_faults_has_the_loss_of_each(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["healthy", "--fault", "nothing"], "there is no fault 'nothing'"),
+        (["healthy", "--fault", "nothing"], "unknown fault 'nothing'"),
         (["healthy", "--fault", "slow-rank:ranks=40"], "names rank 40"),
-        (["unwell", "--fault", "sync"], "there is no scenario 'unwell'"),
+        (["unwell", "--fault", "sync"], "unknown scenario 'unwell'"),
     ],
 )
 def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments, words):
@@ -41,7 +41,7 @@ def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments
     ("value", "words"),
     [
         ("steps=abc", "steps must be a whole number"),
-        ("schema=3.25", "there is no schema '3.25'"),
+        ("schema=3.25", "unknown schema '3.25'"),
         ("layout=3", "layout must be a Layout"),
         ("name=../x", "because files are called by it"),
         ("between_hosts_gb_per_s=0", "between_hosts_gb_per_s must be 0.001 to"),

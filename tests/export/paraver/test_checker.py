@@ -44,7 +44,7 @@ def test_numbers_beside_the_trace_that_are_none_or_too_long_are_not_read(tmp_pat
     pcf = f"{PCF}PRECISION {number}\n\nEVENT_TYPE\n0    {number}    odd\nVALUES\n0    End\n{number}    one\n"
     assert checked(tmp_path, pcf=pcf).faults == []
     report = checked(tmp_path, row=f"LEVEL CPU SIZE {number}\n{ROW}")
-    assert report.faults == ["t.row: line 1 is no level and belongs to none"]
+    assert report.faults == ["t.row: line 1 is not a level and belongs to none"]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_numbers_beside_the_trace_that_are_none_or_too_long_are_not_read(tmp_pat
         ("1:0:1:1:1:0::1", "whole numbers"),
         ("hello", "whole numbers"),
         ("2:0:1:1:1:5:8:99999999999999999999", "whole numbers"),
-        ("9:0:1:1:1:0:5:1", "no state"),
+        ("9:0:1:1:1:0:5:1", "not a state"),
         ("1:0:1:1:1:0:5", "too few or too many"),
         ("2:0:1:1:1:5:8", "too few or too many"),
         ("1:0:1:1:3:0:5:1", "thread that the header does not have"),
@@ -70,7 +70,7 @@ def test_numbers_beside_the_trace_that_are_none_or_too_long_are_not_read(tmp_pat
         ("3:0:1:1:1:20:10:0:1:2:1:30:30:0:0", "outside of its send"),
         ("3:0:1:1:1:20:20:0:1:2:1:30:40:0:0", "outside of its send"),
         ("3:0:1:1:1:20:20:0:1:2:9:30:30:0:0", "thread that the header does not have"),
-        ("2:0:1:1:1:20:4294967296:1", "no 32-bit number"),
+        ("2:0:1:1:1:20:4294967296:1", "not a 32-bit number"),
         ("2:0:1:1:1:20:7:1", "thread 1.1.1, type 7: 1 begins too many"),
         ("2:0:1:1:1:20:7:0", "thread 1.1.1, type 7: 1 ends too many"),
         ("2:0:1:1:1:20:9:1", "type 9 has no label"),
@@ -116,7 +116,7 @@ def test_labels_and_rows(tmp_path):
         "t.pcf: type 7 labels a value past 2^31 - 1, which Paraver drops",
         "t.pcf: type 7 has one label for two values",
         "t.row: level THREAD has 2 labels, the header 3",
-        "t.row: line 13 is no level and belongs to none",
+        "t.row: line 13 is not a level and belongs to none",
     ]
 
 
@@ -138,4 +138,4 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
 
 def test_an_empty_file_is_one_fault(tmp_path):
     (tmp_path / "t.prv").write_bytes(b"")
-    assert check(tmp_path / "t.prv").faults == ["line 1: the first line is no Paraver header"]
+    assert check(tmp_path / "t.prv").faults == ["line 1: the first line is not a Paraver header"]

@@ -2,7 +2,7 @@
 
 Of a table that the check refuses no rows are read without a warning; of any other they are those that `sqlite3` reads. The check
 looks at indexes and at the map of pages of a database that shrinks by itself (auto_vacuum) too, and the decoder reads neither these
-nor tables that are no rows by number: there rows are compared only where all is sound.
+nor tables that are not rows by number: there rows are compared only where all is sound.
 """
 
 from __future__ import annotations

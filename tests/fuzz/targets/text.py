@@ -65,7 +65,7 @@ def _csv(types: Sequence[Any], numbers: Sequence[Any], more: Sequence[Any], offs
     first = offset % table.num_rows
     rows = list(zip(*(column.slice(first).to_pylist() for column in arrays), strict=True))
     lines = [table.column_names, *rows]
-    # an only cell that is empty is quoted: a line with nothing on it is no row
+    # an only cell that is empty is quoted: a line with nothing on it is not a row
     expected = "".join((",".join(map(_cell, line)) or '""' * (len(line) == 1)) + "\n" for line in lines)
     assert to_csv(table.slice(first)) == expected
 

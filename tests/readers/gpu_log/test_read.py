@@ -129,7 +129,7 @@ def test_lines_that_are_not_understood_are_counted(tmp_path):
         (f"{HEADER}\n", "it has no sample"),
         ("timestamp, name\n2026/11/25 09:30:04.123, H100\n", "no uuid, index or pci.bus_id"),
         ("timestamp, uuid\n2026/11/25 09:30:04.123, GPU-12345678\n", "no clock, power, temperature"),
-        (f"{HEADER}\n" + "x\n" * 9 + row(0, 0, UUIDS[0]) + "\n", "most of its lines are no samples"),
+        (f"{HEADER}\n" + "x\n" * 9 + row(0, 0, UUIDS[0]) + "\n", "most of its lines are not samples"),
         ("#Entity   SMCLK   POWER\nID\nGPU 0  1980  700.1\n", "dcgmi prints no times; record with"),
         ("#Entity   FBUSD\nID\n1764063004.5 GPU 0  1980\n", "no clock, power"),
         ('DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-12345678"} 1980\n', "the exporter serves no times"),

@@ -56,7 +56,10 @@ def test_what_is_no_number_is_left_out_and_arguments_that_are_no_json_are_counte
     )
     text = json.dumps(trace([odd])).replace('"traceEvents": [', f'"traceEvents": [{broken}, ')
     assert [(r["number"], r["metric"], r["value"]) for r in rows_of(write(text), "kernel_counters")] == [(1, "l1tex__n.avg", -1.5)]
-    assert warnings_of(write(text)) == ((), ("events left out because they are no JSON (an escape or a quote may be at fault): 1",))
+    assert warnings_of(write(text)) == (
+        (),
+        ("events left out because they are not valid JSON (an escape or a quote may be at fault): 1",),
+    )
 
 
 def test_such_events_are_no_kernels(write):

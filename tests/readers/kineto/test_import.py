@@ -16,7 +16,7 @@ from .conftest import EVENTS, trace
 
 KERNELS = sum(e.get("cat") == "kernel" for e in EVENTS)
 
-BROKEN = "events left out because they are no JSON (an escape or a quote may be at fault)"
+BROKEN = "events left out because they are not valid JSON (an escape or a quote may be at fault)"
 
 
 def broken():

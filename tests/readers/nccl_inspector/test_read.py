@@ -79,7 +79,7 @@ def test_what_is_left_out_and_lost_is_a_note_of_every_answer(tmp_path):
     assert {(w.text.split(",")[0], w.number) for w in found.report.warnings} == {
         ("records that NCCL Inspector's buffers lost", 4),
         ("operations without times of their own", 1),
-        ("lines that are no record", 1),
+        ("lines that are not records", 1),
     }
     assert all(w.tables == ("collectives",) for w in found.report.warnings)
 

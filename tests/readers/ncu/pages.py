@@ -267,7 +267,7 @@ def _same_words(own: str, theirs: str) -> bool:
 
 
 def _cells(head, row, own, states, values) -> tuple[int, list[str]]:
-    """How many cells of a row are compared, and those that differ; words for kinds of access are no values of ours."""
+    """How many cells of a row are compared, and those that differ; words for kinds of access are not values of ours."""
     count, found = 0, []
     for column, text in list(zip(head, row, strict=False))[2:]:
         if column in _COLUMNS:

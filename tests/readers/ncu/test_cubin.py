@@ -64,8 +64,8 @@ def test_a_table_of_an_unknown_version_is_passed_over():
 @pytest.mark.parametrize(
     ("binary", "found"),
     [
-        (b"", "no 64-bit ELF"),
-        (b"\x7fELF\x01\x01" + b"\0" * 60, "no 64-bit ELF"),
+        (b"", "not a 64-bit ELF"),
+        (b"\x7fELF\x01\x01" + b"\0" * 60, "not a 64-bit ELF"),
         (b"\x7fELF\x02\x01", "cut short"),
         (FILE[:-1], "without its table of sections"),
         (cubin([(".debug_line", line_table(PROGRAM)[:-4])]), "longer than its section"),

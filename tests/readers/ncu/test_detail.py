@@ -112,7 +112,7 @@ def test_words_of_instructions_have_the_address_of_their_target(read):
 
 def test_code_that_is_damaged_leaves_the_addresses(read):
     found = listing(read, data=REPORT.replace(BINARY, b"\0" * len(BINARY)))
-    assert "no 64-bit ELF" in found.problem
+    assert "not a 64-bit ELF" in found.problem
     assert (found.instructions[0].address, found.instructions[0].values) == (START, {"inst_executed": 32})
     assert len(found.instructions) == 3
     assert not Listings().of(read().launches[0], None).problem

@@ -134,7 +134,7 @@ def test_a_rank_that_is_not_there_is_refused(tmp_path):
 
 
 def test_a_recipe_that_does_not_exist_is_refused_with_a_hint(tmp_path):
-    with pytest.raises(UsageError, match="there is no recipe 'overlp'; did you mean overlap"):
+    with pytest.raises(UsageError, match="unknown recipe 'overlp'; did you mean overlap"):
         ask(make_run(tmp_path, RANKS), "overlp")
 
 
@@ -147,7 +147,7 @@ def test_defaults_fill_what_is_not_given():
     ("given", "says"),
     [
         ({}, "counting needs --title: a title"),
-        ({"titel": "t"}, "there is no option of counting 'titel'; did you mean title"),
+        ({"titel": "t"}, "unknown option of counting 'titel'; did you mean title"),
         ({"title": 3}, "--title of counting is 3; expected str"),
         ({"title": "t", "times": True}, "--times of counting is True; expected int"),
         ({"title": "t", "times": 0}, "--times of counting is 0; expected 1 or more"),

@@ -96,7 +96,7 @@ def test_files_by_range_and_without_some(tmp_path):
     found = cells(answer.further["range_access"], "Range", "Reads", "Opens", "Bytes Read", "Bytes Written")
     assert found == [("load", 1, 1, 8000, 0), (None, 3, 0, 1000, 5000)]
     assert [p for (p,) in cells(answer.further["file_access"], "Path")] == ["/data/a", "/out/b"]
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a valid regular expression"):
         ask(run, "file_access_sum", {"ignore": "("})
 
 

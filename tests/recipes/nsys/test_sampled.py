@@ -140,7 +140,7 @@ def test_what_contradicts_or_is_no_expression_is_refused(tmp_path):
     run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": gpu("A", [1])}})
     with pytest.raises(UsageError, match="--per-kernel or --per-projected-nvtx, but both"):
         ask(run, "gpu_metric_util_sum", {"per_kernel": True, "per_projected_nvtx": True})
-    with pytest.raises(UsageError, match=r"--match-ranges is '\(', which is no regular expression"):
+    with pytest.raises(UsageError, match=r"--match-ranges is '\(', which is not a valid regular expression"):
         ask(run, "gpu_metric_util_sum", {"per_kernel": True, "match_ranges": "("})
 
 

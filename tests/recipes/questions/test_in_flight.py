@@ -62,4 +62,4 @@ def test_graphs_traced_as_a_whole_are_said_not_to_count(tmp_path):
     }
     rows, notes = asked(tmp_path, tables)
     assert [(r["kernels"], r["starved_ns"]) for r in rows] == [(2, 78)]
-    assert [n for n in notes if n.startswith("CUDA graphs traced as a whole are no kernels here")]
+    assert [n for n in notes if n.startswith("CUDA graphs traced as a whole are not kernels here")]

@@ -67,7 +67,7 @@ def test_warnings_and_what_was_left_out_are_notes(tmp_path):
 
 
 def test_a_report_is_called_the_same_in_rows_and_notes(tmp_path):
-    """Also one whose name is no UTF-8: half a surrogate is no text, which strict readers of JSON refuse."""
+    """Also one whose name is not UTF-8: half a surrogate is not text, which strict readers of JSON refuse."""
     run = made(tmp_path)
     reports = [r._replace(path="caf\udce9.sqlite") for r in run.manifest.reports]
     renamed = SimpleNamespace(manifest=run.manifest._replace(reports=tuple(reports)), ranks=run.ranks, alignment=None)

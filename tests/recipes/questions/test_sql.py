@@ -67,7 +67,7 @@ def test_tables_that_no_rank_has_are_empty(run):
         ("select * from read_text('/etc/hostname')", "cannot be answered: Permission Error"),
         ("select * from glob('/etc/*')", "cannot be answered: Permission Error"),
         ("select * from run", "cannot be answered: Catalog Error"),
-        ("\udcff", "bytes that are no UTF-8"),
+        ("\udcff", "bytes that are not UTF-8"),
         ("select nothing from kernels", "cannot be answered: Binder Error"),
         ("selec", "cannot be answered: Parser Error"),
         ("select * from '/etc/passwd'", "cannot be answered"),

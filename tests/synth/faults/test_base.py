@@ -67,8 +67,8 @@ def test_a_window_of_steps():
         ("cut-short:ranks=1:share=2", "share of fault 'cut-short' must be at most 1; 2 was given"),
         ("slow-host:hosts=2", "fault 'slow-host' names host 2, but the run has hosts 0 to 1"),
         ("slow-host:ranks=2", "fault 'slow-host' takes hosts, not ranks"),
-        ("slow-communicator:communicators=wold", "there is no communicator 'wold'; did you mean world"),
-        ("low-bandwidth:ranks=1:direction=up", "there is no direction 'up'"),
+        ("slow-communicator:communicators=wold", "unknown communicator 'wold'; did you mean world"),
+        ("low-bandwidth:ranks=1:direction=up", "unknown direction 'up'"),
         ("serialized-communication", "needs a layout in which a rank has several communicators"),
     ],
 )

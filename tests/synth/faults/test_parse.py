@@ -25,7 +25,7 @@ def test_texts_are_faults(text, fault):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("slow-rnak", "there is no fault 'slow-rnak'; did you mean slow-rank"),
+        ("slow-rnak", "unknown fault 'slow-rnak'; did you mean slow-rank"),
         ("sync:ranks", "has the part 'ranks'; expected FIELD=VALUE"),
         ("sync:rank=3", "'rank'; did you mean ranks"),
         ("sync:ranks=a", "ranks of fault 'sync' is 'a'; expected whole numbers with commas between them"),

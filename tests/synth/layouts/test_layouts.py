@@ -132,7 +132,7 @@ def test_the_truth_fits_the_reports(tmp_path, name):
         ("sharded", {"ranks": 1, "hosts": 1}, "'sharded' needs 2 ranks at least"),
         ("bench", {"kernel_names": 221}, "kernel_names must be 0 to 220; 221 was given"),
         ("healthy", {"outlier_share": 1.5}, "outlier_share must be 0 to 1; 1.5 was given"),
-        ("healthy", {"step_names": "epoch"}, "there is no step name 'epoch'"),
+        ("healthy", {"step_names": "epoch"}, "unknown step name 'epoch'"),
     ],
 )
 def test_layouts_that_cannot_be_are_named(name, changes, words):

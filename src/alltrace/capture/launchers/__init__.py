@@ -63,7 +63,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         ("OMPI_COMM_WORLD_RANK",),
         ("OMPI_COMM_WORLD_LOCAL_RANK",),
         ("OMPI_COMM_WORLD_SIZE",),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE",),  # OMPI_COMM_WORLD_NODE_RANK is no number of a node
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),  # OMPI_COMM_WORLD_NODE_RANK is not a number of a node
     ),
     Launcher(
         "MVAPICH2",

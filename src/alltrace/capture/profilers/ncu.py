@@ -64,14 +64,14 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
         option: What it was given by, for messages.
 
     Raises:
-        UsageError: There is none, it is no regular expression, or it matches kernels that wait for other ranks.
+        UsageError: There is none, it is not a valid regular expression, or it matches kernels that wait for other ranks.
     """
     if not kernels:
         raise UsageError(f"ncu needs {option} REGEX: without a filter it would replay NCCL's kernels too, which hangs the job")
     try:
         pattern = re.compile(kernels)
     except re.error as error:
-        raise UsageError(f"{option} is {kernels!r}, which is no regular expression ({error})") from error
+        raise UsageError(f"{option} is {kernels!r}, which is not a valid regular expression ({error})") from error
     met = next((name for name in _WAITING if pattern.search(name)), None)
     if met:
         raise UsageError(

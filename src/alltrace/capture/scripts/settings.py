@@ -318,7 +318,7 @@ def read_job(path: Path) -> dict[str, Any]:
     """The settings that a job.toml gives, by name.
 
     Raises:
-        InputError: It cannot be read, is no TOML, or has a setting that there is not; the closest one is named.
+        InputError: It cannot be read, is not valid TOML, or has a setting that there is not; the closest one is named.
     """
     try:
         with path.open("rb") as file:
@@ -327,7 +327,7 @@ def read_job(path: Path) -> dict[str, Any]:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a job.toml") from error
     except (ValueError, RecursionError) as error:
         advice = "`alltrace capture script --show-config` writes one"
-        raise InputError(path, found=f"it is no TOML ({error})", advice=advice) from error
+        raise InputError(path, found=f"it is not valid TOML ({error})", advice=advice) from error
     try:
         found = flatten(document)
         for name, value in found.items():
@@ -382,12 +382,12 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or text as it stands.
 
     Raises:
-        UsageError: There is no such setting, or it is no assignment.
+        UsageError: There is no such setting, or it is not an assignment.
     """
     name, equals, value = text.partition("=")
     section, dot, _ = name.partition(".")
     if not equals or not dot:
-        raise UsageError(f"--set {text!r} is no assignment; expected SECTION.KEY=VALUE, such as job.nodes=4")
+        raise UsageError(f"--set {text!r} is not an assignment; expected SECTION.KEY=VALUE, such as job.nodes=4")
     if section == "environment":
         return name, value
     setting = find_setting(name)

@@ -102,7 +102,7 @@ def escaped(text: str) -> str:
 
 def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
     if job.text("profiler.kind") == "torch":
-        raise UsageError("nccl-tests are no Python, so torch cannot profile them; set profiler.kind to nsys")
+        raise UsageError("nccl-tests are not Python programs, so torch cannot profile them; set profiler.kind to nsys")
     if job.text("profiler.kind") == "ncu":
         raise UsageError("nccl-tests run kernels of NCCL alone, which ncu must not replay; set profiler.kind to nsys")
     if job.steps is not None:

@@ -11,7 +11,7 @@ def checked_top(top: list[str] | None) -> tuple[int, str] | None:
     """The two values of `--top`.
 
     Raises:
-        UsageError: The first is no number.
+        UsageError: The first is not a number.
     """
     if top is None:
         return None

@@ -47,7 +47,7 @@ class Given(NamedTuple):
         values: The last value of each option that takes one, by long name; an optional value that was left out is empty.
         lists: The values of each list, in order.
         truths: Flags and truths that were given.
-        rest: What is no option.
+        rest: What is not an option.
     """
 
     values: dict[str, str]

@@ -124,7 +124,7 @@ def _check(view: str, args: argparse.Namespace) -> None:
         raise UsageError("--nvdisasm is for --sass, which is not given")
     for folder in args.sources or ():
         if not folder.is_dir():
-            raise UsageError(f"--sources {folder} is no folder")
+            raise UsageError(f"--sources {folder} is not a folder")
 
 
 def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: argparse.Namespace) -> Answer:

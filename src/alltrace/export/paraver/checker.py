@@ -101,7 +101,7 @@ def _check_row(path: Path, header: Header, report: Report) -> None:
         at += 1
         if found is None:
             if lines[at - 1].strip() and not lines[at - 1].startswith("#"):
-                report.add(f"{path.name}: line {at} is no level and belongs to none")
+                report.add(f"{path.name}: line {at} is not a level and belongs to none")
             continue
         level, size = found[1], int(found[2])
         if sizes.get(level) != size:
@@ -133,7 +133,7 @@ class _Records:
         self._report.records += int(np.count_nonzero(sizes))
         kinds = np.zeros(len(sizes), np.int64)
         kinds[fine] = lines.values[lines.offsets[:-1][fine]]
-        self._fault(lines, np.flatnonzero(fine & ((kinds < 1) | (kinds > 4))), "is no state, event or communication")
+        self._fault(lines, np.flatnonzero(fine & ((kinds < 1) | (kinds > 4))), "is not a state, event or communication")
         rows = {1: fine & (kinds == 1), 2: fine & (kinds == 2), 3: fine & (kinds == 3)}
         right = {1: sizes == 8, 2: (sizes >= 8) & (sizes % 2 == 0), 3: sizes == 15}
         for kind, mine in rows.items():
@@ -198,7 +198,7 @@ class _Records:
         nth = np.arange(len(owner)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
         at = lines.offsets[owner] + 6 + 2 * nth
         types, values = lines.values[at], lines.values[at + 1]
-        self._fault(lines, owner[(types < 0) | (types >= 1 << 32)], "has an event type that is no 32-bit number")
+        self._fault(lines, owner[(types < 0) | (types >= 1 << 32)], "has an event type that is not a 32-bit number")
         self._types.update(np.unique(types).tolist())
         mine = np.isin(types, self._balanced)
         if not mine.any():

@@ -56,7 +56,7 @@ class DmonLines:
         """The sample of a line; None for the two lines of a header, which comes again and again.
 
         Raises:
-            ValueError: The line has no time, or is no sample.
+            ValueError: The line has no time, or is not a sample.
         """
         header = _HEADER.fullmatch(line)
         if header:
@@ -66,7 +66,7 @@ class DmonLines:
             return None
         row = _ROW.fullmatch(line)
         if row is None:
-            raise ValueError("it is no sample of a GPU")
+            raise ValueError("it is not a sample of a GPU")
         if row["time"] is None:
             raise ValueError(DMON_ADVICE)
         time, local = stamp_of(row["time"])
@@ -100,13 +100,13 @@ class ExporterLines:
         """The sample of a line; None for a comment, or another metric.
 
         Raises:
-            ValueError: The line has no time, or is no metric.
+            ValueError: The line has no time, or is not a metric.
         """
         if line.startswith("#"):
             return None
         found = _METRIC.fullmatch(line)
         if found is None:
-            raise ValueError("it is no metric of DCGM")
+            raise ValueError("it is not a metric of DCGM")
         name = _FIELDS.get(found["field"])
         if name is None:
             return None

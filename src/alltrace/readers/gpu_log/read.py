@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _MOST_BAD = 0.5
-"""A file with more lines than these that are not understood is no log."""
+"""A file with more lines than these that are not understood is not a log."""
 
 
 class _Lines(Protocol):
@@ -78,7 +78,7 @@ def read_gpu_log(path: str, advance: Callable[[int], None] = lambda _n: None) ->
     """Read a GPU log.
 
     Raises:
-        InputError: The file cannot be read, or is no GPU log.
+        InputError: The file cannot be read, or is not a GPU log.
     """
     reading: _Reading | None = None
     number = 0
@@ -135,7 +135,7 @@ class _Reading:
         if missing:
             raise _no_log(self._path, f"its columns have {missing}")
         if self._bad > _MOST_BAD * (self._bad + len(self._gpu)):
-            raise _no_log(self._path, f"most of its lines are no samples ({self._first_bad})")
+            raise _no_log(self._path, f"most of its lines are not samples ({self._first_bad})")
         if not self._gpu:
             raise _no_log(self._path, "it has no sample")
         gpu, time = np.array(self._gpu, np.int64), np.array(self._time, np.int64)

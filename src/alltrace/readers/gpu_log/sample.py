@@ -96,11 +96,11 @@ def stamp_of(text: str) -> tuple[int, bool]:
     """A time as ns since 1970, and whether it is a local one without its zone, which counts as if it were UTC.
 
     Raises:
-        ValueError: The text is no time.
+        ValueError: The text is not a time.
     """
     found = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:40]!r} is no time")
+        raise ValueError(f"{text[:40]!r} is not a time")
     told = found.groupdict()
     within_ns = int(told["second"]) * _SECOND_NS + int((told["part"] or "").ljust(9, "0"))
     if "minute" not in told:

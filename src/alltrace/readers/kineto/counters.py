@@ -30,7 +30,7 @@ class Counters:
     """Gathers such events and the calls that launch kernels as the blocks of a trace go by; `batch` joins them.
 
     Attributes:
-        broken: Events whose arguments are no JSON object.
+        broken: Events whose arguments are not a JSON object.
     """
 
     def __init__(self, known: Names, entities: Entities, zero_ns: int) -> None:

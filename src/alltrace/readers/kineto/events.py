@@ -49,7 +49,7 @@ class Scan:
         metadata: The members of the top level beside `traceEvents`, as JSON has them.
         texts: The strings by code, as bytes.
         events: Whole events read.
-        broken: Events that are no JSON and were passed over.
+        broken: Events that are not valid JSON and were passed over.
         whole: Whether the text ended as it should.
         found: Whether there was an array of events.
     """
@@ -204,7 +204,7 @@ def decoded(text: bytes) -> str:
         found = str(json.loads('"' + text.decode("utf-8", "surrogateescape") + '"', strict=False))
     except ValueError:
         return text_of_bytes(text)
-    return found.encode("utf-8", "backslashreplace").decode()  # what is no UTF-8, or half of a surrogate pair, is shown escaped
+    return found.encode("utf-8", "backslashreplace").decode()  # what is not UTF-8, or half of a surrogate pair, is shown escaped
 
 
 def _parsed(text: bytes) -> Any:

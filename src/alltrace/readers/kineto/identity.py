@@ -37,7 +37,7 @@ _TAIL_BYTES = 1 << 20
 _ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts with
 _SECOND_NS = 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
-_LATEST_NS = 1 << 62  # the year 2116; what is later is no time, and the difference of two such would not fit 64 bits
+_LATEST_NS = 1 << 62  # the year 2116; what is later is not a time, and the difference of two such would not fit 64 bits
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 
 

@@ -79,7 +79,7 @@ class Parsed:
         """What was left out of the tables."""
         found = []
         if self._broken:
-            text = "events left out because they are no JSON (an escape or a quote may be at fault)"
+            text = "events left out because they are not valid JSON (an escape or a quote may be at fault)"
             found.append(ReportWarning(text, TABLES, self._broken))
         if self._timeless:
             text = "events left out because they have no start or no duration (not there, or no number)"

@@ -39,7 +39,7 @@ class Text:
 
             from alltrace.readers.packed import Packed
 
-            # Arrow does not open paths that are no UTF-8
+            # Arrow does not open paths that are not UTF-8
             self._packed = Packed(path, codec, pa.PythonFile(self._file, mode="r"))
 
     def read(self, count: int = PIECE) -> bytes:

@@ -132,7 +132,7 @@ def _content(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not _lists(content.get("segments")) or not isinstance(content.get("device_traces"), list):
         raise InputError(path, found="it has no segments and traces of devices", expected=EXPECTED)
     if not all(_lists(trace) for trace in content["device_traces"]):
-        raise InputError(path, found="its history of a device is no list of events", expected=EXPECTED)
+        raise InputError(path, found="its history of a device is not a list of events", expected=EXPECTED)
     return content
 
 

@@ -52,7 +52,7 @@ class InspectorReader:
         told = (
             ("records that NCCL Inspector's buffers lost", lost),
             ("operations without times of their own, left out", untimed),
-            ("lines that are no record, left out", found.unread),
+            ("lines that are not records, left out", found.unread),
         )
         self.report = Report(
             path=str(path),

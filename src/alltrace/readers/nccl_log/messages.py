@@ -1,4 +1,4 @@
-"""The messages of NCCL that are no calls: communicators, topology, transports, tuning, networks, warnings."""
+"""The messages of NCCL that are not calls: communicators, topology, transports, tuning, networks, warnings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Log(Protocol):
 
 
 def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
-    """Read a record that is no call.
+    """Read a record that is not a call.
 
     Args:
         log: The log.

@@ -78,7 +78,7 @@ def read_cubin(binary: bytes) -> Cubin:
     """Read functions and their lines.
 
     Raises:
-        WireError: It is no ELF file, or damaged.
+        WireError: It is not an ELF file, or damaged.
     """
     data = memoryview(binary)
     try:
@@ -100,7 +100,7 @@ def read_cubin(binary: bytes) -> Cubin:
 
 def _sections(data: memoryview) -> list[_Section]:
     if bytes(data[:4]) != MAGIC or bytes(data[4:6]) != b"\x02\x01":
-        raise WireError("code that is no 64-bit ELF file")
+        raise WireError("code that is not a 64-bit ELF file")
     *_, shoff, _, _, _, _, entry, count, names = _HEADER.unpack_from(data)
     if entry != _SECTION.size or count > _MOST_SECTIONS or shoff + count * entry > len(data):
         raise WireError("a cubin without its table of sections")

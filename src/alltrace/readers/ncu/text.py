@@ -84,7 +84,7 @@ def read_text(path: Path, data: bytes) -> NcuReport:
         data: What is in it.
 
     Raises:
-        InputError: It is no page of Nsight Compute, has other columns, or no launch.
+        InputError: It is not a page of Nsight Compute, has other columns, or no launch.
     """
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not begin like one", expected=_EXPECTED)
@@ -131,7 +131,7 @@ def _rows(path: Path, lines: Iterable[str]) -> Iterator[list[str]]:
     try:
         yield from (row for row in csv.reader(line for line in lines if not line.startswith("==")) if row)
     except csv.Error as error:
-        raise InputError(path, found=f"it is no CSV ({error})", expected=_EXPECTED) from error
+        raise InputError(path, found=f"it is not valid CSV ({error})", expected=_EXPECTED) from error
     finally:
         csv.field_size_limit(before)
 

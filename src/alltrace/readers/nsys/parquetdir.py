@@ -98,7 +98,7 @@ def _opened(file: Path) -> Any:
 
     try:
         return pq.ParquetFile(file)
-    except UnicodeEncodeError:  # Arrow does not open paths that are no UTF-8
+    except UnicodeEncodeError:  # Arrow does not open paths that are not UTF-8
         return pq.ParquetFile(file.open("rb"))
 
 

@@ -51,7 +51,7 @@ def parse_header(line: str) -> Header:
     """
     found = _HEADER.fullmatch(line)
     if found is None:
-        raise ValueError("the first line is no Paraver header")
+        raise ValueError("the first line is not a Paraver header")
     nodes = found["nodes"]
     if "(" in nodes:
         number, _, inner = nodes[:-1].partition("(")

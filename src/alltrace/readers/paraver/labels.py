@@ -36,7 +36,7 @@ STATES = {
 }
 
 TAG_KERNEL, TAG_COPY, TAG_WAIT, TAG_NCCL = 55001, 55002, 55003, 55004
-"""Tags of communications that are no MPI messages."""
+"""Tags of communications that are not MPI messages."""
 
 CALL, MEMORY_OP, MEMORY_BYTES, KERNEL = 63000000, 63000001, 63000002, 63000006
 GRAPH_ID, GRAPH_EXEC = 63000100, 63000101

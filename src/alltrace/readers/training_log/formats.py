@@ -340,7 +340,7 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise UsageError(f"--pattern is {text!r}, which is no regular expression: {error}") from error
+        raise UsageError(f"--pattern is {text!r}, which is not a valid regular expression: {error}") from error
     groups = set(pattern.groupindex)
     odd = sorted(groups - {"step", *OWN_METRICS})
     if odd or "step" not in groups or len(groups) < 2:

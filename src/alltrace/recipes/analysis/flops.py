@@ -39,9 +39,9 @@ class Call:
     """What an operator was called with.
 
     Attributes:
-        shapes: The shape of each argument; empty for one that is no tensor.
+        shapes: The shape of each argument; empty for one that is not a tensor.
         types: The type of each argument as the profiler names it.
-        values: Each argument that is no tensor as the profiler writes it; empty where it did not.
+        values: Each argument that is not a tensor as the profiler writes it; empty where it did not.
     """
 
     shapes: tuple[Shape, ...]
@@ -52,7 +52,7 @@ class Call:
         """The shape of a tensor with at least that many dimensions; ValueError where the argument is none."""
         found = self.shapes[at] if at < len(self.shapes) else ()
         if len(found) < least:
-            raise ValueError(f"argument {at} is no tensor")
+            raise ValueError(f"argument {at} is not a tensor")
         return found
 
     def integers(self, at: int, count: int) -> Sequence[int]:
@@ -60,13 +60,13 @@ class Call:
         found = json.loads(self.values[at]) if at < len(self.values) and self.values[at] else None
         listed = [found] * count if isinstance(found, int) else found
         if not isinstance(listed, list) or any(not isinstance(n, int) for n in listed) or len(listed) not in (1, count):
-            raise ValueError(f"argument {at} is no list of numbers")
+            raise ValueError(f"argument {at} is not a list of numbers")
         return listed * count if len(listed) == 1 else listed
 
     def truth(self, at: int) -> bool:
         """Whether an argument is true; ValueError where it is not known."""
         if at >= len(self.values) or self.values[at] not in ("True", "False"):
-            raise ValueError(f"argument {at} is no truth value")
+            raise ValueError(f"argument {at} is not a truth value")
         return self.values[at] == "True"
 
 

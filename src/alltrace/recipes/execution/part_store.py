@@ -1,8 +1,8 @@
 """What ranks contributed to questions: in memory as long as it is little, else in files.
 
 A table in a file is mapped into memory whenever it is looked at, so that what a question has read and let go of takes no room while
-it is answered; a statement over all ranks reads it in place of that (`Part.batches`). Parts that are no tables, such as graphs, can
-be shared by several questions, so those of a rank go into one file, and come back together when the first of these questions is
+it is answered; a statement over all ranks reads it in place of that (`Part.batches`). Parts that are not tables, such as graphs,
+can be shared by several questions, so those of a rank go into one file, and come back together when the first of these questions is
 answered.
 """
 
@@ -157,7 +157,7 @@ class PartStore(PartFiles):
             self._found.setdefault(question, {})[rank] = kept
 
     def has_objects(self, question: int) -> bool:
-        """Whether parts of the question are no tables, which questions share, so that they stay in memory once one is taken."""
+        """Whether parts of the question are not tables, which questions share, so that they stay in memory once one is taken."""
         found = self._found.get(question, {}).values()
         held = (p for p in found if not isinstance(p, StoredPart))
         return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in held)

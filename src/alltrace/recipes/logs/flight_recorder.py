@@ -89,7 +89,7 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
         )
     if view == "hangs" and not rows:
         notes.append("every operation that all ranks still have in their records was issued by all of them, alike, and completed")
-    for row in rows:  # JSON can write half of a character, which is no text
+    for row in rows:  # JSON can write half of a character, which is not text
         row.update({k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()})
     return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
 

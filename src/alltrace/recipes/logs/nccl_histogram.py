@@ -38,7 +38,7 @@ def parse_edges(text: str | None) -> tuple[int, ...] | None:
     """`64K,1M,16M` as bytes; K, M, G are powers of 1024. None for None.
 
     Raises:
-        UsageError: It is no rising list of sizes.
+        UsageError: It is not a rising list of sizes.
     """
     if text is None:
         return None

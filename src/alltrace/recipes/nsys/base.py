@@ -257,7 +257,7 @@ def files(run: RunFacts) -> dict[int, str]:
 
 
 def _stem(path: Any) -> str:
-    # a path may hold bytes that are no UTF-8
+    # a path may hold bytes that are not UTF-8
     name = PurePosixPath(str(path).encode("utf-8", "backslashreplace").decode()).name
     while ending := next((e for e in _ENDINGS if name.endswith(e) and name != e), None):
         name = name[: -len(ending)]

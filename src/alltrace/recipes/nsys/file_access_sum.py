@@ -97,7 +97,7 @@ class FileAccessSum(NsysRecipe):
         """The options.
 
         Raises:
-            UsageError: What is to be ignored is no regular expression.
+            UsageError: What is to be ignored is not a valid regular expression.
         """
         pattern_of("--ignore", options["ignore"])
         return super().prepared(options, run)

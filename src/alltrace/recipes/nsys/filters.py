@@ -144,12 +144,12 @@ def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
     """The regular expression that an option gives; None for none.
 
     Raises:
-        UsageError: The text is no regular expression.
+        UsageError: The text is not a valid regular expression.
     """
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise UsageError(f"{flag} is {text!r}, which is no regular expression: {error}") from error
+        raise UsageError(f"{flag} is {text!r}, which is not a valid regular expression: {error}") from error
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:

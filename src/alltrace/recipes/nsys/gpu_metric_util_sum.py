@@ -71,7 +71,7 @@ class GpuMetricUtilSum(RankRows):
         """The options.
 
         Raises:
-            UsageError: Kernels and ranges were asked for, or names are to be matched by what is no expression.
+            UsageError: Kernels and ranges were asked for, or names are to be matched by what is not an expression.
         """
         if options["per_kernel"] and options["per_projected_nvtx"]:
             raise UsageError("gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out")

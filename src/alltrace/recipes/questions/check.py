@@ -113,7 +113,7 @@ def _listed(value: Any, place: str) -> list[Any]:
 
 def _limit(entry: Any, place: str) -> Limit:
     if not isinstance(entry, dict) or not isinstance(entry.get("check"), str):
-        raise UsageError(f"{place}: {printable(repr(entry))} is no limit; expected a text such as 'overlap_percent >= 80'")
+        raise UsageError(f"{place}: {printable(repr(entry))} is not a limit; expected a text such as 'overlap_percent >= 80'")
     for key in entry:
         if key not in _KEYS:
             raise UsageError.unknown(f"key of a limit in {place}", str(key), _KEYS)
@@ -249,7 +249,7 @@ def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str], An
         return [0.0] * len(rows)
     values = [r[limit.column] for r in rows if r[limit.column] is not None]
     if any(isinstance(v, str | list | dict) for v in values):
-        raise AlltraceError(f"{limit.column} of {limit.recipe} is no number; only .count can be asked of it")
+        raise AlltraceError(f"{limit.column} of {limit.recipe} is not a number; only .count can be asked of it")
     return [float(v) for v in values]
 
 

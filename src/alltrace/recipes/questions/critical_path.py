@@ -74,7 +74,9 @@ class CriticalPath(ReplayRecipe):
             notes.append(f"the path takes {pieces.makespan_ns} ns, from the run's first moment to the last end of a piece of work")
         if not options["segments"] and len(replay.parts) > 1:
             first = {row["rank"] for row in _shares(replay, pieces)[:1]}
-            notes += other_culprit(replay, peers_in(replay, run), run, first, "most of the path goes through it, which is no blame")
+            notes += other_culprit(
+                replay, peers_in(replay, run), run, first, "most of the path goes through it, which does not make it the culprit"
+            )
         columns = self.answer_columns(options)
         rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
         schema = answer_schema(columns, ("class", "what"), {"share_percent": None})

@@ -87,7 +87,7 @@ class Efficiency(Recipe):
         AnswerColumn("orchestration_efficiency", None, "what is lost where no device is given work; null for hosts"),
         AnswerColumn("mpi_parallel_efficiency", None, "time outside of MPI of the whole time; null for devices"),
         AnswerColumn(
-            "offload_efficiency", None, "of the time outside of MPI, what is no call of the GPU runtime; null for devices"
+            "offload_efficiency", None, "of the time outside of MPI, what is not a call of the GPU runtime; null for devices"
         ),
         AnswerColumn("computation_scalability", None, "useful time of the reference to that of this run; null without --reference"),
         AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),

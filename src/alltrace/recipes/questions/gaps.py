@@ -24,7 +24,7 @@ class Gaps(Recipe):
     """The longest times in which a device did nothing, with the work that ended before and the work that started after.
 
     A gap lies between two pieces of work of one device: kernels, copies and graphs of all its streams. The time before the first
-    and after the last is no gap, and neither is time in which work may have run whose records are lost.
+    and after the last is not a gap, and neither is time in which work may have run whose records are lost.
     """
 
     name = "gaps"

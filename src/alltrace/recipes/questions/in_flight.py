@@ -84,7 +84,7 @@ class InFlight(Recipe):
         asked = {part.rank for part in parts}
         if any(r.rows.get("graphs") for r in run.ranks if r.rank in asked):
             notes.append(
-                "CUDA graphs traced as a whole are no kernels here: while one runs, its device counts as starved or held "
+                "CUDA graphs traced as a whole are not kernels here: while one runs, its device counts as starved or held "
                 "(capture with --cuda-graph-trace=node to see its kernels)"
             )
         schema = answer_schema(self.columns, ("gpu",), _DECIMALS)

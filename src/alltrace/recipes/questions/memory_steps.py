@@ -25,7 +25,8 @@ _LEAST_STEPS = 3
 class MemorySteps(Recipe):
     """Memory of each device from step to step: what is allocated at its start, end and peak, and what outlives the next step.
 
-    A block that is handed out in a step and lives on behind the end of the next one is no activation: it is a parameter, a state of
+    A block that is handed out in a step and lives on behind the end of the next one is not an activation: it is a parameter, a
+        state of
     the optimizer, or a leak. Where memory grows in every step, a note says so and names the operator that asked for most of it.
     """
 

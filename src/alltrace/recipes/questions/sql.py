@@ -56,7 +56,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError("the query has bytes that are no UTF-8; expected text") from error
+        raise UsageError("the query has bytes that are not UTF-8; expected text") from error
     notes = run.manifest.notes
     if len(run.hosts) > 1 or any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
         from alltrace.align.store import aligned

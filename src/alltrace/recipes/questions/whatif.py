@@ -110,7 +110,7 @@ def _check(options: Mapping[str, Any]) -> None:
         try:
             re.compile(options["kernel"])
         except re.error as error:
-            raise UsageError(f"--kernel is no regular expression: {error}") from error
+            raise UsageError(f"--kernel is not a valid regular expression: {error}") from error
 
 
 def _duration(scale: float | None) -> str:

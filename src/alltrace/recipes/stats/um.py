@@ -121,7 +121,7 @@ class UmTotalSum(ActivityReport):
         table = self.together(parts, options)
         keys = [RANK] if options.get("by_rank") else []
         sums = [*((name, "sum") for name in _SUMS), ("address", "min"), ("address", "max")]
-        # without keys nothing has sums too, but is no row
+        # without keys nothing has sums too, but is not a row
         found = table.group_by(keys, use_threads=False).aggregate(sums).slice(0, table.num_rows)
         columns = {
             "Total HtoD Migration Size": found.column("htod_sum"),

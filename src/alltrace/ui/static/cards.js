@@ -13,7 +13,7 @@ import { link } from "./url.js";
  */
 
 /**
- * The finding that the verdict is about: the first that is no fault of the capture.
+ * The finding that the verdict is about: the first that is not a fault of the capture.
  * @param {Found} found
  * @returns {Card|undefined}
  */

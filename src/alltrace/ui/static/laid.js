@@ -4,7 +4,7 @@ import { duration, exact } from "./units.js";
 
 /** @typedef {import("./types.js").Tile} Tile */
 
-/** The table of slices that are no events of the run. */
+/** The table of slices that are not events of the run. */
 export const NO_TABLE = 255;
 
 export class Laid {

@@ -93,7 +93,7 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
 def test_the_verdict_where_there_is_no_loss(rows, notes, verdict):
     found = told(*rows, notes=notes)
     assert found.verdict == verdict
-    assert all(note.lower() not in verdict.lower() for note in found.notes), "what the verdict says is no note"
+    assert all(note.lower() not in verdict.lower() for note in found.notes), "what the verdict says is not a note"
 
 
 def test_further_findings_without_a_loss_are_not_summed():

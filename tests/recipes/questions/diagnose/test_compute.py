@@ -189,6 +189,6 @@ def test_a_run_without_steps_is_judged_in_pieces(tmp_path):
     answer = run.recipe("diagnose")
     assert any("no steps were found" in note for note in answer.notes)
     assert kinds(run) == [("straggler", [1])]
-    # longer for a part of the run on each rank in turn is no device, although one has more of it
+    # longer for a part of the run on each rank in turn is not a device, although one has more of it
     turns = run_without_steps(tmp_path / "turns", lambda r, p: 1.5 if (0, 1, 2, 3, 1, 1, None, None)[p // 20] == r else 1.0)
     assert "straggler" not in [kind for kind, _ in kinds(turns)]

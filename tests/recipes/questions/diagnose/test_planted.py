@@ -51,7 +51,7 @@ def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, l
     if (layout, fault) == ("tensor-data", "serialized-communication"):  # smaller gradients are through before anything queues
         values = {"gradient_bytes": 1 << 30}
     answer, truth = diagnose(tmp_path, layout, fault, **values)
-    # what the program is made of and needs at once is no fault, and may cost more than one
+    # what the program is made of and needs at once is not a fault, and may cost more than one
     rows = [row for row in answer.to_pylist() if not row["needed_at_once"]]
     planted, first = truth.faults[0], rows[0]
     assert first["kind"] == planted["finding"]

@@ -92,7 +92,7 @@ def _alike(sizes, transfers, counts):
     [
         ((0, 0), (20, 20), {0: 4.0, 1: 0.25}),
         ((0, 0), (20, 19), {0: 4.0, 1: 0.25}),
-        # another number of operations, or others, are no measure
+        # another number of operations, or others, are not a measure
         ((0, 0), (20, 10), {}),
         ((0, 64), (20, 20), {}),
         ((0, 0), (2, 2), {}),

@@ -171,7 +171,7 @@ class SqliteSource:
     def _rows(self, table: Table, columns: dict[str, Any], batch_rows: int) -> Iterator[Any]:
         with self._handle() as descriptor:
             tree = self._tree(table, descriptor)
-            reason = "it is no table of rows" if tree is None else self._why_not_fast(table)
+            reason = "it is not a table of rows" if tree is None else self._why_not_fast(table)
             after: int | None = None
             if reason is None and tree is not None and self._engine != "sqlite3":
                 from alltrace.readers.nsys.sqlite.fast import Scan

@@ -101,7 +101,7 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
             raise
         return None  # a view of what is not there, or a virtual table of a module that SQLite here does not have
     keys = [row for row in rows if row[4]]
-    # "INTEGER PRIMARY KEY DESC" is no alias of the row's number, and shows by the index that it needs
+    # "INTEGER PRIMARY KEY DESC" is not an alias of the row's number, and shows by the index that it needs
     alias = len(keys) == 1 and keys[0][2].upper() == b"INTEGER" and not _has_key_index(opened, name)
     names = {(_text(row[1]) or "").lower() for row in rows}
     columns = {}

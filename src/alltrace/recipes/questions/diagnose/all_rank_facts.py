@@ -86,7 +86,7 @@ class AllRankFacts:
 
     Who is late in a step cannot be told where a rank does not show it.
 
-    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is no step beside them.
+    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is not a step beside them.
 
     Args:
         given: What each rank gives: its facts, and its graph.
@@ -322,6 +322,11 @@ class AllRankFacts:
         for rank, host in self.hosts.items():
             by_host.setdefault(host, []).append(rank)
         return tuple(host for host, members in by_host.items() if chosen.issuperset(members))
+
+    def meet_across_hosts(self, ranks: Sequence[int]) -> bool:
+        """Whether a communicator of some of these ranks has ranks on several hosts."""
+        groups = () if self.alignment is None else self.alignment.groups
+        return any(set(ranks) & set(g.ranks) and len({self.hosts[r] for r in g.ranks if r in self.hosts}) > 1 for g in groups)
 
     @cached_property
     def members(self) -> Members | None:

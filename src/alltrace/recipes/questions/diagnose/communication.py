@@ -37,7 +37,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     members = all_ranks.members
     if members is None or not len(members.rank):
         return []
-    # what is a wait for a rank without a report is no transfer
+    # what is a wait for a rank without a report is not a transfer
     waits = awaited(all_ranks, members)
     members = replace(
         members,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
 _USUAL_SHARE = 0.6
-"""A pause in at least this share of the steps is no rare one."""
+"""A pause in at least this share of the steps is not a rare one."""
 
 
 _BEHIND = 0.75
@@ -30,7 +30,7 @@ _BECAUSE = 0.5
 """and leaving out the waits gives back this share of what leaving out the pauses does."""
 
 _SEVERAL = 2
-"""One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is no part of it."""
+"""One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is not part of it."""
 
 _CULPRIT_SHARE = 0.25
 """A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""

@@ -46,7 +46,7 @@ _FEW_TEXTS = 1_000
 """Names of ranks are remembered up to so many of a table."""
 
 _MOST_LAUNCHES = 0.1
-"""Ranges of one name that hold a larger share of the launches are no waiting for data, whatever their name says."""
+"""Ranges of one name that hold a larger share of the launches are not waiting for data, whatever their name says."""
 
 
 def host_sets(rank: RankTables, api: Any) -> HostSets:
@@ -78,6 +78,7 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
         {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
         known=bool(api.num_rows),
         exchanges=exchanges,
+        threads=calls.threads,
     )
 
 

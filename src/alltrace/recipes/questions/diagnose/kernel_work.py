@@ -22,7 +22,7 @@ _MOST_WORKS = 64
 
 
 PIECES = 8
-"""Pieces of a run without steps, of as many kernels each: what is so in all of them is no chance."""
+"""Pieces of a run without steps, of as many kernels each: what is so in all of them is not chance."""
 
 
 @dataclass(frozen=True)

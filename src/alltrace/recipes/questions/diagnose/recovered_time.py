@@ -275,7 +275,7 @@ class RecoveredTime:
 
     @cached_property
     def _works(self) -> NDArray[np.bool_]:
-        """Which nodes are work of a device that is no communication."""
+        """Which nodes are work of a device that is not communication."""
         return np.isin(self.replay.kind, (COMPUTE, COPY))
 
     @cached_property
@@ -294,7 +294,7 @@ class RecoveredTime:
         return replay.weights - np.where(replay.graph.source == 0, 0, replay.idle_ns)
 
     def no_host(self, name: str) -> Int64 | None:
-        """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None where that is no change.
+        """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None where that is not a change.
 
         Of the waits of class `sync` the last of a rank's step stays where it is at the step's end: a program reads its loss.
         """

@@ -43,7 +43,7 @@ _KINDS = {
     "small-kernels": _Kind("The device is idle between many small kernels; record them in a CUDA graph, or fuse them.", _IDLE),
 }
 
-_NO_LOSS = "an opportunity is no loss; opportunity_share is the most that a change can give back"
+_NO_LOSS = "an opportunity is not a loss; opportunity_share is the most that a change can give back"
 _CONFIDENCE = 0.6
 
 

@@ -2,7 +2,8 @@
 
 * `precision`: of matrix products, convolutions and attention in fp32 or TF32, what fp16 or bf16 takes less by the data sheet; of
   products with a vector, which only read, half.
-* `attention`: all that stands between the two products of an attention that is no fused kernel, which keeps the scores on the chip.
+* `attention`: all that stands between the two products of an attention that is not a fused kernel, which keeps the scores on the
+  chip.
 * `fusion`: of kernels in a row that read and write each element once or so, all but the longest: a fused kernel does so once.
 * `shapes`: of matrix products and convolutions, the part of the multiprocessors that stands empty in the last wave of blocks.
 * `small-kernels`: the idle time, of 10 microseconds at most, before kernels below 10 microseconds that are queued: those of a graph
