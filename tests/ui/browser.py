@@ -31,7 +31,7 @@ def made_ready(session):
     threading.Thread(target=make_answers, args=[session], daemon=True).start()
 
 
-def served(paths, scratch, kernels=None, begin=made_ready):
+def served(paths, scratch, kernels=None, begin=made_ready, history=None):
     """Serve runs, each begun with `begin`; the address, and what stops it."""
     import uvicorn
 
@@ -42,7 +42,7 @@ def served(paths, scratch, kernels=None, begin=made_ready):
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     port = listening.getsockname()[1]
-    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None) for n, p in enumerate(paths)]
+    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None, history=history) for n, p in enumerate(paths)]
     for session in sessions:
         begin(session)
     app = make_app(sessions, token=TOKEN, host="127.0.0.1", port=port)

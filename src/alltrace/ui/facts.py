@@ -53,6 +53,7 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
         "missing_ranks": list(run.manifest.missing_ranks),
         "notes": [*run.manifest.notes, *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False)],
         "origin_ns": run.origin_ns,
+        "history": None if session.history is None else session.history.name,
         "kernel_reports": [] if session.kernels is None else session.kernels.names,
     }
     if view is not None:

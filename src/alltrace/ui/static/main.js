@@ -32,10 +32,11 @@ const VIEWS = [
   ["sql", "SQL", () => import("./sql.js")],
   ["roofline", "Roofline", () => import("./roofline.js")],
   ["matrix", "Matrix", () => import("./matrix.js")],
+  ["history", "History", () => import("./history.js")],
 ];
 
 const KEYS = [
-  ["1 ... 8", "the views, from left to right"],
+  ["1 ... 9", "the views, from left to right"],
   ["?", "these keys"],
   ["W S", "zoom in and out"],
   ["A D, arrows", "move in time"],

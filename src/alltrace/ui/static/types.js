@@ -26,6 +26,7 @@
  * @property {Step[]} steps
  * @property {{name: string, ranks: number[]}[]} [communicators]
  * @property {{name: string, size: number}[]} [dimensions] of the grid that communicators form, that of neighbouring ranks first
+ * @property {string|null} history name of the history of many runs
  * @property {string[]} kernel_reports names of the reports of Nsight Compute
  *
  * @typedef {{key: string, group: string, label: string, rows: number, first: number, last: number}} Track
