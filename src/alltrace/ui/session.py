@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.align.store import aligned, has_alignment
@@ -150,7 +151,7 @@ class Session:
 
     def _aligned(self) -> tuple[Run, Aligned]:
         """The run aligned; shown as it was imported meanwhile, unless its alignment is kept."""
-        run = Run(self.path)  # those who look at the other one see it as it was opened
+        run = copy(self.run)  # those who look at the other one see it as it was opened
         if not has_alignment(run):
             self._show(self.run, EarlyView(self.run), None)
         with self.stages.doing(CLOCKS) as advance:
