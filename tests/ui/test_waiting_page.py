@@ -6,7 +6,9 @@ import threading
 
 import pytest
 from tests.ui.browser import go, served, settled, shot, wait_inked
+from tests.ui.conftest import TOKEN
 from tests.ui.gates import Gate, hold
+from tests.ui.test_session import being_imported
 
 from alltrace.synth import write_run
 
@@ -101,3 +103,19 @@ def test_the_bar_needs_no_scrolling_sideways(page, width):
     wait_told(page, "aligning clocks")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     shot(page, f"waiting-{width}")
+
+
+def test_ranks_that_come_later_are_shown_without_asking(browser, tmp_path):
+    being_imported(tmp_path / "run", {0})
+    base, stop = served([tmp_path / "run"], tmp_path / "scratch")
+    page = browser.new_page()
+    try:
+        page.goto(f"{base}?token={TOKEN}")
+        page.wait_for_selector("text=This run is still being imported")
+        wait_inked(page, ".heat-scroll canvas", 5)
+        assert page.locator(".cards li:has-text('ranks') b").inner_text() == "1"
+        (tmp_path / "run/ranks/.staging-2").rename(tmp_path / "run/ranks/rank=2")
+        page.wait_for_function("() => document.querySelector('.cards')?.innerText.includes('2\\nranks')")
+    finally:
+        page.close()
+        stop()
