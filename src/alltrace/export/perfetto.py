@@ -20,9 +20,10 @@ from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, INSTANT, Event, PerfettoForm, field, packet, utf8
+from alltrace.export.rank_records import Made, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
-from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of, flows_across
-from alltrace.export.tracks import GPU_TABLES, Launches, Tracks, launches_of, numbers, tracks_of
+from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of
+from alltrace.export.tracks import GPU_TABLES, Launches, Tracks, launches_of, numbers
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids, thread_ids
 from alltrace.trace.errors import UsageError, printable
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.aligned import Aligned
+    from alltrace.export.rank_records import RankRecords
     from alltrace.export.selection import Selection
     from alltrace.export.slices import Flow, Slices
     from alltrace.trace.arrays import Int64
@@ -48,7 +50,14 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 60
 
 
-def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None = None, most_bytes: int | None = None) -> Written:
+def export_perfetto(
+    selection: Selection,
+    path: Path,
+    *,
+    aligned: Aligned | None = None,
+    most_bytes: int | None = None,
+    jobs: int | None = None,
+) -> Written:
     """Write the trace, in the order of time.
 
     Args:
@@ -56,6 +65,7 @@ def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None
         path: The file; compressed when its name ends in `.gz`.
         aligned: The alignment, for flows between the members of a collective; None for none.
         most_bytes: The size (uncompressed) after which another file is begun; None for one file.
+        jobs: The most processes; None lets the number of rows decide.
 
     Returns:
         The files, and how many slices there are.
@@ -64,24 +74,25 @@ def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft:
-        return _export(selection, draft, path, aligned, most_bytes)
+        return _export(selection, draft, path, aligned, most_bytes, jobs)
 
 
-def _export(selection: Selection, draft: Draft, path: Path, aligned: Aligned | None, most_bytes: int | None) -> Written:
+def _export(
+    selection: Selection, draft: Draft, path: Path, aligned: Aligned | None, most_bytes: int | None, jobs: int | None
+) -> Written:
     with Sorter(draft.folder / "records") as sorter:
-        tracks = {r.rank: tracks_of(selection, r) for r in selection.ranks}
-        flows = dict(flows_across(selection, aligned, tracks)) if aligned is not None else {}
-        writer = _Writer(selection, sorter)
         head = b""
         pids, taken = process_ids(selection), set[int]()
-        for rank, own in tracks.items():
-            placed = writer.rank(own, flows.get(rank))
-            head += _descriptors(own, placed, writer.counters(rank), pids[rank], taken)
+        slices = beside = 0
+        for made in rank_records(selection, _Writer, draft.folder, aligned, jobs):
+            head += _descriptors(made, pids[made.tracks.rank.rank], taken)
+            slices, beside = slices + made.slices, beside + made.beside
+            sorter.take(made.runs)
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, most_bytes=most_bytes)
-        return Written(files, writer.slices, writer.beside)
+        return Written(files, slices, beside)
 
 
-def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None) -> Written:
+def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
 
     All times are on the run's aligned clock already, and the manifest says so: version 1 of `perfetto_manifest`, which Perfetto
@@ -91,6 +102,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         selection: What to write.
         path: The archive, `NAME.tar`.
         aligned: As that of `export_perfetto`.
+        jobs: Likewise.
 
     Returns:
         The archive, and how many slices there are.
@@ -112,7 +124,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         for host, name in zip(hosts, names, strict=True):
             own = replace(selection, ranks=tuple(r for r in selection.ranks if r.host == host))
             with Draft(draft.folder / name) as part:
-                written = _export(own, part, part.path, aligned, None)
+                written = _export(own, part, part.path, aligned, None, jobs)
                 slices, beside = slices + written.slices, beside + written.beside
             with (draft.folder / name).open("rb") as file:
                 about = tarfile.TarInfo(name)
@@ -139,9 +151,9 @@ def _uuid(rank: int, track: int = -1) -> int:
     return (rank + 1 << _TRACK_BITS) + track + 1
 
 
-def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int], pid: int, taken: set[int]) -> bytes:
+def _descriptors(made: RankRecords, pid: int, taken: set[int]) -> bytes:
     """The process of a rank, its threads, and the tracks that have slices or counters."""
-    rank = tracks.rank
+    tracks, rank = made.tracks, made.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     process = field(1, pid) + field(6, utf8(f"rank {rank.rank} ({rank.host})")) + field(8, utf8(about))
     own = _uuid(rank.rank)
@@ -150,34 +162,27 @@ def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int],
     for number, tid in enumerate(thread_ids(tracks, taken)):
         thread = field(1, pid) + field(2, tid) + field(5, utf8(labels[number]))
         found.append(field(1, _uuid(rank.rank, _FIRST_THREAD + number)) + field(5, own) + field(4, thread))
-    for number in placed.in_order():
-        track = placed.tracks[number]
+    for number, track in made.placed:
         of_thread = 0 <= track.base < len(tracks.threads)
         label = track.label if of_thread else f"{labels[track.base]} {track.label}".rstrip()
         parent = _uuid(rank.rank, _FIRST_THREAD + track.base) if of_thread else own
         found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, parent))
-    for label, number in counters.items():
+    for label, number in made.counters.items():
         found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, own) + field(8, b""))
     return b"".join(packet(field(60, each)) for each in found)
 
 
 class _Writer:
-    def __init__(self, selection: Selection, sorter: Sorter) -> None:
-        self.slices = self.beside = 0
+    def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        self._sorter = sorter
         self._pool = Pool()
         self._form = PerfettoForm()
         self._names = NameCodes(selection.run, self._pool, self._form.text)
-        self._counters: dict[int, dict[str, int]] = {}
         self._templates: dict[Any, Template] = {}
 
-    def counters(self, rank: int) -> dict[str, int]:
-        """The counters of a rank by label, with their numbers among the tracks."""
-        return self._counters.get(rank, {})
-
-    def rank(self, tracks: Tracks, across: Flow | None) -> ViewerTracks:
-        """Add all that is on the tracks of a rank; `across` are its members of collectives."""
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+        """Add all that is on the tracks of a rank (see `RankWriter`)."""
+        self._sorter, self._slices_made = sorter, 0
         launches = launches_of(self._selection, tracks)
         launched = self._launched(tracks, launches)
         placed = ViewerTracks()
@@ -189,12 +194,11 @@ class _Writer:
             raise UsageError(
                 f"rank {tracks.rank.rank} needs {len(placed.tracks):,} tracks; export fewer tables (--only) or a window"
             )
-        self.beside += placed.beside
-        own = self._counters.setdefault(tracks.rank.rank, {})
+        own: dict[str, int] = {}
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
-        return placed
+        return Made(placed, self._slices_made, own)
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
         """Which calls launched work that is in the selection."""
@@ -217,7 +221,7 @@ class _Writer:
         return found
 
     def _slices(self, part: Slices, uuids: Int64, flows: list[Int64]) -> None:
-        self.slices += 0 if part.instant else len(part.starts)
+        self._slices_made += 0 if part.instant else len(part.starts)
         few, many = part.arguments
         long = part.ends > part.starts
         # of slices that start together the outer one begins first

@@ -134,21 +134,21 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
         from alltrace.export.perfetto import export_by_host, export_perfetto
 
         if args.by_host:
-            written = export_by_host(selection, args.output, aligned=aligned)
+            written = export_by_host(selection, args.output, aligned=aligned, jobs=args.jobs)
         else:
             write = export_chrome if args.what == "chrome" else export_perfetto
-            written = write(selection, args.output, aligned=aligned, most_bytes=most)
+            written = write(selection, args.output, aligned=aligned, most_bytes=most, jobs=args.jobs)
         where = "an archive" if args.by_host else counted(len(written.files), "file")
         crossed = f"; {written.beside:,} of them cross others, and lie on tracks of their own" if written.beside else ""
         return f"{counted(written.slices, 'slice')} in {where}{crossed}"
     if args.what == "talp":
         from alltrace.export.talp import export_talp
 
-        export_talp(selection, args.output)
+        export_talp(selection, args.output, jobs=args.jobs)
         return f"the region Global of {counted(len(selection.ranks), 'rank')}"
     from alltrace.export.tables import export_tables
 
-    rows = export_tables(selection, args.output, args.what)
+    rows = export_tables(selection, args.output, args.what, jobs=args.jobs)
     return f"{counted(len(rows), 'table')}, {counted(sum(rows.values()), 'row')}"
 
 
