@@ -61,13 +61,14 @@ def test_the_page_is_there_before_the_levels_are(tmp_path):
     state = client.get("/api/run").json()["state"]
     assert (state["ready"], state["doing"]) == (False, "opening")
     found = client.get("/api/by-rank")
-    assert (found.status_code, found.json()["error"]) == (503, "opening: 0 of 1 ranks are done")
+    assert (found.status_code, found.json()["error"]) == (503, "opening: 0 of 1 ranks done")
     client.sessions[0].prepare()
     assert client.get("/api/by-rank").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an error of alltrace while drawing")]
+    ("error", "said"),
+    [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an internal error of alltrace while drawing")],
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypatch, error, said):

@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.steps import RankSteps
 
-_NO_MEMBERS = (
-    "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
-)
+_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
@@ -83,11 +81,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
                     _make(plain, found, jobs, progress)
         except OSError as error:
             raise InputError(
-                found, found=f"the alignment cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+                found,
+                found=f"the alignment cannot be written ({error.strerror or error})",
+                advice="free some space, or copy the run",
             ) from error
     overlay = find_overlay(plain.manifest, found)
     if overlay is None:
-        raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
+        raise InputError(found, found="the alignment was changed while it was written", advice="ask again")
     _apply(plain, overlay)
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
@@ -106,7 +106,7 @@ def _nothing_to_match(run: Run) -> str | None:
     if len(run.ranks) < 2 and not (run.ranks and any(log.kind == "nccl" for log in run.manifest.logs)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
-        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
+        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
     return None
 
 
@@ -274,7 +274,7 @@ def _collect_all(
     steps: list[RankSteps | AlltraceError | None] = []
     for number, part in parts.items():
         if part is None:
-            raise InputError(folder, found=f"what was made of rank {number} is not there any more", advice="ask again")
+            raise InputError(folder, found=f"the results for rank {number} were removed", advice="ask again")
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)
         steps.append(errors.get(number) or part.steps)
@@ -344,7 +344,7 @@ def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: 
     except DamageError:
         raise
     except AlltraceError as error:
-        return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
+        return STEPS.arrow_schema().empty_table(), (f"steps were not detected: {error}",)
 
 
 def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:

@@ -109,8 +109,8 @@ class ClusterEngine:
                     outcome = future.result()
                 except KilledWorker as error:
                     raise AlltraceError(
-                        f"{self._place}: task {index} was the end of several workers, most often because memory ran out; "
-                        "give workers more memory, or start fewer on a node"
+                        f"{self._place}: task {index} killed several workers, most likely because memory ran out; give "
+                        "workers more memory, or start fewer per node"
                     ) from error
                 except OSError as error:
                     if future.status == "error":  # the task's own, such as that a disk is full
@@ -156,13 +156,14 @@ class ClusterEngine:
         lacking_s += _WAIT_S
         if self._wait_s is not None and lacking_s >= self._wait_s:
             raise AlltraceError(
-                f"{self._place}: no worker is left, or none came within {self._wait_s:g} s; start workers (`dask worker ADDRESS`) "
+                f"{self._place}: no worker is left, or none connected within {self._wait_s:g} s; start "
+                f"workers (`dask worker ADDRESS`) "
                 "and run it again"
             )
         return lacking_s
 
     def _gone(self) -> AlltraceError:
-        return AlltraceError(f"{self._place} went away; what was finished is kept, so run it again when the scheduler is back")
+        return AlltraceError(f"{self._place} disconnected; finished work is kept, so run it again when the scheduler is back")
 
 
 @contextmanager
@@ -178,7 +179,7 @@ def dask_engine(address: str) -> Iterator[ClusterEngine]:
         client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"--dask {address}: no scheduler answers there within {_CONNECT_S:g} s; expected the address that `dask scheduler` "
+            f"--dask {address}: no scheduler answered within {_CONNECT_S:g} s; expected the address that `dask scheduler` "
             "prints, such as tcp://host:8786"
         ) from error
     try:
@@ -204,7 +205,9 @@ def queue_engine(system: str, jobs: int, settings: Mapping[str, Any], logs: Path
     distributed = _distributed()
     command = SYSTEMS[system]
     if shutil.which(command) is None:
-        raise UsageError(f"--{system} submits jobs with {command}, which is not on PATH; run it where the batch system is")
+        raise UsageError(
+            f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is installed"
+        )
     try:
         import dask_jobqueue
     except ImportError as error:
@@ -223,7 +226,7 @@ def queue_engine(system: str, jobs: int, settings: Mapping[str, Any], logs: Path
     try:
         cluster = kind(**{**known, **settings})
     except (TypeError, ValueError) as error:
-        raise UsageError(f"--{system}: {error}; --cluster takes the settings of dask_jobqueue.{kind.__name__}") from error
+        raise UsageError(f"--{system}: {error}; --cluster accepts the settings of dask_jobqueue.{kind.__name__}") from error
     try:
         _submit(cluster, system, jobs)
         client = distributed.Client(cluster, timeout=_CONNECT_S, set_as_default=False)
@@ -253,7 +256,7 @@ def _submit(cluster: Any, system: str, jobs: int) -> None:
     if taken < jobs:
         cluster.worker_spec.clear()  # else closing would submit them once more
         why = (refusals.first or f"no answer within {_SUBMIT_S:g} s").strip().splitlines()
-        raise UsageError(f"--{system} {jobs}: the batch system takes no jobs ({why[-1].strip()}); check --cluster")
+        raise UsageError(f"--{system} {jobs}: the batch system rejected the job ({why[-1].strip()}); check --cluster")
 
 
 def _taken(cluster: Any) -> int:

@@ -80,7 +80,7 @@ def _row(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
             columns = list(TABLES[table].column_names)
             values: dict[str, Any] = stored.piece(table, piece.group, columns).slice(row - piece.first_row, 1).to_pylist()[0]
             return values
-    raise UsageError(f"rank {stored.rank} has no row {row} of {table}")
+    raise UsageError(f"rank {stored.rank} has no row {row} in {table}")
 
 
 def _track(table: str, values: dict[str, Any]) -> str:

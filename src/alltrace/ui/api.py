@@ -309,7 +309,7 @@ def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa:
 
 def _kernels(session: Session) -> KernelReports:
     if session.kernels is None:
-        raise UsageError("there are no reports of kernels; start `alltrace ui RUN --ncu REPORT`")
+        raise UsageError("there are no kernel reports; start `alltrace ui RUN --ncu REPORT`")
     return session.kernels
 
 
@@ -351,7 +351,7 @@ def _matrices(session: Session) -> Matrices:
 
     _ = session.view
     if session.aligned is None:
-        raise UsageError("a run that is still being imported has no matrix; wait until it is whole")
+        raise UsageError("a run that is still being imported has no matrix; wait until the import has finished")
     found: Matrices = session.kept("matrices", lambda: Matrices(session.aligned))
     return found
 

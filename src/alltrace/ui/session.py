@@ -101,7 +101,9 @@ class Session:
             self._error = f"memory ran out while {self._doing}; give fewer --jobs, or more memory"
         finally:
             if self._view is None and self._error is None:  # the page would wait for ever
-                self._error = f"an error of alltrace while {self._doing}, which its terminal tells; please report it"
+                self._error = (
+                    f"an internal error of alltrace while {self._doing}; please report it with the message in its terminal"
+                )
             self._ready.set()
 
     def reopen(self) -> None:
@@ -143,7 +145,7 @@ class Session:
         if self._view is None:
             if self._error is not None:
                 raise AlltraceError(self._error)
-            raise NotReadyError(f"{self._doing}: {self._done} of {len(self.run.ranks)} ranks are done")
+            raise NotReadyError(f"{self._doing}: {self._done} of {len(self.run.ranks)} ranks done")
         return self._view
 
     def kept(self, name: str, make: Any) -> Any:
@@ -159,7 +161,7 @@ class Session:
     def check_there(self) -> None:
         """Raises GoneError where the run was removed."""
         if not (self.path / "manifest.json").is_file():
-            raise GoneError(f"{self.path} was removed while it was looked at; import the reports again and open it anew")
+            raise GoneError(f"{self.path} was removed while it was open; import the reports again and reopen it")
 
 
 def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 ENDINGS: Mapping[str, str] = {
     "column": "txt", "table": "txt", "csv": "csv", "tsv": "tsv", "json": "json", "hdoc": "html", "htable": "html",
 }  # fmt: skip
-"""The forms, each with the ending of its files."""
+"""The formats, each with the extension of its files."""
 TITLED = ("column", "table")
-"""The forms that show what the table is called and what is said of it."""
+"""The formats that show the table's title and its notes."""
 
 _PIECE_ROWS = 1 << 14
 _ELLIPSIS = "…"
