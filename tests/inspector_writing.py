@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from alltrace.synth.identity import JOB_START_UTC_NS, identities
+from alltrace.synth.simulate import simulate
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -66,5 +69,56 @@ def write(folder: Path, ranks: dict[int, list[str]]) -> list[str]:
     for rank, lines in ranks.items():
         path = folder / f"h-pid{100 + rank}.log"
         path.write_text("".join(f"{line}\n" for line in lines))
+        paths.append(str(path))
+    return paths
+
+
+def write_job(folder: Path, scenario: Any, *, verbose: bool = True, least_bytes: int = 8192, drop: Any = None) -> list[str]:
+    """The files that the ranks of a simulated job would have written: a path for each rank.
+
+    Operations below `least_bytes` have no record, as NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES leaves them out; `drop(rank, number)` says
+    which of a rank's records were lost. Each function's records come together, as buffers are drained, not in the order of calls.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    job = simulate(scenario)
+    paths = []
+    for who in identities(scenario):
+
+        def micros(at: int, who: Any = who) -> int:
+            return (JOB_START_UTC_NS + who.host_clock_ns(at)) // 1000
+
+        counts: dict[Any, int] = {}
+        lines = []
+        mine = sorted((i for i in job.collectives if who.rank in i.launches), key=lambda i: i.launches[who.rank])
+        for number, instance in enumerate(mine):
+            group = job.groups[instance.group]
+            place = group.ranks.index(who.rank)
+            begin, end = instance.arrivals[who.rank], instance.ends[who.rank]
+            us = round((end - begin) / 1000)
+            calls = [(instance.op, None)]
+            if instance.op == "SendRecv":
+                sends, receives = instance.directions[who.rank]
+                calls = [("Send", 1 - place)] * sends + [("Recv", 1 - place)] * receives
+            for op, peer in calls:
+                key = "p2p" if peer is not None else (instance.group, op)
+                sequence = counts[key] = counts.get(key, -1) + 1
+                word = "coll" if peer is None else "p2p"
+                its = (
+                    collective(op, sequence, us, instance.size_bytes)
+                    if peer is None
+                    else message(op, sequence, peer, us, instance.size_bytes)
+                )
+                if verbose:
+                    stamps = {"kernel_start_ts": micros(end) - us, "kernel_stop_ts": micros(end)}
+                    its["event_trace_ts"] = {
+                        f"{word}_start_ts": micros(instance.launches[who.rank]),
+                        "kernel_events": [{"channel_id": 0, **stamps}],
+                    }
+                if instance.size_bytes < least_bytes or (drop is not None and drop(who.rank, number)):
+                    continue
+                about = {"communicator": f"{group.comm_hash:#x}", "size": len(group.ranks), "pid": who.pid, "host": who.host_name}
+                lines.append((op, record(place, its, key=f"{word}_perf", **about)))
+        path = folder / f"{who.host_name}-pid{who.pid}.log"
+        path.write_text("".join(f"{line}\n" for _op, line in sorted(lines, key=lambda each: each[0])))
         paths.append(str(path))
     return paths

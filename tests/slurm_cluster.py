@@ -81,7 +81,7 @@ def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("state", "spool.n0", "spool.n1"):
         (folder / name).mkdir()
-    controller, first, second = _free_ports(3)
+    controller, first, second = free_ports(3)
     conf = folder / "slurm.conf"
     conf.write_text(
         _CONF.format(host=socket.gethostname().split(".")[0], folder=folder, controller=controller, first=first, second=second)
@@ -142,7 +142,8 @@ def _until(true: object, what: str, folder: Path) -> None:
         time.sleep(0.2)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for s in sockets:

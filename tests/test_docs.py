@@ -56,6 +56,21 @@ def test_every_verb_is_described_with_its_options_and_an_example(verb):
         assert all(re.search(rf"[`\s]{flag}[`\s,]", whole) for flag in action.option_strings), action.option_strings
 
 
+@EVERY_PAGE
+def test_code_blocks_are_closed_and_separated_from_text(page):
+    inside, blocks, after = False, 0, None
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if re.match(r" *```", line):
+            assert not inside or line.strip() == "```", f"line {number}: a block opens inside of another"
+            assert not inside or blocks, f"line {number}: an empty block"
+            inside, blocks, after = not inside, 0, None if not inside else number
+        elif inside:
+            blocks += 1
+        elif after == number - 1:
+            assert not line.strip() or line.startswith("<!--"), f"line {number}: text follows a block"
+    assert not inside
+
+
 def test_every_verb_is_described_once():
     titles = re.findall(r"^### `alltrace (.+)`$", text_of("cli.md"), re.MULTILINE)
     assert sorted(titles) == sorted(v.name for v in VERBS)
@@ -213,7 +228,7 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "unknown recipe 'brekdown'; did you mean breakdown?\n"
 
 
-@pytest.mark.parametrize("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector"])
+@pytest.mark.parametrize("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector", "nccl-profiler"])
 def test_every_view_of_logs_is_described_with_its_columns(kind):
     own = section(text_of("logs.md"), f"## `logs {kind}`")
     for view, columns in make_docs.log_columns(kind).items():

@@ -56,7 +56,7 @@ SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`
 _SHARED = """## Of all ranks
 
 `members` and `steps` are made when a question first aligns the ranks, and empty before; `gpu_log` is made of
-[GPU logs](logs.md#gpu-logs). SQL has them beside the others.
+[GPU logs](logs.md#gpu-logs), `inspector` of [NCCL Inspector's files](logs.md#logs-inspector). SQL has them beside the others.
 """
 
 _RECIPES = f"""# Recipes
@@ -236,7 +236,7 @@ def _columns(kind: str, view: str, columns: Sequence[Any]) -> str:
 
 def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
     """The columns of each view of a kind of log."""
-    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_tests, training
+    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_profiler, nccl_tests, training
 
     return {
         "nccl": {view: importlib.import_module(module).COLUMNS for view, module in NCCL_VIEWS.items()},
@@ -244,6 +244,7 @@ def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
         "training": {"summary": training.SUMMARY, "steps": training.STEPS},
         "flight-recorder": flight_recorder.COLUMNS,
         "inspector": inspector.COLUMNS,
+        "nccl-profiler": nccl_profiler.COLUMNS,
     }[kind]
 
 

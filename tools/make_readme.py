@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 START = ROOT / "docs" / "start.md"
 PICTURE = ROOT / "docs" / "images" / "breakdown.svg"
-_BLOCK = re.compile(r"<!-- output of: (?P<command>.+?) -->\n(?:\n```\n.*?\n```\n)?", re.DOTALL)
+_BLOCK = re.compile(r"<!-- output of: (?P<command>.+?) -->\n(?:\n```\n(?:(?!```).*\n)*```\n)?")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The recipe `longest-kernels`: SQL over one rank's tables, then SQL over what the ranks gave."""
+"""The recipe `longest-kernels`: SQL over one rank's tables, then SQL over the results of the ranks."""
 
 from alltrace.recipes.simple import AnswerColumn, SqlQuestion
 

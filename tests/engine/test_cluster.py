@@ -16,7 +16,7 @@ import pytest
 from tests.engine.test_local import Remembering
 
 from alltrace.cli.main import main
-from alltrace.engine.cluster import dask_engine
+from alltrace.engine.cluster_start import dask_engine
 from alltrace.engine.tasks import remote, run_tasks, using
 from alltrace.run.importer import import_reports
 from alltrace.synth import write_run
@@ -132,13 +132,14 @@ def test_a_task_that_kills_every_worker_is_given_up():
         cluster(1) as made,
         dask_engine(made.scheduler_address) as engine,
         using(engine),
-        pytest.raises(AlltraceError, match="killed several workers"),
     ):
-        list(run_tasks(deadly, [1]))
+        (outcome,) = run_tasks(deadly, [1])
+    with pytest.raises(AlltraceError, match="killed several workers"):
+        outcome.get()
 
 
 def test_no_scheduler_is_told_in_a_sentence(capsys, reports, monkeypatch):
-    monkeypatch.setattr("alltrace.engine.cluster._CONNECT_S", 1.0)
+    monkeypatch.setattr("alltrace.engine.cluster_start._CONNECT_S", 1.0)
     assert main(["breakdown", str(reports), "--dask", "tcp://127.0.0.1:9"]) == 2
     told = capsys.readouterr().err
     assert "no scheduler answered" in told
@@ -150,10 +151,11 @@ def test_no_scheduler_is_told_in_a_sentence(capsys, reports, monkeypatch):
     assert main(["breakdown", str(reports), "--slurm", "1", "--cluster", "queue"]) == 2
 
 
-def test_a_scheduler_that_goes_away_is_told_in_a_sentence(tmp_path):
+def test_a_scheduler_that_goes_away_is_told_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("alltrace.engine.cluster_start._CONNECT_S", 1.0)
     with cluster(1) as made:
         address = made.scheduler_address
-        with dask_engine(address) as engine, using(engine):
+        with dask_engine(address, wait_s=1.0) as engine, using(engine):
             found = run_tasks(slow, [str(tmp_path)] * 20)
             next(found)
             made.close()

@@ -10,7 +10,7 @@ import pytest
 from tests.slurm_cluster import node_of_task, two_nodes, why_no_slurm
 
 from alltrace.cli.main import main
-from alltrace.engine.cluster import queue_engine
+from alltrace.engine.cluster_start import queue_engine
 from alltrace.engine.tasks import run_tasks, using
 from alltrace.synth import write_run
 

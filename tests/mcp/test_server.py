@@ -47,6 +47,10 @@ def test_in_memory(folder, tmp_path):
             await converse(client)
             for uri, word in (("alltrace://recipes", "stats:cuda_gpu_kern_sum"), ("alltrace://kinds", "straggler: ")):
                 assert word in (await client.read_resource(uri)).contents[0].text
+            for name, word in (("breakdown", "exposed_copy_ns (ns): "), ("stats:cuda_gpu_kern_sum", "StdDev (ns): ")):
+                assert word in (await client.read_resource(f"alltrace://recipes/{name}")).contents[0].text
+            with pytest.raises(mcp.MCPError, match="no-such"):
+                await client.read_resource("alltrace://recipes/no-such")
             tool = next(t for t in (await client.list_tools()).tools if t.name == "recipe")
             assert set(tool.input_schema["required"]) == {"run", "name"}
 

@@ -88,19 +88,20 @@ def test_a_report_that_was_written_after_its_export_is_warned_of_also_where_the_
 def test_hashes_are_remembered_only_once_they_are_settled(copy, tmp_path, monkeypatch):
     hashes = tmp_path / "hashes.json"
     fresh = cache._Hashes(hashes)
-    digest = fresh.of(copy / "tiny_rank0.sqlite")
+    report = copy / "tiny_rank0.sqlite"
+    digest = fresh.of([report])
     os.utime(copy / "tiny_rank0.sqlite", (0, 0))  # an old time on a file that is young all the same
-    assert cache._Hashes(hashes).of(copy / "tiny_rank0.sqlite") == digest
+    assert cache._Hashes(hashes).of([report]) == digest
     fresh.save()
     assert not hashes.exists()
     later = time.time_ns() + 10**10
     monkeypatch.setattr(cache.time, "time_ns", lambda: later)
     settled = cache._Hashes(hashes)
-    settled.of(copy / "tiny_rank0.sqlite")
+    settled.of([report])
     settled.save()
-    assert [v[1] for v in read_json(hashes).values()] == [digest]
+    assert [v[1] for v in read_json(hashes).values()] == [digest[report]]
     hashes.write_text("[1, 2]")
-    assert cache._Hashes(hashes).of(copy / "tiny_rank0.sqlite") == digest
+    assert cache._Hashes(hashes).of([report]) == digest
 
 
 def test_which_reports_lie_together_is_part_of_the_key(reports, tmp_path):

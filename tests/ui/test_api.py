@@ -14,7 +14,7 @@ from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import HOSTILE, client_of
 
 from alltrace.tiles.cancel import CancelledError, Token
-from alltrace.ui.api import _alone
+from alltrace.ui.session import alone
 
 US = 1000
 
@@ -32,7 +32,7 @@ def test_the_runs_facts(client):
     assert client.get("/api/runs").json()["runs"][0]["name"] == "run"
 
 
-def test_names_are_handed_on_as_text_and_cut_in_tiles_alone(client):
+def test_names_are_handed_on_as_text_and_cut_in_tilesalone(client):
     body = {"tracks": ["0/gpu/0/0/7"], "level": 9, "first": 0, "count": 1}
     found = client.post("/api/tiles", json=body).content
     header = json.loads(found[8 : 8 + struct.unpack("<I", found[4:8])[0]])
@@ -242,11 +242,11 @@ def test_who_no_longer_wants_an_answer_does_not_wait_for_the_turn():
     turn, token = threading.Lock(), Token()
     with turn:
         threading.Timer(0.1, token.cancel).start()
-        with pytest.raises(CancelledError), _alone(turn, token):
+        with pytest.raises(CancelledError), alone(turn, token):
             pass
-    with pytest.raises(CancelledError), _alone(turn, token):
+    with pytest.raises(CancelledError), alone(turn, token):
         pass
-    with _alone(turn, Token()):
+    with alone(turn, Token()):
         assert turn.locked()
     assert not turn.locked()
 
@@ -286,7 +286,7 @@ def test_a_long_comparison_or_recipe_keeps_no_other_question_waiting(tmp_path, m
         assert [w.result(timeout=120).status_code for w in waiting] == [200] * 5
 
 
-def _wait(started, go_on, runs, question):
+def _wait(started, go_on, runs, question, progress):
     from alltrace.recipes.questions.diff import compare
 
     started.touch()

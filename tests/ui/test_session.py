@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import threading
 
 import pytest
@@ -8,8 +9,41 @@ from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
 
 from alltrace.run.checksums import write_rank_record
+from alltrace.run.importer import import_reports
 from alltrace.run.manifest import RANK_RECORD, read_manifest, write_manifest
 from alltrace.run.partial import PartialRun
+from alltrace.synth import write_run
+from alltrace.trace.errors import InputError
+from alltrace.ui.facts import make_answers
+
+
+class Gate:
+    """Holds a thread at a place until the test lets it go on."""
+
+    def __init__(self):
+        self._there, self._go = threading.Event(), threading.Event()
+
+    def reached(self):
+        assert self._there.wait(30)
+
+    def open(self):
+        self._go.set()
+
+    def pass_(self):
+        self._there.set()
+        assert self._go.wait(30)
+
+
+def hold(monkeypatch, name, gate):
+    """Let what is called by this name wait at a gate first."""
+    module, _, function = name.rpartition(".")
+    real = getattr(importlib.import_module(module), function)
+
+    def held(*given, **named):
+        gate.pass_()
+        return real(*given, **named)
+
+    monkeypatch.setattr(name, held)
 
 
 def being_imported(folder, done):
@@ -31,7 +65,8 @@ def test_a_run_being_imported_shows_the_ranks_that_are_there(tmp_path):
     assert [r.rank for r in PartialRun(tmp_path / "run").ranks] == [0, 1]
     client = client_of([tmp_path / "run"], tmp_path / "scratch")
     found = client.get("/api/run").json()
-    assert found["state"] == {"doing": "ready", "done": 2, "ranks": 2, "ready": True, "partial": True, "error": None}
+    assert [s["name"] for s in found["state"].pop("stages")] == ["levels"]
+    assert found["state"] == {"shown": 2, "aligned": False, "ready": True, "partial": True, "error": None}
     assert any("still being imported" in n for n in found["notes"])
     window = client.post("/api/window", json={"start": 0, "end": 10**6}).json()
     assert [r["compute_ns"] for r in window["breakdown"]] == [50_000, 50_000]
@@ -55,15 +90,78 @@ def test_a_rank_whose_record_is_damaged_is_not_there_yet(tmp_path):
     assert [r.rank for r in PartialRun(tmp_path / "run").ranks] == [0]
 
 
+def test_a_run_is_shown_unaligned_then_aligned_then_with_its_levels(tmp_path, monkeypatch):
+    """The clocks of two hosts are 5 ms apart by their stamps; each stage waits until the test has looked."""
+    write_run("tiny", tmp_path / "reports", ranks=2, hosts=2, steps=2)
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
+    gates = {name: Gate() for name in ("aligned", "pyramid", "diagnose")}
+    hold(monkeypatch, "alltrace.ui.session.aligned", gates["aligned"])
+    hold(monkeypatch, "alltrace.ui.session.pyramid", gates["pyramid"])
+    hold(monkeypatch, "alltrace.ui.facts._findings", gates["diagnose"])
+    client = client_of([tmp_path / "run"], tmp_path / "scratch", ready=False, when_ready=make_answers)
+    assert client.get("/api/state").json()["shown"] is None
+    assert client.post("/api/tiles", json={"tracks": ["0/summary"], "level": 9, "first": 0, "count": 1}).status_code == 503
+    client.sessions[0].start()
+    seen = []
+    for name in gates:
+        gates[name].reached()
+        state = client.get("/api/state").json()
+        steps = len(client.get("/api/run").json()["steps"])
+        tiles = client.post("/api/tiles", json={"tracks": ["0/summary"], "level": 20, "first": 0, "count": 1})
+        asked = client.get("/api/by-rank").status_code
+        doing = [s["name"] for s in state["stages"] if s["state"] == "doing"]
+        seen.append((doing, state["shown"], state["aligned"], state["ready"], steps, tiles.status_code, asked))
+        gates[name].open()
+    assert seen == [
+        (["clocks"], 1, False, False, 0, 200, 503),
+        (["levels"], 2, True, False, 2, 200, 503),
+        (["findings"], 3, True, True, 2, 200, 200),
+    ]
+    assert client.get("/api/findings").json()["verdict"]
+    assert [s["state"] for s in client.get("/api/state").json()["stages"]] == ["done"] * 4
+
+
+def test_what_is_kept_is_shown_at_the_next_start_without_a_stage_of_waiting(tmp_path, monkeypatch):
+    write_run("tiny", tmp_path / "reports", ranks=2, hosts=2, steps=2)
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
+    first = client_of([tmp_path / "run"], tmp_path / "scratch", when_ready=make_answers)
+    make_answers(first.sessions[0])
+    answers = [first.get(f"/api/{name}").json() for name in ("findings", "job-time", "by-rank")]
+
+    def never(*_, **__):
+        raise AssertionError("this is kept")
+
+    for name in ("alltrace.align.store._make", "alltrace.tiles.build._make", "alltrace.ui.recipe_process._ask"):
+        monkeypatch.setattr(name, never)
+    monkeypatch.setattr("alltrace.ui.session.EarlyView", never)
+    again = client_of([tmp_path / "run"], tmp_path / "scratch")
+    assert again.get("/api/state").json()["shown"] == 1
+    assert [again.get(f"/api/{name}").json() for name in ("findings", "job-time", "by-rank")] == answers
+
+
 def test_the_page_is_there_before_the_levels_are(tmp_path):
     make_run(tmp_path / "run", {0: rank_rows()})
     client = client_of([tmp_path / "run"], tmp_path / "scratch", ready=False)
     state = client.get("/api/run").json()["state"]
-    assert (state["ready"], state["doing"]) == (False, "opening")
+    assert (state["ready"], state["shown"], {s["state"] for s in state["stages"]}) == (False, None, {"waiting"})
     found = client.get("/api/by-rank")
-    assert (found.status_code, found.json()["error"]) == (503, "opening: 0 of 1 ranks done")
+    assert (found.status_code, found.json()["error"]) == (503, "aligning clocks: 0 of 1 ranks done")
     client.sessions[0].prepare()
     assert client.get("/api/by-rank").status_code == 200
+
+
+def test_where_the_clocks_cannot_be_found_nothing_unaligned_is_left_to_be_looked_at(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise InputError(tmp_path, found="no room", advice="make room")
+
+    make_run(tmp_path / "run", {0: rank_rows()})
+    monkeypatch.setattr("alltrace.ui.session.aligned", fails)
+    client = client_of([tmp_path / "run"], tmp_path / "scratch")
+    state = client.get("/api/state").json()
+    assert (state["shown"], state["ready"], state["stages"][0]["state"]) == (None, False, "failed")
+    for found in (client.get("/api/findings"), client.post("/api/tracks", json={"ranks": [0]})):
+        assert found.status_code == 500
+        assert "no room" in found.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +174,7 @@ def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypat
         raise error
 
     make_run(tmp_path / "run", {0: rank_rows()})
-    monkeypatch.setattr("alltrace.tiles.build.pyramid", fails)
+    monkeypatch.setattr("alltrace.ui.session.pyramid", fails)
     client = client_of([tmp_path / "run"], tmp_path / "scratch", ready=False)
     client.sessions[0].start()
     assert client.sessions[0]._ready.wait(30)

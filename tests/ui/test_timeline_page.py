@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
+from tests.tiles.test_event_waits import rows as event_rows
 from tests.ui.browser import SCREENSHOTS, click_event, go, served, settled, shot, state_of
 from tests.ui.conftest import TOKEN
 
@@ -247,6 +249,46 @@ def test_the_arrows_are_followed(page):
     page.wait_for_function("(r) => window.alltraceTimeline.facts.rank === (r + 1) % 4", arg=last)
 
 
+@contextmanager
+def page_of(browser, folder, rows):
+    """A page of a run of one rank with these rows."""
+    base, stop = served([make_run(folder / "run", {0: rows}).path], folder / "scratch")
+    try:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(20_000)
+        page.base = base
+        page.goto(f"{base}?token={TOKEN}")
+        page.wait_for_selector("body[data-shown]")
+        yield page
+        page.close()
+    finally:
+        stop()
+
+
+def test_a_wait_for_a_cuda_event_leads_to_its_record_and_back(browser, tmp_path):
+    """A journey: what does this stream wait for?"""
+    with page_of(browser, tmp_path, event_rows()) as page:
+        page.goto(f"{page.base}#timeline?ranks=0&open=0")
+        settled(page)
+        names = page.evaluate("async () => (await (await fetch('/api/event?rank=0&table=api&row=1')).json()).name")
+        assert names == "cudaStreamWaitEvent_v3020"
+        page.goto(f"{page.base}#timeline?ranks=0&open=0&event=0/api/1")
+        details = page.locator(".details")
+        details.get_by_text("Waits for CUDA event 3 of stream 7").wait_for()
+        assert "last work before the record: b" in details.inner_text()
+        assert "first work behind the wait: d" in details.inner_text()
+        settled(page)
+        shot(page, "event-wait")
+        page.keyboard.press("g")
+        details.get_by_text("Calls that wait for its event").wait_for()
+        assert details.locator("strong").first.inner_text() == "cudaEventRecord_v3020"
+        page.keyboard.press("g")
+        details.get_by_text("Waits for CUDA event 3 of stream 7").wait_for()
+        details.get_by_role("button", name="b", exact=True).click()
+        details.get_by_text("kernels of rank 0").wait_for()
+        assert details.locator("strong").first.inner_text() == "b"
+
+
 def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
     us = 1000
     tables = {
@@ -254,13 +296,8 @@ def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
         "samples": [{"time": 7 * us * i, "symbol": f"work{i % 2}"} for i in range(12)],
         "memory": [{"time": 20 * us * i, "kind": "allocate", "memory": "device", "bytes": 1 << 20} for i in range(4)],
     }
-    make_run(tmp_path / "run", {0: rank_rows() | tables})
-    base, stop = served([tmp_path / "run"], tmp_path / "scratch")
-    try:
-        page = browser.new_page()
-        page.goto(f"{base}?token={TOKEN}")
-        page.wait_for_selector("body[data-shown]")
-        page.goto(f"{base}#timeline?ranks=0&open=0")
+    with page_of(browser, tmp_path, rank_rows() | tables) as page:
+        page.goto(f"{page.base}#timeline?ranks=0&open=0")
         page.wait_for_function("() => window.alltraceTimeline?.rows.some((r) => r.key.startsWith('sched/'))")
         assert {"scheduling, main (4001)", "CPU samples, main (4001)", "CUDA memory, GPU 0"} <= set(labels_of(page))
         shot(page, "moments")
@@ -269,9 +306,6 @@ def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
         assert "10 us from" in page.locator(".details .muted").first.inner_text()
         page.mouse.move(1100, row_of(page, "0/memory/0"))
         page.locator(".tip").get_by_text("4.1943 MB").wait_for()
-        page.close()
-    finally:
-        stop()
 
 
 def test_the_matrix_names_who_is_waited_for_and_leads_there(page):

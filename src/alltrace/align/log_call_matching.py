@@ -238,11 +238,13 @@ def _place(trace: TracedOps, log: LoggedCalls, width: int, many: int) -> _Place:
     if len(words) <= _ROUNDS:  # few enough to be exact
         signs = (np.arange(signs.shape[1]) == words[:, None]).astype(np.float64)
     scale = 1.0 if len(words) <= _ROUNDS else 1.0 / _ROUNDS
+    best = _Place(0, width, np.zeros(0, np.int64), -1.0, np.full(int(log.group.max()) + 1, -1, np.int64))
+    if not len(words):
+        return best
     theirs = np.array([[np.fft.rfft(np.where(log.group == g, row[its], 0.0), size) for row in signs] for g in groups])
     shifts = np.arange(-(width - 1), m)
     overlap = np.minimum(shifts + width, m) - np.maximum(shifts, 0)
     short = overlap < min(width, m, max(8, width // 2))
-    best = _Place(0, width, np.zeros(0, np.int64), -1.0, np.full(int(log.group.max()) + 1, -1, np.int64))
     for begin in begins.tolist():
         piece = slice(begin, begin + width)
         own = trace.lane[piece]

@@ -115,7 +115,9 @@ def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs
     if each is not None:
         pass
     elif jobs != 1 and (rows > 4_000_000 or remote()):
-        each = [o.get() for o in run_tasks(partial(_of_rank, SentRun(run)), [r.rank for r in run.ranks], jobs=jobs)]
+        sent = SentRun(run)
+        outcomes = run_tasks(partial(_of_rank, sent), [r.rank for r in run.ranks], jobs=jobs, needs=sent.needs)
+        each = [o.get() for o in outcomes]
     else:
         each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
     found = [f for f in each if f is not None]

@@ -69,7 +69,7 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         kept: Aligned = run.alignment
         return kept
     plain = Run(run.path)
-    found = next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
+    found = _kept(plain)
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
         try:
@@ -94,6 +94,16 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     return made
 
 
+def has_alignment(run: Run) -> bool:
+    """Whether an alignment of `run` is kept, so that `aligned` makes none."""
+    return _kept(run.as_imported()) is not None
+
+
+def _kept(plain: Run) -> Path | None:
+    """Where the alignment of a run as it was imported is kept; None where there is none."""
+    return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
+
+
 def _apply(run: Run, overlay: Overlay) -> None:
     """Write the clocks into the manifest where that is possible and not yet done; who opens the run lays them over it anyway."""
     if overlay.folder == run.path / ALIGN and overlay.over(run.manifest) != read_manifest(run.path):
@@ -101,9 +111,18 @@ def _apply(run: Run, overlay: Overlay) -> None:
             write_manifest(run.path, overlay.over(run.manifest))
 
 
+def _has_logged_calls(run: Run) -> bool:
+    """Whether the run has logs whose calls are joined with its operations."""
+    if not run.manifest.logs:
+        return False
+    from alltrace.run.run_logs import has_calls
+
+    return has_calls(run.path)
+
+
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None where they are."""
-    if len(run.ranks) < 2 and not (run.ranks and any(log.kind == "nccl" for log in run.manifest.logs)):
+    if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
@@ -238,7 +257,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
-    if not any(log.kind == "nccl" for log in run.manifest.logs):
+    if not _has_logged_calls(run):
         return Joined(tables), names
     from alltrace.align.log_join import join_ranks
 
@@ -266,7 +285,9 @@ def _collect_all(
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     errors: dict[int, AlltraceError | None] = {}
-    for outcome in run_tasks(partial(_collected, SentRun(run), folder), [r.rank for r in todo], jobs=jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_collected, sent, folder.absolute())
+    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
         number = todo[outcome.index].rank
         errors[number] = outcome.get()
         parts[number] = read_part(folder, number)
@@ -274,7 +295,11 @@ def _collect_all(
     steps: list[RankSteps | AlltraceError | None] = []
     for number, part in parts.items():
         if part is None:
-            raise InputError(folder, found=f"the results for rank {number} were removed", advice="ask again")
+            raise InputError(
+                folder,
+                found=f"what was made of rank {number} is not there",
+                advice="ask again; on a cluster all nodes must see this folder",
+            )
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)
         steps.append(errors.get(number) or part.steps)

@@ -142,7 +142,7 @@ def _index(replies: Sequence[_Done], facts: Mapping[str, int]) -> dict[str, Any]
 
 def _page(replies: Sequence[_Done], facts: Mapping[str, int]) -> str:
     from alltrace.cli.output import markdown_text
-    from alltrace.cli.recipe_verb import summary
+    from alltrace.recipes.reference import summary
 
     ranks, hosts, devices = (counted(facts[thing], thing[:-1]) for thing in ("ranks", "hosts", "devices"))
     lines = ["# All recipes", "", f"{ranks} on {hosts}, {devices}.", ""]

@@ -53,16 +53,26 @@ def start_engine(args: argparse.Namespace) -> None:
     if remote():  # a command that opens two runs has started it already
         return
     if system is None:
-        from alltrace.engine.cluster import dask_engine
+        from alltrace.engine.cluster_start import dask_engine
 
         LASTING.enter_context(using(LASTING.enter_context(dask_engine(str(address)))))
         return
-    from alltrace.engine.cluster import queue_engine
+    from alltrace.engine.cluster_start import queue_engine
     from alltrace.trace.cache_dir import default_folder, own_folder
 
     logs = own_folder(getattr(args, "cache_dir", None) or default_folder()) / "jobs"
     logs.mkdir(exist_ok=True)
-    LASTING.enter_context(using(LASTING.enter_context(queue_engine(system, getattr(args, system), _settings(settings), logs))))
+    jobs, hosts = getattr(args, system), _hosts(args)
+    LASTING.enter_context(using(LASTING.enter_context(queue_engine(system, jobs, _settings(settings), logs, hosts))))
+
+
+def _hosts(args: argparse.Namespace) -> list[str]:
+    """The hosts that reports among the arguments are on."""
+    from alltrace.run.host_paths import host_path
+
+    given = getattr(args, "reports", None) or getattr(args, "run", None) or []
+    texts = [given] if isinstance(given, str) else given
+    return list(dict.fromkeys(host for text in texts if (host := host_path(str(text)).host) is not None))
 
 
 def _settings(given: list[str] | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from alltrace.cli.command import (
 )
 from alltrace.cli.output_folder import Folder, is_folder
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
+from alltrace.recipes.reference import description
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks
 
@@ -57,7 +58,7 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
         given: The command line up to them, such as `alltrace recipe kernels`.
         folders: Whether the answer may be written to a folder.
     """
-    parser = Parser(prog=given, description=recipe.__doc__, example=f"{given} ./reports/")
+    parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/")
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
         parser.add_argument("--show-sql", action="store_true")
@@ -82,11 +83,6 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, recipe: Recipe, *, fol
 
 def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
     return {o.name: getattr(args, o.name) for o in recipe.options if hasattr(args, o.name)}
-
-
-def summary(recipe: Recipe) -> str:
-    """The first line of a recipe's documentation."""
-    return (recipe.__doc__ or "").strip().splitlines()[0]
 
 
 def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:

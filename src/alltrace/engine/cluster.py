@@ -1,43 +1,39 @@
 """The cluster engine: the same tasks on the workers of a Dask cluster, whether one that runs or one that Slurm or PBS starts.
 
-Workers read and write the same paths as this process, so reports and the run directory must lie on a file system that all see.
-What goes between this process, scheduler and workers is pickled: the address must be of a scheduler that one trusts.
+Workers read and write the same paths as this process, so the run directory must be on a file system that all see; a task that
+reads what only one host has runs on the workers of that host. What goes between this process, scheduler and workers is pickled:
+the address must be of a scheduler that one trusts.
 """
 
 from __future__ import annotations
 
-import logging
-import shutil
-import sys
 import threading
-import time
 import uuid
+from collections import Counter, deque
 from contextlib import contextmanager, suppress
-from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from alltrace.trace.errors import AlltraceError, UsageError
+from alltrace.engine.outcome import Outcome
+from alltrace.engine.seen import host_names, mark_of
+from alltrace.trace.errors import AlltraceError, UsageError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from alltrace.engine.outcome import Outcome
+    from alltrace.engine.seen import Mark
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_CONNECT_S = 10.0
 _WAIT_S = 1.0
 _RETRIES = 2  # of a task whose worker fails in a way that is not ours to name
 _AHEAD = 4  # tasks per worker that are handed out at once
-_SUBMIT_S = 60.0
-_LOOPS = ("tornado.application", "asyncio")
-_LOST_S = 30.0  # without a worker, once there were some
+_LISTED = 4
 
-SYSTEMS = {"slurm": "sbatch", "pbs": "qsub"}
-"""What each batch system takes jobs with."""
+LOST_S = 30.0
+"""How long to wait for a worker, or for a scheduler that went away."""
 
 
 class ClusterEngine:
@@ -47,245 +43,306 @@ class ClusterEngine:
         client: The `distributed.Client`.
         place: What the cluster is called in messages.
         wait_s: How long to wait for a worker before giving up; None for ever, as a queue may take its time.
+        connect: Connects to the scheduler again after it went away, within so many seconds; None where it cannot come back.
+
+    Attributes:
+        client: As above.
+        place: As above.
     """
 
-    def __init__(self, client: Any, place: str, wait_s: float | None = _LOST_S) -> None:
-        self._client = client
-        self._place = place
+    def __init__(
+        self, client: Any, place: str, wait_s: float | None = LOST_S, connect: Callable[[float], Any] | None = None
+    ) -> None:
+        self.client: Any = client
+        self.place: str = place
         self._wait_s = wait_s
+        self._connect = connect
+        self._names: dict[str, frozenset[str]] = {}
+        self._shared: tuple[Mark, ...] = ()
 
     def run_tasks(
         self,
         function: Callable[[_Item, Callable[[int], None]], _Result],
         items: Sequence[_Item],
         progress: Callable[[int], None] | None = None,
+        *,
+        hosts: Sequence[str | None] | None = None,
+        needs: Sequence[Path] = (),
     ) -> Iterator[Outcome[_Result]]:
-        """`function(item, advance)` for each item; see `alltrace.engine.local.run_tasks`.
+        """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`.
 
-        A task whose worker is killed is given to another one.
+        A task whose worker is killed is given to another one; one that has killed several workers is an error of its own. After
+        a scheduler has been started again, only the tasks that had not ended run again.
 
         Raises:
-            AlltraceError: The scheduler or all workers went away, or a task was the end of several workers.
+            UsageError: No worker is on a host that a task needs, or a worker does not see the files that tasks need.
+            AlltraceError: The scheduler or all workers went away.
         """
-        topic = f"alltrace-{uuid.uuid4().hex}"
-        if progress is not None:
-            lock = threading.Lock()
-
-            def hear(event: tuple[float, Any]) -> None:
-                with lock:
-                    progress(int(event[1]))
-
-            self._client.subscribe_topic(topic, hear)
         from distributed.protocol import pickle
 
+        from alltrace.engine.cluster_worker import Call
+
+        self._check_hosts({h for h in hosts or () if h is not None})
+        marks = (*self._shared, *(mark_of(path) for path in needs))
+        call = Call(f"alltrace-{uuid.uuid4().hex}", pickle.dumps(function), marks)  # type: ignore[no-untyped-call]
+        yield from _Running(self, call, items, hosts, progress).outcomes()
+
+    @contextmanager
+    def sharing(self, paths: Sequence[Path]) -> Iterator[None]:
+        """A block whose tasks need files that this process sees; see `alltrace.engine.tasks.sharing`."""
+        marks = tuple(mark_of(path) for path in paths)
+        self._check_seen(marks)
+        before, self._shared = self._shared, (*self._shared, *marks)
         try:
-            yield from self._outcomes(topic, pickle.dumps(function), list(items))  # type: ignore[no-untyped-call]
+            yield
         finally:
-            if progress is not None:
-                with suppress(Exception):  # the scheduler may be what went away
-                    self._client.unsubscribe_topic(topic)
+            self._shared = before
 
-    def _outcomes(self, topic: str, function: bytes, items: list[Any]) -> Iterator[Outcome[Any]]:
-        from distributed import CancelledError, KilledWorker
+    def _check_seen(self, marks: tuple[Mark, ...]) -> None:
+        """See that all workers that are there see some files as this process does."""
+        from alltrace.engine.cluster_worker import unseen_here
 
-        waiting: dict[Any, int] = {}
-        ready: SimpleQueue[Any] = SimpleQueue()
-        left = iter(enumerate(items))
+        self._await_worker()
+        found: dict[str, list[str]] = self.client.run(unseen_here, marks, on_error="ignore")
+        where: dict[str, set[str]] = {}
+        for address, missing in found.items():
+            for path in missing:
+                where.setdefault(path, set()).add(self.name_of(address))
+        if where:
+            raise self.unseen(where)
+
+    def unseen(self, where: Mapping[str, Collection[str]]) -> UsageError:
+        """What is said of paths that hosts do not see."""
+        paths = "; ".join(f"{printable(path)} (from {_listed(hosts)})" for path, hosts in sorted(where.items()))
+        return UsageError(
+            f"{self.place}: not every worker sees the same files here: {paths}; put the run on a file system that all nodes share, "
+            "and name reports that only one node has as HOST:/PATH"
+        )
+
+    def workers(self, host: str | None = None) -> list[str]:
+        """The addresses of the workers that are there, or of those on a host."""
+        found: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
+        if host is None:
+            return list(found)
+        new = [address for address in found if address not in self._names]
+        if new:
+            told: dict[str, list[str]] = self.client.run(host_names, workers=new, on_error="ignore")
+            for address, names in told.items():
+                known = (*names, found[address].get("host"), found[address].get("name"))
+                self._names[address] = frozenset(str(name) for name in known if name)
+        return [address for address in found if host in self._names.get(address, ())]
+
+    def name_of(self, address: str) -> str:
+        """What the machine of a worker is called."""
+        told: dict[str, list[str]] = self.client.run(host_names, workers=[address], on_error="ignore")
+        return next((names[0] for names in told.values() if names), address)
+
+    def lacking(self, lacking_s: float, hosts: Collection[str]) -> float:
+        """How long the cluster has been without a worker, or without one on a host that tasks need."""
+        there = self.workers()
+        without = sorted(host for host in hosts if not self.workers(host)) if there else []
+        if there and not without:
+            return 0.0
+        lacking_s += _WAIT_S
+        if self._wait_s is not None and lacking_s >= self._wait_s:
+            on = f" on {_listed(without)}" if without else ""
+            raise AlltraceError(
+                f"{self.place}: no worker is left{on}, or none came within {self._wait_s:g} s; "
+                "start workers (`dask worker ADDRESS`) and run it again"
+            )
+        return lacking_s
+
+    def reconnect(self) -> bool:
+        """Connect to a scheduler that went away and came back; whether it did."""
+        if self._connect is None:
+            return False
+        with suppress(Exception):
+            self.client.close(timeout=_WAIT_S)
+        client = self._connect(self._wait_s or LOST_S)
+        if client is None:
+            return False
+        self.client, self._names = client, {}
+        return True
+
+    def gone(self) -> AlltraceError:
+        """What is said of a cluster that went away."""
+        return AlltraceError(f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back")
+
+    def _await_worker(self) -> None:
+        lacking_s = 0.0
+        while not self.workers():
+            with suppress(TimeoutError):
+                self.client.wait_for_workers(1, timeout=_WAIT_S)
+            lacking_s = self.lacking(lacking_s, ())
+
+    def _check_hosts(self, hosts: Collection[str]) -> None:
+        if not hosts or self._wait_s is None:  # where a queue starts workers, they come later
+            return
+        self._await_worker()
+        without = sorted(host for host in hosts if not self.workers(host))
+        if without:
+            there = {self.name_of(address) for address in self.workers()}
+            raise UsageError(
+                f"{self.place}: reports are on {_listed(without)}, where there is no worker (workers are on {_listed(there)}); "
+                "start one there (`dask worker ADDRESS`)"
+            )
+
+
+class _Handed(NamedTuple):
+    """A task that workers have.
+
+    Attributes:
+        place: The position of the item.
+        workers: The only workers that may run it; None for any.
+    """
+
+    place: int
+    workers: frozenset[str] | None
+
+
+class _Running:
+    """One call of the engine: which items wait, and which tasks workers have."""
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        call: Any,
+        items: Sequence[Any],
+        hosts: Sequence[str | None] | None,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._engine = engine
+        self._call = call
+        self._items = list(items)
+        self._hosts: list[str | None] = [None] * len(self._items) if hosts is None else list(hosts)
+        self._progress = progress
+        self._left: dict[str | None, deque[int]] = {host: deque() for host in self._hosts}
+        for index, host in enumerate(self._hosts):
+            self._left[host].append(index)
+        self._handed: dict[Any, _Handed] = {}
+        self._ready: SimpleQueue[Any] = SimpleQueue()
+
+    def outcomes(self) -> Iterator[Outcome[Any]]:
+        """The outcome of each item, as they come."""
+        self._listen()
+        try:
+            while any(self._left.values()) or self._handed:
+                yield from self._next()
+        finally:
+            with suppress(Exception):  # the scheduler may be what went away
+                if self._handed:
+                    self._engine.client.cancel(list(self._handed), force=True)
+                if self._progress is not None:
+                    self._engine.client.unsubscribe_topic(self._call.topic)
+
+    def _next(self) -> Iterator[Outcome[Any]]:
+        """The outcomes up to the next time that the scheduler is gone."""
+        from distributed import CancelledError
+
         lacking_s = 0.0
         failed: OSError | None = None
         try:
             while True:
-                self._hand_out(topic, function, left, waiting, ready)
-                if not waiting:
+                self._hand_out()
+                if not self._handed:
                     return
                 try:
-                    future = ready.get(timeout=_WAIT_S)
+                    future = self._ready.get(timeout=_WAIT_S)
                 except Empty:
-                    lacking_s = self._lacking(lacking_s)
+                    lacking_s = self._look(lacking_s)
                     continue
                 lacking_s = 0.0
-                index = waiting.pop(future)
+                if future not in self._handed:  # of before the scheduler was started again, or given to another worker
+                    continue
                 try:
-                    outcome = future.result()
-                except KilledWorker as error:
-                    raise AlltraceError(
-                        f"{self._place}: task {index} killed several workers, most likely because memory ran out; give "
-                        "workers more memory, or start fewer per node"
-                    ) from error
+                    outcome = self._outcome(future)
                 except OSError as error:
                     if future.status == "error":  # the task's own, such as that a disk is full
                         failed = error
                     raise
+                del self._handed[future]
                 future.release()
                 yield outcome
         except (OSError, CancelledError) as error:
             if error is failed:
                 raise
-            raise self._gone() from error
-        finally:
-            if waiting:
-                with suppress(Exception):  # the scheduler may be what went away
-                    self._client.cancel(list(waiting), force=True)
+            self._again(error)
 
-    def _hand_out(
-        self,
-        topic: str,
-        function: bytes,
-        left: Iterator[tuple[int, Any]],
-        waiting: dict[Any, int],
-        ready: SimpleQueue[Any],
-    ) -> None:
+    def _outcome(self, future: Any) -> Outcome[Any]:
+        from distributed import KilledWorker
+
+        from alltrace.engine.cluster_worker import UnseenError
+
+        try:
+            found: Outcome[Any] = future.result()
+        except KilledWorker:
+            index = self._handed[future].place
+            found = Outcome(index, None, AlltraceError(
+                f"{self._engine.place}: task {index} killed several workers, most often because memory ran out; "
+                "give workers more memory, or start fewer on a node"
+            ))  # fmt: skip
+        except UnseenError as error:
+            raise self._engine.unseen({path: [error.host] for path in error.paths}) from error
+        return found
+
+    def _hand_out(self) -> None:
         """Keep the workers busy, and no more: what is handed out is held by the scheduler until it is fetched."""
         from alltrace.engine.cluster_worker import on_worker
 
-        for index, item in islice(left, max(0, max(2, _AHEAD * len(self._workers())) - len(waiting))):
-            future = self._client.submit(on_worker, topic, function, index, item, pure=False, retries=_RETRIES)
-            waiting[future] = index
-            future.add_done_callback(ready.put)
+        held = Counter(self._hosts[handed.place] for handed in self._handed.values())
+        for host, left in self._left.items():
+            if not left:
+                continue
+            workers = self._engine.workers(host)
+            if host is not None and not workers:
+                continue
+            for _ in range(min(len(left), max(2, _AHEAD * len(workers)) - held[host])):
+                index = left.popleft()
+                bound = {} if host is None else {"workers": workers, "allow_other_workers": False}
+                future = self._engine.client.submit(
+                    on_worker, self._call, index, self._items[index], pure=False, retries=_RETRIES, **bound
+                )
+                self._handed[future] = _Handed(index, None if host is None else frozenset(workers))
+                future.add_done_callback(self._ready.put)
 
-    def _workers(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1).get("workers", {})
-        return found
+    def _look(self, lacking_s: float) -> float:
+        """See after tasks that nobody has ended for a while; gives how long there has been no worker for them."""
+        if self._engine.client.status != "running":
+            raise ConnectionError
+        there = set(self._engine.workers())
+        for future, handed in list(self._handed.items()):
+            if handed.workers is not None and not handed.workers & there:  # their workers are gone; others may come to that host
+                del self._handed[future]
+                self._left[self._hosts[handed.place]].append(handed.place)
+                self._engine.client.cancel([future], force=True)
+        wanted = {host for host, left in self._left.items() if left and host is not None}
+        return self._engine.lacking(lacking_s, wanted)
 
-    def _lacking(self, lacking_s: float) -> float:
-        """How long the cluster has been without a worker."""
-        if self._client.status != "running":
-            raise self._gone()
-        if self._workers():
-            return 0.0
-        lacking_s += _WAIT_S
-        if self._wait_s is not None and lacking_s >= self._wait_s:
-            raise AlltraceError(
-                f"{self._place}: no worker is left, or none connected within {self._wait_s:g} s; start "
-                f"workers (`dask worker ADDRESS`) "
-                "and run it again"
-            )
-        return lacking_s
+    def _again(self, error: BaseException) -> None:
+        """Go on with a scheduler that came back: what had not ended is handed out once more."""
+        if not self._engine.reconnect():
+            raise self._engine.gone() from error
+        for handed in self._handed.values():
+            self._left[self._hosts[handed.place]].append(handed.place)
+        self._handed.clear()
+        self._listen()
 
-    def _gone(self) -> AlltraceError:
-        return AlltraceError(f"{self._place} disconnected; finished work is kept, so run it again when the scheduler is back")
+    def _listen(self) -> None:
+        """Pass on what workers report."""
+        progress = self._progress
+        if progress is None:
+            return
+        lock = threading.Lock()
 
+        def hear(event: tuple[float, Any]) -> None:
+            with lock:
+                progress(int(event[1]))
 
-@contextmanager
-def dask_engine(address: str) -> Iterator[ClusterEngine]:
-    """The engine of the Dask scheduler at `address`, such as `tcp://host:8786`.
-
-    Raises:
-        UsageError: Dask is not installed, the address is none, or no scheduler answers there.
-    """
-    distributed = _distributed()
-    _quiet()
-    try:
-        client = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"--dask {address}: no scheduler answered within {_CONNECT_S:g} s; expected the address that `dask scheduler` "
-            "prints, such as tcp://host:8786"
-        ) from error
-    try:
-        yield ClusterEngine(client, f"the Dask cluster at {address}")
-    finally:
-        with suppress(Exception):
-            client.close(timeout=_CONNECT_S)
-
-
-@contextmanager
-def queue_engine(system: str, jobs: int, settings: Mapping[str, Any], logs: Path) -> Iterator[ClusterEngine]:
-    """The engine of workers that a batch system starts; they end with the block.
-
-    Args:
-        system: One of `SYSTEMS`.
-        jobs: How many jobs to submit, a worker each.
-        settings: Of `dask_jobqueue.SLURMCluster` or `PBSCluster`, such as queue, account, walltime, cores, memory.
-        logs: Where the jobs' output goes; must be seen by all nodes.
-
-    Raises:
-        UsageError: Dask is not installed, the settings are not understood, or jobs cannot be submitted.
-    """
-    distributed = _distributed()
-    command = SYSTEMS[system]
-    if shutil.which(command) is None:
-        raise UsageError(
-            f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is installed"
-        )
-    try:
-        import dask_jobqueue
-    except ImportError as error:
-        raise UsageError(f"--{system} needs dask-jobqueue, which is not installed; pip install 'alltrace[dask]'") from error
-    _quiet()
-    kind: Any = getattr(dask_jobqueue, {"slurm": "SLURMCluster", "pbs": "PBSCluster"}[system])
-    known = {
-        "cores": 1,
-        "processes": 1,
-        "memory": "4GiB",
-        "walltime": "01:00:00",
-        "python": sys.executable,
-        "log_directory": str(logs),
-        "scheduler_options": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-    }
-    try:
-        cluster = kind(**{**known, **settings})
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"--{system}: {error}; --cluster accepts the settings of dask_jobqueue.{kind.__name__}") from error
-    try:
-        _submit(cluster, system, jobs)
-        client = distributed.Client(cluster, timeout=_CONNECT_S, set_as_default=False)
-        try:
-            yield ClusterEngine(client, f"the {jobs} {system} workers", wait_s=None)
-        finally:
-            with suppress(Exception):
-                client.close(timeout=_CONNECT_S)
-    finally:
-        with suppress(Exception):
-            cluster.close(timeout=_CONNECT_S)
+        self._engine.client.subscribe_topic(self._call.topic, hear)
 
 
-def _submit(cluster: Any, system: str, jobs: int) -> None:
-    """Submit the workers' jobs; what the batch system says against it comes only as a message of the event loop."""
-    refusals = _Refusals()
-    for name in _LOOPS:
-        logging.getLogger(name).addFilter(refusals)
-    try:
-        cluster.scale(jobs=jobs)
-        deadline = time.monotonic() + _SUBMIT_S
-        while (taken := _taken(cluster)) < jobs and refusals.first is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        for name in _LOOPS:
-            logging.getLogger(name).removeFilter(refusals)
-    if taken < jobs:
-        cluster.worker_spec.clear()  # else closing would submit them once more
-        why = (refusals.first or f"no answer within {_SUBMIT_S:g} s").strip().splitlines()
-        raise UsageError(f"--{system} {jobs}: the batch system rejected the job ({why[-1].strip()}); check --cluster")
-
-
-def _taken(cluster: Any) -> int:
-    """How many jobs have a number of the batch system."""
-    return sum(getattr(w, "job_id", None) is not None for w in list(cluster.workers.values()))
-
-
-class _Refusals(logging.Filter):
-    """Keeps what the event loop would log of a submission that failed."""
-
-    first: str | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Keep the error's text; nothing is logged."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and self.first is None:
-            self.first = str(error) or type(error).__name__
-        return error is None
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise UsageError("Dask is not installed; pip install 'alltrace[dask]'") from error
-    return distributed
-
-
-def _quiet() -> None:
-    """Dask tells of every connection that ends; what matters comes back as an error."""
-    for name in ("distributed", "distributed.client", "distributed.comm", "distributed.core", "distributed.deploy"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+def _listed(names: Collection[str]) -> str:
+    """Names in order, the first few of them."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _LISTED} more" if len(ordered) > _LISTED else ""
+    return ", ".join(map(printable, ordered[:_LISTED])) + more

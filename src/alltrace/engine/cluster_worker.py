@@ -4,36 +4,80 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import get_worker
 from distributed.protocol import pickle
 
 from alltrace.engine.outcome import Outcome, attempt
+from alltrace.engine.seen import host_names, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from alltrace.engine.seen import Mark
 
-def on_worker(topic: str, function: bytes, index: int, item: Any) -> Outcome[Any]:
+PATIENCE_S = 3.0
+"""How late a new file may appear on a shared file system."""
+
+
+class Call(NamedTuple):
+    """What all tasks of one call of the engine share.
+
+    Attributes:
+        topic: The name of the call, under which progress is reported.
+        function: A pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call.
+        needs: The files that a worker must see as the caller does.
+    """
+
+    topic: str
+    function: bytes
+    needs: tuple[Mark, ...] = ()
+
+
+class UnseenError(Exception):
+    """A worker does not see files of the caller.
+
+    Args:
+        host: The worker's machine.
+        paths: The files.
+    """
+
+    def __init__(self, host: str, paths: list[str]) -> None:
+        super().__init__(host, paths)
+        self.host = host
+        self.paths = paths
+
+
+def on_worker(call: Call, index: int, item: Any) -> Outcome[Any]:
     """One task.
 
     Args:
-        topic: The name of the call of the engine, under which progress is reported.
-        function: A pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call.
+        call: What it shares with the others.
         index: The item's position.
         item: The item.
+
+    Raises:
+        UnseenError: This machine does not see a file that the task needs.
     """
     worker = get_worker()
 
     def advance(count: int) -> None:
         with suppress(Exception):  # progress is reported as far as possible
-            worker.log_event(topic, count)
+            worker.log_event(call.topic, count)
 
-    return attempt(index, _loaded(topic, function), item, advance)
+    return attempt(index, _loaded(call), item, advance)
 
 
 @lru_cache(2)
-def _loaded(_topic: str, function: bytes) -> Callable[[Any, Callable[[int], None]], Any]:
-    loaded: Callable[[Any, Callable[[int], None]], Any] = pickle.loads(function)  # type: ignore[no-untyped-call]
+def _loaded(call: Call) -> Callable[[Any, Callable[[int], None]], Any]:
+    missing = unseen(call.needs, PATIENCE_S)
+    if missing:
+        raise UnseenError(host_names()[0], missing)
+    loaded: Callable[[Any, Callable[[int], None]], Any] = pickle.loads(call.function)  # type: ignore[no-untyped-call]
     return loaded
+
+
+def unseen_here(marks: tuple[Mark, ...]) -> list[str]:
+    """The paths that the worker does not see as the caller does."""
+    return unseen(marks, PATIENCE_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from alltrace.engine import local
@@ -12,31 +11,50 @@ from alltrace.engine.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from alltrace.engine.cluster import ClusterEngine
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-__all__ = ["Outcome", "default_jobs", "remote", "run_tasks", "using"]
+__all__ = ["Outcome", "default_jobs", "remote", "run_tasks", "sharing", "using"]
 
 
-_engine: ContextVar[ClusterEngine | None] = ContextVar("alltrace_engine", default=None)
+_engine: ClusterEngine | None = None
 
 
 @contextmanager
 def using(engine: ClusterEngine) -> Iterator[None]:
-    """Within the block, tasks run by `engine`."""
-    before = _engine.set(engine)
+    """Within the block, tasks of all threads of this process run by `engine`."""
+    global _engine
+    before, _engine = _engine, engine
     try:
         yield
     finally:
-        _engine.reset(before)
+        _engine = before
 
 
 def remote() -> bool:
     """Whether tasks run by another engine than this machine's processes."""
-    return _engine.get() is not None
+    return _engine is not None
+
+
+@contextmanager
+def sharing(paths: Sequence[Path]) -> Iterator[None]:
+    """A block whose tasks need files that this process sees: no worker runs one that does not see the same.
+
+    Args:
+        paths: Files and folders that are there.
+
+    Raises:
+        UsageError: A worker that is there does not see them; the message names the paths.
+    """
+    if _engine is None:
+        yield
+        return
+    with _engine.sharing(paths):
+        yield
 
 
 def run_tasks(
@@ -45,6 +63,8 @@ def run_tasks(
     *,
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    hosts: Sequence[str | None] | None = None,
+    needs: Sequence[Path] = (),
 ) -> Iterator[Outcome[_Result]]:
     """`function(item, advance)` for each item, by the engine in use; outcomes come as they are ready.
 
@@ -54,15 +74,18 @@ def run_tasks(
         items: The items; each is pickled to where it runs, so keep them small.
         jobs: The most processes of this machine; a cluster has as many as it has, but with 1 all runs in this process.
         progress: Called in this process with what the tasks report.
+        hosts: For each item the only host of a cluster that may work on it; None for any.
+        needs: Files and folders that a worker of a cluster must see as this process does.
 
     Yields:
         An `Outcome` for each item, in order of completion.
 
     Raises:
+        UsageError: No worker is on a host, or one does not see what is needed.
         AlltraceError: Workers were killed again and again, or the cluster went away.
     """
-    engine = _engine.get()
+    engine = _engine
     if engine is None or jobs == 1:
         yield from local.run_tasks(function, items, jobs=jobs, progress=progress)
     elif items:
-        yield from engine.run_tasks(function, items, progress)
+        yield from engine.run_tasks(function, items, progress, hosts=hosts, needs=needs)

@@ -51,6 +51,9 @@ def make_server(tools: Tools) -> Any:
         server.tool(name=name, description=inspect.getdoc(ask), structured_output=True)(told(ask))
     server.resource("alltrace://tables", description="the tables that sql reads, with their columns")(tables_text)
     server.resource("alltrace://recipes", description="the recipes, with what each answers")(recipes_text)
+    server.resource("alltrace://recipes/{name}", description="a recipe or report: what it answers, its options, its columns")(
+        recipe_text
+    )
     server.resource("alltrace://kinds", description="the kinds of findings of diagnose, with what each means")(kinds_text)
     return server
 
@@ -68,11 +71,26 @@ def tables_text() -> str:
 
 def recipes_text() -> str:
     """The recipes and what each answers."""
+    from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import find, names
     from alltrace.recipes.stats import REPORTS, find_report
 
     asked = {**{n: find(n) for n in names()}, **{f"stats:{n}": find_report(n) for n in REPORTS}}
-    return "\n".join(f"{name}: {(recipe.__doc__ or '').strip().splitlines()[0]}" for name, recipe in asked.items())
+    return "\n".join(f"{name}: {summary(recipe)}" for name, recipe in asked.items())
+
+
+def recipe_text(name: str) -> str:
+    """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns.
+
+    Raises:
+        UsageError: There is no such recipe or report.
+    """
+    from alltrace.recipes.reference import recipe_reference
+    from alltrace.recipes.registry import find
+    from alltrace.recipes.stats import find_report
+
+    report = name.removeprefix("stats:")
+    return recipe_reference(find_report(report) if report != name else find(name))
 
 
 def kinds_text() -> str:

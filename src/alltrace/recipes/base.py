@@ -296,6 +296,7 @@ class Recipe(ABC):
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
         rereads: Whether `map` asks for a table more than once; each is then read once, with all columns that `reads` names.
         keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
+        keeps_parts: Whether parts of what a rank contributes are kept with the run (`execution.kept_parts`); it also `rereads`.
         worth_processes: How many rows make it pay to ask ranks in processes, which take half a second of CPU time to start.
         windowed: Whether it can be asked about some steps only; the tables that it then sees are cut down to them.
         session_time: Whether its times count from the start of the first report's session, as those of the profiler's own tools do,
@@ -315,6 +316,7 @@ class Recipe(ABC):
     session_time: ClassVar[bool] = False
     rereads: ClassVar[bool] = False
     keeps: ClassVar[bool] = False
+    keeps_parts: ClassVar[bool] = False
     worth_processes: ClassVar[int] = 4_000_000
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002

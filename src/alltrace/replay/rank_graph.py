@@ -12,7 +12,7 @@ The host goes on from one wait for a device to the next: launches are placed rel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,6 +93,10 @@ class RankGraph:
     member_arrival: Int64
     member_end: Int64
     tracks: list[tuple[int, int]]
+
+    def moved(self, by_ns: int) -> RankGraph:
+        """The graph with all moments later."""
+        return replace(self, when=self.when + by_ns, launched=self.launched + by_ns) if by_ns else self
 
 
 class _Arcs:

@@ -17,22 +17,27 @@ import os
 import shutil
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alltrace.engine.tasks import remote, run_tasks
 from alltrace.readers.registry import open_report
 from alltrace.run.discover import find_reports, outdated
+from alltrace.run.host_paths import host_path
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest
 from alltrace.run.report_hash import Content, content_hash, file_stamps
+from alltrace.run.shared_place import shared_place
 from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from alltrace.run.import_progress import Watcher
+    from alltrace.run.report_hash import Stamps
     from alltrace.trace.kernel_rules import KernelRules
 
 DEFAULT_SIZE_BYTES = 20 << 30
@@ -61,9 +66,21 @@ def imported_once(
         StrictError: A report cannot be read, with `strict`.
         UsageError: A run directory is among the inputs.
     """
+    folder = cache_dir or default_folder()
+    with shared_place(folder):
+        return _imported_once(inputs, folder, jobs, strict, rules, watcher)
+
+
+def _imported_once(
+    inputs: Sequence[str],
+    folder: Path,
+    jobs: int | None,
+    strict: bool,
+    rules: KernelRules | None,
+    watcher: Watcher | None,
+) -> Path:
     from alltrace.run.importer import import_reports  # it loads the data libraries
 
-    folder = cache_dir or default_folder()
     reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
@@ -91,7 +108,9 @@ def fetch_all(urls: Sequence[str], folder: Path) -> list[Path]:
     Raises:
         InputError: Nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
     """
-    places = dict(zip(urls, (fetch(url, folder) for url in urls), strict=True))
+    with shared_place(own_folder(folder)):
+        outcomes = run_tasks(partial(_fetched, folder), urls, jobs=None if remote() else 1)
+        places = {urls[outcome.index]: outcome.get() for outcome in outcomes}
     beside: dict[str, list[str]] = {}
     for url, place in places.items():
         if place.is_file():
@@ -100,6 +119,10 @@ def fetch_all(urls: Sequence[str], folder: Path) -> list[Path]:
         if len(together) > 1 and len({places[url].name for url in together}) == len(together):
             places.update(zip(together, _in_one_folder([places[url] for url in together], folder), strict=True))
     return [places[url] for url in urls]
+
+
+def _fetched(folder: Path, url: str, _advance: Callable[[int], None]) -> Path:
+    return fetch(url, folder)
 
 
 def _remote_folder(url: str) -> str:
@@ -193,11 +216,12 @@ def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) ->
     digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
     folders: dict[Path, int] = {}
     old = outdated(reports)
+    digests = hashes.of(reports)
     for report in reports:
         # which reports lie together counts, because capture ranges of one process do
         number = folders.setdefault(report.absolute().parent, len(folders))
         name = report.name.encode("utf-8", "surrogateescape")
-        digest.update(b"%d\0%s\0%s\0" % (number, name, hashes.of(report).encode()))
+        digest.update(b"%d\0%s\0%s\0" % (number, name, digests[report].encode()))
         if report in old:  # the run warns of it
             digest.update(b"old\0")
     hashes.save()
@@ -214,29 +238,27 @@ class _Hashes:
         with suppress(AlltraceError):
             self._known = read_json(path)
 
-    def of(self, report: Path) -> str:
-        """The content hash of a report; `unreadable` where it cannot be read, which the import will say more about."""
-        try:
-            stamp = [list(s) for s in file_stamps(report)]
-        except OSError:
-            return "unreadable"
-        name = str(report.absolute())
-        known = self._known.get(name)
-        if isinstance(known, list) and len(known) == 2 and known[0] == stamp:
-            return str(known[1])
-        try:
-            _, digest = content_hash(report)
-        except AlltraceError:
-            return "unreadable"
-        if time.time_ns() - max(max(s[2:]) for s in stamp) > _SETTLED_NS:
-            # a file younger than the clock's grain could change again without its times showing it
-            self._known[name] = [stamp, digest]
-            self._changed = True
-        return digest
+    def of(self, reports: Sequence[Path]) -> dict[Path, str]:
+        """The content hash of each report; `unreadable` where it cannot be read, which the import will say more about."""
+        found = dict.fromkeys(reports, "unreadable")
+        known = {report: self.known(report) for report in reports}
+        items = [(str(report), kept and kept.stamps) for report, kept in known.items()]
+        hosts = [host_path(text).host for text, _ in items]
+        for outcome in run_tasks(_looked_at, items, jobs=None if remote() else 1, hosts=hosts):
+            report, (stamp, digest) = reports[outcome.index], outcome.get()
+            if digest is not None:
+                found[report] = digest
+            elif stamp is not None and (kept := known[report]) is not None:
+                found[report] = kept.digest
+            if stamp is not None and digest is not None and time.time_ns() - max(max(s[2:]) for s in stamp) > _SETTLED_NS:
+                # a file younger than the clock's grain could change again without its times showing it
+                self._known[_named(report)] = [stamp, digest]
+                self._changed = True
+        return found
 
     def known(self, report: Path) -> Content | None:
         """The content of a report whose hash `of` gave; None where the file could have changed meanwhile without showing it."""
-        known = self._known.get(str(report.absolute()))
+        known = self._known.get(_named(report))
         if not isinstance(known, list) or len(known) != 2:
             return None
         return Content(tuple(tuple(int(n) for n in s) for s in known[0]), str(known[1]))
@@ -245,7 +267,26 @@ class _Hashes:
         """Write what is known, less what is gone."""
         if self._changed:
             with suppress(OSError):
-                write_json(self._path, {k: v for k, v in self._known.items() if Path(k).exists()}, lasting=False)
+                write_json(
+                    self._path,
+                    {k: v for k, v in self._known.items() if host_path(k).host is not None or Path(k).exists()},
+                    lasting=False,
+                )
+
+
+def _named(report: Path) -> str:
+    return str(report if host_path(str(report)).host is not None else report.absolute())
+
+
+def _looked_at(item: tuple[str, Stamps | None], _advance: Callable[[int], None]) -> tuple[Stamps | None, str | None]:
+    """The stamps of a report and, where they are not those that are known, its content hash; None for what cannot be read."""
+    text, known = item
+    path = host_path(text).path
+    try:
+        stamp = file_stamps(path)
+        return stamp, None if stamp == known else content_hash(path)[1]
+    except (OSError, AlltraceError):
+        return None, None
 
 
 def _place(folder: Path, key: str) -> tuple[Path, Manifest | None]:

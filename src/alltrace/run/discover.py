@@ -8,13 +8,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from alltrace.engine.tasks import run_tasks
 from alltrace.readers.registry import KNOWN, is_report
+from alltrace.run.host_paths import host_path, naming_host, on_host, reachable
 from alltrace.run.identity import natural_key
 from alltrace.run.manifest import is_run
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from alltrace.run.host_paths import HostPath
 
     Fetch = Callable[[Sequence[str]], Sequence[Path]]
 
@@ -28,7 +32,8 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
     """The reports that `inputs` name, in natural order of their paths.
 
     A folder stands for the reports in it and below it; a text with `*`, `?` or `[` that is not a file stands for what it matches; a
-    URL goes through `fetch`. Of a report and its own export lying side by side one is taken: the export, if it is whole.
+    URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a report and its own export
+    side by side one is taken: the export, if it is whole.
 
     Args:
         inputs: Paths, patterns and URLs.
@@ -36,16 +41,19 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
 
     Raises:
         InputError: An input does not exist, or no report is found.
-        UsageError: An input is a run directory.
+        UsageError: An input is a run directory, or on a host without a worker.
     """
     found: dict[Path, None] = {}
     urls = [text for text in inputs if is_url(text)]
     if urls and fetch is None:
         raise InputError(urls[0], found="it is a URL that cannot be opened here", expected="a local path")
     fetched = dict(zip(urls, fetch(urls) if fetch and urls else (), strict=True))
+    places = {text: reachable(text) for text in inputs if text not in fetched}
+    found.update(dict.fromkeys(_reports_there([at for at in places.values() if at.host is not None])))
     for text in inputs:
-        for path in [fetched[text]] if text in fetched else _expand(text):
-            found.update(dict.fromkeys(_reports_at(path)))
+        if text in fetched or places[text].host is None:
+            for path in [fetched[text]] if text in fetched else _expand(str(places[text].path)):
+                found.update(dict.fromkeys(_reports_at(path)))
     # one report may be named twice, as itself and by its folder, or from here and from the root
     distinct = {_place(path): path for path in reversed(found)}
     reports = _without_twins(list(distinct.values()))
@@ -58,7 +66,12 @@ def outdated(reports: Sequence[Path]) -> dict[Path, str]:
     """The exports among `reports` that are older than the report beside them, which was written again since; with its name."""
     found = {}
     names: dict[Path, frozenset[str]] = {}
+    there: dict[str, list[str]] = {}
     for path in reports:
+        at = host_path(str(path))
+        if at.host is not None:
+            there.setdefault(at.host, []).append(str(at.path))
+            continue
         if not path.name.lower().endswith(_EXPORTS):
             continue
         if path.parent not in names:
@@ -70,7 +83,30 @@ def outdated(reports: Sequence[Path]) -> dict[Path, str]:
         for name in (f"{stem}{suffix}" for suffix in TO_EXPORT):
             if name in names[path.parent] and _written(path) < _written(path.with_name(name)):
                 found[path] = name
+    hosts = list(there)
+    for outcome in run_tasks(_outdated_here, list(there.values()), hosts=hosts):
+        found.update({on_host(hosts[outcome.index], path): name for path, name in outcome.get().items()})
     return found
+
+
+def _outdated_here(reports: Sequence[str], _advance: Callable[[int], None]) -> dict[str, str]:
+    """On their host: the outdated ones among reports."""
+    return {str(path): name for path, name in outdated([Path(report) for report in reports]).items()}
+
+
+def _reports_there(places: Sequence[HostPath]) -> list[Path]:
+    """The reports that inputs on hosts name, found by a task on each host."""
+    hosts = list(dict.fromkeys(at.host for at in places))
+    items = [(host, [str(at.path) for at in places if at.host == host]) for host in hosts]
+    outcomes = run_tasks(_reports_here, items, hosts=hosts)
+    return [on_host(hosts[outcome.index], path) for outcome in outcomes for path in outcome.get()]
+
+
+def _reports_here(item: tuple[str | None, Sequence[str]], _advance: Callable[[int], None]) -> list[str]:
+    """On their host: the reports that inputs name."""
+    host, inputs = item
+    with naming_host(host):
+        return [str(path) for path in find_reports(inputs)]
 
 
 def _written(path: Path) -> int:

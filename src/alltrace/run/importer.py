@@ -22,6 +22,7 @@ from alltrace.readers.base import ReportWarning
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
+from alltrace.run.host_paths import host_path, naming_host
 from alltrace.run.identity import Plan, RankPlan, natural_key, plan_ranks
 from alltrace.run.import_progress import Watcher
 from alltrace.run.json_files import read_json
@@ -44,10 +45,11 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
+from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
 from alltrace.run.store import Names, number_ranges
 from alltrace.run.verify import remove_damaged_folders
-from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
+from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
@@ -116,6 +118,7 @@ def import_reports(
     training_patterns: Sequence[str] = (),
     gpu_logs: Sequence[str] = (),
     gpu_log_offset_ns: int | None = None,
+    inspector_logs: Sequence[str] = (),
     known: Mapping[str, Content] | None = None,
     labels: Labels | None = None,
 ) -> Manifest:
@@ -135,6 +138,7 @@ def import_reports(
         training_patterns: Regular expressions for their lines of steps (`alltrace.readers.training_log.formats.own_pattern`).
         gpu_logs: Logs of its GPUs, likewise.
         gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
+        inspector_logs: Files of NCCL Inspector, likewise.
         known: What reports hold, by path, where it was found out already.
         labels: What tells the run from others; what is not given comes from the reports.
 
@@ -148,10 +152,16 @@ def import_reports(
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
     parts = read_parts(output)
-    reports = find_reports(inputs, fetch) if inputs else _parts_of(output, parts)
-    watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
-    with _scratch(reports) as scratch, ExitStack() as opened:
+    with ExitStack() as opened:
+        seen = opened.enter_context(shared_place(output))
+        reports = find_reports(inputs, fetch) if inputs else _parts_of(output, parts)
+        if remote():  # workers may be started in another folder
+            output = output.absolute()
+            reports = [path if host_path(str(path)).host else path.absolute() for path in reports]
+        opened.enter_context(shared_reports(reports))
+        watcher.found(len(reports))
+        scratch = opened.enter_context(_scratch(reports, output))
         probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts), outdated(reports))
         for probe in probes:
             if probe.reader is not None:
@@ -162,10 +172,10 @@ def import_reports(
         try:
             _prepare(output)
             with _alone(output):
-                _clear(output)
+                _clear(output, seen)
                 remove_damaged_folders(output)
                 imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
-                logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns
+                logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns, inspector_logs
                 return _with_logs(output, imported, logs, jobs)
         except OSError as error:
             raise _write_error(output, error) from error
@@ -199,10 +209,15 @@ def import_part(
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
-    reports = [p.absolute() for p in find_reports(inputs, fetch)]
+    found = find_reports(inputs, fetch)
+    if (other := next((path for path in found if host_path(str(path)).host is not None), None)) is not None:
+        raise UsageError(
+            f"{printable(str(other))}: --part imports reports that this host sees; leave out --dask, --slurm and --pbs"
+        )
+    reports = [p.absolute() for p in found]
     watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
-    with _scratch(reports) as scratch, ExitStack() as opened:
+    with _scratch(reports, output) as scratch, ExitStack() as opened:
         try:
             stamps = [file_stamps(p) for p in reports]
             probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}), outdated(reports))
@@ -233,12 +248,16 @@ def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
 
 
 @contextmanager
-def _scratch(reports: Sequence[Path]) -> Iterator[str]:
-    """A temporary folder with one for each report, for what has to be made to read it; empty where no report is of that kind."""
+def _scratch(reports: Sequence[Path], output: Path) -> Iterator[str]:
+    """A temporary folder with one for each report, for what has to be made to read it; empty where no report is of that kind.
+
+    It is beside the run where other machines import, since they share no other place.
+    """
     if not any(p.name.lower().endswith(TO_EXPORT) for p in reports):
         yield ""
         return
-    with scratch_folder("alltrace-exports-") as folder:
+    beside = next(p for p in output.absolute().parents if p.is_dir()) if remote() else None
+    with scratch_folder("alltrace-exports-", beside) as folder:
         for n in range(len(reports)):
             (Path(folder) / str(n)).mkdir()
         yield folder
@@ -266,7 +285,11 @@ def _import_planned(
     write_manifest(output, manifest.with_ranks(kept.values()))
     done = dict(kept)
     failed: list[tuple[RankTask, AlltraceError]] = []
-    for outcome in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance):
+    hosts = [_hosts_of(task) for task in tasks]
+    for task, several in zip(tasks, hosts, strict=True):
+        if len(several) > 1:
+            raise _apart(task, several)
+    for outcome in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance, hosts=[next(iter(h), None) for h in hosts]):
         if outcome.error is not None:
             failed.append((tasks[outcome.index], outcome.error))
             continue
@@ -326,8 +349,9 @@ def _probe_all(
     alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
     new = [n for n, probe in enumerate(found) if probe is None]
     items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), alone) for n in new]
-    many = jobs if len(items) > 16 or scratch else 1  # to look at a report takes no time, but where it has to be exported first
-    for outcome in run_tasks(_probe, items, jobs=many):
+    # to look at a report takes no time, but where it has to be exported first
+    many = jobs if len(items) > 16 or scratch or remote() else 1
+    for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
         found[new[outcome.index]] = outcome.get()
     return [p for p in found if p is not None]
 
@@ -345,11 +369,12 @@ def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
 
 
 def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
-    path, known = Path(look.path), look.known
+    (host, path), known = host_path(look.path), look.known
     size, digest = 0, ""
     reader: ReportReader | None = None
     try:
-        with ThreadPoolExecutor(1, "alltrace-hash") as pool:  # reading all of it for the hash is left to another thread
+        # reading all of it for the hash is left to another thread
+        with naming_host(host), ThreadPoolExecutor(1, "alltrace-hash") as pool:
             unchanged = known is not None and is_as_it_was(path, known)
             hashing = None if unchanged else pool.submit(content_hash, path)
             try:
@@ -368,7 +393,8 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         reader.close()
         if look.scratch and not _has_room(Path(look.scratch), look.reports):
             shutil.rmtree(look.scratch, ignore_errors=True)
-    told = side_file_of(Path(look.path))
+    report = report._replace(path=look.path, host=report.host or host)
+    told = side_file_of(path)
     if told.role is not None:
         report = report._replace(environment={**report.environment, ROLE: told.role})
     record = ReportRecord(
@@ -488,12 +514,13 @@ def _alone(output: Path, *, among_parts: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
-def _clear(output: Path) -> None:
-    """Remove what a stopped import left."""
+def _clear(output: Path, seen: Path | None) -> None:
+    """Remove what a stopped import left, but for the file that this one shows to workers."""
     for left in (output / RANKS).glob(".*"):
         shutil.rmtree(left, ignore_errors=True)
     for draft in output.glob(".*.tmp"):
-        draft.unlink(missing_ok=True)
+        if draft.name != (seen and seen.name):
+            draft.unlink(missing_ok=True)
 
 
 def _signature(
@@ -589,6 +616,21 @@ def _tasks(
         )
         for reports, members in groups
     ]
+
+
+def _hosts_of(task: RankTask) -> list[str]:
+    """The hosts whose own disks have the reports of a task."""
+    return sorted({host for r in task.reports.values() if (host := host_path(r.path).host) is not None})
+
+
+def _apart(task: RankTask, hosts: Sequence[str]) -> InputError:
+    record = next(iter(task.reports.values()))
+    return InputError(
+        record.path,
+        found=f"rank {task.ranks[0].rank} has reports on several hosts ({', '.join(hosts)})",
+        expected="all reports of a rank on one host",
+        advice="copy them to one host, or to a file system that all nodes share",
+    )
 
 
 def _finish(output: Path, manifest: Manifest) -> Manifest:

@@ -25,10 +25,16 @@ def read_files(
     Raises:
         InputError: A file cannot be read.
     """
-    from alltrace.engine.tasks import run_tasks
+    from alltrace.engine.tasks import remote, run_tasks
 
-    outcomes = sorted(run_tasks(read, [str(p) for p in paths], jobs=jobs_for(paths, jobs)), key=lambda o: o.index)
+    named = [str(p.absolute() if remote() else p) for p in paths]
+    outcomes = sorted(run_tasks(read, named, jobs=jobs_for(paths, jobs)), key=lambda o: o.index)
     return [outcome.get() for outcome in outcomes]
+
+
+def short_host(host: str) -> str:
+    """A host's name without its domain, which logs often lack."""
+    return host.partition(".")[0]
 
 
 def jobs_for(paths: Sequence[Path], jobs: int | None) -> int | None:

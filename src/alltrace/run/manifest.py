@@ -152,10 +152,10 @@ class LogRecord(NamedTuple):
 
     Attributes:
         path: The log, as given.
-        kind: `nccl`, `training` or `gpu`.
+        kind: `nccl`, `training`, `gpu` or `inspector`.
         size_bytes: Its size.
         content_hash: XXH3-128 of its bytes, in hex.
-        records: Calls of NCCL, steps, or samples of the run's GPUs.
+        records: Calls of NCCL, steps, samples of the run's GPUs, or operations of its ranks.
     """
 
     path: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alltrace.engine.tasks import remote, run_tasks
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.scratch import scratch_folder
 
@@ -110,9 +111,9 @@ class NcclLogs:
 
 
 @contextmanager
-def log_folder() -> Iterator[Path]:
-    """A temporary folder for calls, for `read_nccl_logs` and the question."""
-    with scratch_folder("alltrace-logs-") as folder:
+def log_folder(beside: Path | None = None) -> Iterator[Path]:
+    """A temporary folder for calls, for `read_nccl_logs` and the question; in the folder `beside` where other machines fill it."""
+    with scratch_folder("alltrace-logs-", beside if remote() else None) as folder:
         yield Path(folder)
 
 
@@ -162,12 +163,16 @@ def read_nccl_logs(
     Raises:
         InputError: A file cannot be read, or none has a record of NCCL.
     """
-    from alltrace.engine.tasks import run_tasks
     from alltrace.readers.nccl_log.read import Wanted, read_log
     from alltrace.run.log_files import jobs_for
 
     wanted = [
-        Wanted(str(path), None if calls_to is None else str(calls_to / f"{n}.arrow"), times, time_format)
+        Wanted(
+            str(path.absolute() if remote() else path),
+            None if calls_to is None else str(calls_to / f"{n}.arrow"),
+            times,
+            time_format,
+        )
         for n, path in enumerate(paths)
     ]
     outcomes = sorted(run_tasks(read_log, wanted, jobs=jobs_for(paths, jobs)), key=lambda o: o.index)

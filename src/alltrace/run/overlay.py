@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.checksums import CheckedFiles, RankFiles, files_of
 from alltrace.run.code_version import code_version
-from alltrace.run.gpu_logs import FILE, GPU_LOG
+from alltrace.run.gpu_logs import GPU_LOG
+from alltrace.run.inspector_logs import INSPECTOR
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import Clock, LogMatch, Manifest, plain
 from alltrace.trace.errors import AlltraceError
@@ -59,8 +60,8 @@ STEPS = Table(
     None,
 )
 
-SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG)}
-"""The tables that hold all ranks in one file: those of an alignment, and the samples of GPU logs."""
+SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR)}
+"""The tables that hold all ranks in one file: those of an alignment, the samples of GPU logs, and NCCL Inspector's operations."""
 
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
@@ -117,10 +118,8 @@ def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path |
     Raises:
         DamageError: It is not as it was written.
     """
-    if table == GPU_LOG.name:
-        held, name = files.logs(), FILE
-    else:
-        held, name = overlay.files if overlay is not None else None, f"{table}.parquet"
+    logged = table in (GPU_LOG.name, INSPECTOR.name)
+    held, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"
     return held.path(name) if held is not None and held.has(name) else None
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
+from alltrace.run.host_paths import host_path, naming_host
 from alltrace.run.manifest import NAMES, RANKS, Device, Rank, ReportRecord, rank_folder
 from alltrace.run.missing_records import Missing, missing_records
 from alltrace.run.parquet import read_parquet
@@ -100,13 +101,15 @@ def _read_report(
         yield from _split(task.reader, report, mine, task, folder, advance)
         return
     scratch = Path(task.scratch) / str(report) if task.scratch else None
-    reader = open_report(Path(task.reports[report].path), task.processes.get(report, ()), scratch)
-    try:
-        yield from _split(reader, report, mine, task, folder, advance)
-    finally:
-        reader.close()
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+    at = host_path(task.reports[report].path)
+    with naming_host(at.host):
+        reader = open_report(at.path, task.processes.get(report, ()), scratch)
+        try:
+            yield from _split(reader, report, mine, task, folder, advance)
+        finally:
+            reader.close()
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _split(

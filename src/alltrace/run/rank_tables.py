@@ -43,7 +43,7 @@ class RankTables(Protocol):
         ...
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, or of the alignment's `members` or `steps`, as a `pyarrow.Table`; None where none are."""
+        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None where there are none."""
         ...
 
     def unrecorded(self) -> Merged:

@@ -1,10 +1,11 @@
-"""The logs of a run's job, kept beside its ranks: NCCL's calls, the steps that the program printed, and samples of the GPUs.
+"""The logs of a run's job, kept beside its ranks: NCCL's calls and operations, printed steps, and samples of the GPUs.
 
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
     logs/ranks.json             how the log of each rank was found
     logs/logs.json              the checksums of these files
     logs/gpu_log.parquet        samples of each rank's GPU (`alltrace.run.gpu_logs`)
+    logs/inspector.parquet      operations that NCCL Inspector recorded (`alltrace.run.inspector_logs`)
 
 What calls and steps are joined to is found by `alltrace.align`; nothing of that is decided here.
 """
@@ -21,8 +22,9 @@ import numpy as np
 
 from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, log_files
 from alltrace.run.gpu_logs import import_gpu_logs
+from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.log_files import read_files
+from alltrace.run.log_files import read_files, short_host
 from alltrace.run.manifest import LogRecord, Manifest, Rank
 from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
@@ -58,6 +60,7 @@ class JobLogs(NamedTuple):
         gpu: GPU logs.
         gpu_offset_ns: How far local times of these are ahead of UTC; None where it is not told.
         patterns: Regular expressions for the lines of steps in training logs; where there are any, other forms are not looked for.
+        inspector: Files of NCCL Inspector.
     """
 
     nccl: Sequence[str] = ()
@@ -65,11 +68,12 @@ class JobLogs(NamedTuple):
     gpu: Sequence[str] = ()
     gpu_offset_ns: int | None = None
     patterns: Sequence[str] = ()
+    inspector: Sequence[str] = ()
 
     @property
     def given(self) -> list[str]:
         """All of them."""
-        return [*self.nccl, *self.training, *self.gpu]
+        return [*self.nccl, *self.training, *self.gpu, *self.inspector]
 
 
 def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
@@ -94,10 +98,17 @@ def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | Non
     notes: list[str] = []
     if logs.given:
         (draft / "calls").mkdir(parents=True)
+        found: dict[int, str] = {}
         if logs.nccl:
             found, more = _import_nccl(draft, manifest, expand(logs.nccl), jobs, records)
-            write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
             notes += more
+        if logs.inspector:
+            taken, named, more = import_inspector(draft, manifest, expand(logs.inspector), jobs)
+            records += [_record(path, "inspector", operations) for path, operations in taken]
+            found |= named
+            notes += more
+        if logs.nccl or found:
+            write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
         if logs.training:
             notes += _import_training(draft, expand(logs.training), logs.patterns, jobs, records)
         if logs.gpu:
@@ -115,6 +126,12 @@ def logged_calls(run: Path, rank: int) -> Any:
     """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None where its log is not there."""
     path = _checked(run, f"calls/rank={rank}.parquet")
     return read_parquet(path, list(CALLS), ["communicator"]) if path is not None else None
+
+
+def has_calls(run: Path) -> bool:
+    """Whether there are logs with calls, which can be joined with operations."""
+    files = log_files(run)
+    return files is not None and files.has(_RANKS)
 
 
 def found_by(run: Path) -> dict[int, str]:
@@ -146,7 +163,7 @@ def _import_nccl(
     draft: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None, records: list[LogRecord]
 ) -> tuple[dict[int, str], tuple[str, ...]]:
     """For each rank that has calls how its log was found, `process` or `rank`; and what a reader must know."""
-    with log_folder() as folder:
+    with log_folder(draft.absolute()) as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
         kind = "CALL" if logs.uses_calls_of_trace else "COLL"
         records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]
@@ -176,14 +193,14 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
     owners: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:
         for pid in rank.pids:
-            owners[_short(rank.host), pid].add(rank.rank)
+            owners[short_host(rank.host), pid].add(rank.rank)
     processes = {m.key for m in logs.members}
     told: dict[tuple[str, int, int], set[int | None]] = defaultdict(set)
     for m in logs.members:
         told[m.key].add(m.global_rank)
     mine = {}
     for process in processes:
-        its = owners.get((_short(process[0]), process[1]), set())
+        its = owners.get((short_host(process[0]), process[1]), set())
         if len(its) > 1 or process[2] >= 0:
             its = {r for r in its if told[process] == {r}}
         if len(its) == 1:
@@ -203,11 +220,6 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
     if alone:
         notes = (f"{notes[0]}; {len(alone)} of them have a rank number, and are joined only if the times of their lines fit",)
     return dict.fromkeys(alone.values(), "rank"), [alone.get(m.key, -1) for m in logs.members], notes
-
-
-def _short(host: str) -> str:
-    """A host's name without its domain, which NCCL does not print."""
-    return host.partition(".")[0]
 
 
 def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], folder: Path) -> None:

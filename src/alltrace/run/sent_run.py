@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from alltrace.run.manifest import MANIFEST
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,10 +24,15 @@ class SentRun:
 
     def __init__(self, run: Run) -> None:
         self._kind = type(run)
-        self._path = run.path
-        self._align = None if run.overlay is None else run.overlay.folder
+        self._path = run.path.absolute()  # workers may be started in another folder
+        self._align = None if run.overlay is None else run.overlay.folder.absolute()
         self._in_session = run.in_session
         self.run = run
+
+    @property
+    def needs(self) -> tuple[Path, ...]:
+        """What the other processes must see."""
+        return (self._path / MANIFEST,)
 
     @cached_property
     def run(self) -> Run:

@@ -303,7 +303,7 @@ class StoredRank:
         return self._files.of(self.record).path(f"{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, or of the alignment's `members` or `steps`, as a `pyarrow.Table`; None where none are."""
+        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None where there are none."""
         path = shared_file(self._files, self._overlay, table)
         if path is None:
             return None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.engine.local import default_jobs, run_tasks
+from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checked_arrow import write_table
 from alltrace.run.clock import clock_map
 from alltrace.run.json_files import read_json, write_json
@@ -61,6 +61,9 @@ _LOCK = ".tiles.lock"
 _VERSION = 5
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
+SHARES = ("busy", "compute", "communication", "exposed", "copy", "waiting")
+"""What the heat map shows of every run; `waiting` only of one that is aligned."""
+
 _HEAT_PREFIX = "heat/"
 
 
@@ -97,13 +100,10 @@ def pyramid(
     Raises:
         InputError: No rank can be read, or the pyramid cannot be written.
     """
-    made_from = signature(run)
-    home = folder or run.path / TILES
-    cache = existing_folder() if folder is None else None
-    for place in [home, *([cache / TILES / made_from] if cache is not None else [])]:
-        found = _find(place, made_from)
-        if found is not None:
-            return found
+    found = kept_pyramid(run, folder)
+    if found is not None:
+        return found
+    made_from, home = signature(run), folder or run.path / TILES
     writable = folder is not None or os.access(run.path, os.W_OK)
     place = home if writable else own_folder(default_folder()) / TILES / made_from
     try:
@@ -116,6 +116,16 @@ def pyramid(
             found=f"the levels of detail cannot be written ({error.strerror or error})",
             advice="free some space, or copy the run",
         ) from error
+
+
+def kept_pyramid(run: Run, folder: Path | None = None) -> Pyramid | None:
+    """The pyramid of `run` that is kept, in `folder` where that is given; None where it is to be built."""
+    made_from = signature(run)
+    places = [folder or run.path / TILES]
+    cache = existing_folder() if folder is None else None
+    if cache is not None:
+        places.append(cache / TILES / made_from)
+    return next((found for place in places if (found := _find(place, made_from)) is not None), None)
 
 
 def signature(run: Run) -> str:
@@ -161,10 +171,11 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     if progress and there:
         progress(len(there))
     if jobs is None:
-        jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS else 1
+        jobs = default_jobs() if sum(sum(r.rows.values()) for r in todo) >= _ROWS_WORTH_A_PROCESS or remote() else 1
     broken: dict[int, str] = {}
-    work = partial(_build_rank, SentRun(run), place, grid)
-    for outcome in run_tasks(work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_build_rank, sent, place.absolute(), grid)
+    for outcome in run_tasks(work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
         if outcome.error is not None:
             broken[todo[outcome.index].rank] = str(outcome.error)
     if broken and len(broken) == len(run.ranks):
@@ -194,13 +205,15 @@ def _build_rank(sent: SentRun, place: Path, grid: Grid, item: tuple[int, str], a
     run = sent.run
     number, made_from = item
     rank = run.rank(number)
-    tracks = [
-        *(TrackTiles(f"{SUMMARY}/{n}", 0, 0, grid.span_ns, grid.level, 0, (v,)) for n, v in summary_of(rank, grid).items()),
-        *_metric_rows(run, rank, grid),
-        *tracks_of(rank, grid, grid.start_ns + grid.span_ns),
-    ]
-    write_rank(place / rank_file(number), tracks, made_from)
+    write_rank(place / rank_file(number), [*_metric_rows(run, rank, grid), *rank_tracks(rank, grid)], made_from)
     advance(1)
+
+
+def rank_tracks(rank: StoredRank, grid: Grid) -> list[TrackTiles]:
+    """The tracks of a rank on a grid, the parts of its summary first."""
+    parts = summary_of(rank, grid).items()
+    summary = [TrackTiles(f"{SUMMARY}/{name}", 0, 0, grid.span_ns, grid.level, 0, (values,)) for name, values in parts]
+    return [*summary, *tracks_of(rank, grid, grid.start_ns + grid.span_ns)]
 
 
 def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
@@ -236,7 +249,7 @@ def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, 
     # the last bin counts as far as the run goes
     width = np.maximum(np.diff(np.minimum(edges, grid.start_ns + grid.span_ns)), 1).astype(np.float64)
     empty = np.full((len(records), len(width)), NO_DATA, np.uint16)
-    shares = {n: empty.copy() for n in ("busy", "compute", "communication", "exposed", "copy", "waiting")}
+    shares = {n: empty.copy() for n in SHARES}
     metrics: dict[int, NDArray[np.float32]] = {}
     for row, rank in enumerate(records):
         if rank in broken:

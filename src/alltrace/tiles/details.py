@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.tiles.event_waits import event_waits
+from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import SOURCES, integers, key_of
 from alltrace.tiles.waits import Certainty
 from alltrace.trace.errors import UsageError
-from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from alltrace.run.store import StoredRank
@@ -30,23 +31,23 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
 
     Returns:
         `columns` (the event's values by column, names as text, times in ns from the run's first event), `track`, and where there
-        are such: `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first) and
-        `collective` (its row in `collectives`).
+        are such: `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
+        `collective` (its row in `collectives`), and of API calls `launched` (the work) and what `event_waits` tells.
 
     Raises:
         UsageError: There is no such rank, table or row.
     """
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]
-    values = _row(stored, table, row)
-    columns = _plain(stored, table, values, zero)
+    values = row_of(stored, table, row)
+    columns = plain_row(stored, table, values, zero)
     found: dict[str, Any] = {
         "rank": rank,
         "host": stored.host,
         "table": table,
         "row": row,
-        "track": _track(table, values),
-        "name": _called(table, columns),
+        "track": track_of(table, values),
+        "name": called(table, columns),
         "columns": columns,
     }
     thread, moment = values.get("thread"), values.get("start")
@@ -59,61 +60,18 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
         call = _call_of(stored, values)
         if call is not None:
             number, facts = call
-            found["call"] = {"rank": rank, "table": "api", "row": number, "columns": _plain(stored, "api", facts, zero)}
-            found["call"]["track"] = _track("api", facts)
+            found["call"] = {"rank": rank, "table": "api", "row": number, "columns": plain_row(stored, "api", facts, zero)}
+            found["call"]["track"] = track_of("api", facts)
             thread, moment = facts["thread"], facts["start"]
     elif table == "api":
         found["launched"] = _launched_by(stored, values, zero)
+        found |= event_waits(stored, values, zero)
     if thread is not None and moment is not None:
         found["ranges"] = _ranges_around(reader, rank, thread, moment, zero, but=row if table == "ranges" else None)
     operation = row if table == "collectives" else _operation_of(stored, table, values)
     if operation is not None:
         found["collective"] = operation
     return found
-
-
-def _row(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
-    if table not in SOURCES and table != "syncs":
-        raise UsageError.unknown("table with events", table, SOURCES)
-    for piece in stored.pieces(table):
-        if piece.first_row <= row < piece.first_row + piece.rows:
-            columns = list(TABLES[table].column_names)
-            values: dict[str, Any] = stored.piece(table, piece.group, columns).slice(row - piece.first_row, 1).to_pylist()[0]
-            return values
-    raise UsageError(f"rank {stored.rank} has no row {row} in {table}")
-
-
-def _track(table: str, values: dict[str, Any]) -> str:
-    source = SOURCES.get(table)
-    return "" if source is None else key_of(source.group, (-1 if values[c] is None else values[c] for c in source.track))
-
-
-def _plain(stored: StoredRank, table: str, values: dict[str, Any], zero: int) -> dict[str, Any]:
-    """The values of an event without those that are null; ids of names as text, times from the run's first event."""
-    import pyarrow as pa
-
-    kinds = {c.name: c.type for c in TABLES[table].columns}
-    ids = [v for c, v in values.items() if kinds[c] == "name" and v is not None]
-    texts = dict(zip(ids, stored.texts(pa.array(ids, pa.int64())).to_pylist(), strict=True)) if ids else {}
-    plain: dict[str, Any] = {}
-    for column, value in values.items():
-        if value is None:
-            continue
-        kind = kinds[column]
-        plain[column] = texts.get(value) if kind == "name" else value - zero if kind == "time" else value
-        if isinstance(value, bytes):
-            plain[column] = value[:256].hex()
-    if values.get("start") is not None and values.get("end") is not None:
-        plain["duration_ns"] = max(values["end"] - values["start"], 0)
-    return plain
-
-
-def _called(table: str, plain: dict[str, Any]) -> str:
-    if table == "kernels":
-        return str(plain.get("short_name") or plain.get("name") or "kernel")
-    if table == "sched":
-        return f"CPU {plain['cpu']}" if "cpu" in plain else "some CPU"
-    return str(plain.get(SOURCES[table].name) if table in SOURCES and plain.get(SOURCES[table].name) is not None else table)
 
 
 def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
@@ -132,7 +90,7 @@ def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str,
             start = table.column("start")[at].as_py()
             if best is None or start < best[0]:
                 best = (start, piece.first_row + at, piece.group)
-    return None if best is None else (best[1], _row(stored, "api", best[1]))
+    return None if best is None else (best[1], row_of(stored, "api", best[1]))
 
 
 def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
@@ -151,7 +109,7 @@ def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[
             for at in np.flatnonzero(same).tolist()[:64]:
                 facts = rows.slice(at, 1).to_pylist()[0]
                 start, end = facts["start"], facts["start"] if facts["end"] is None else facts["end"]
-                place = {"table": table, "row": piece.first_row + at, "track": _track(table, facts)}
+                place = {"table": table, "row": piece.first_row + at, "track": track_of(table, facts)}
                 found.append(place | {"start": start - zero, "end": end - zero})
     return found[:64]
 
@@ -263,8 +221,8 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
     if table not in SOURCES:
         raise UsageError.unknown("table with events", table, SOURCES)
     stored = reader.rank(rank)
-    values = _row(stored, table, row)
-    key, zero = _track(table, values), reader.run.span_ns[0]
+    values = row_of(stored, table, row)
+    key, zero = track_of(table, values), reader.run.span_ns[0]
     here = int(next((values[c] for c in ("start", "api_start", "time") if values.get(c) is not None), 0))
     start, end = (here, 1 << 62) if forward else (-(1 << 62), here + 1)
     name: int | None = None

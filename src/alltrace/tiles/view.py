@@ -87,17 +87,27 @@ class View:
     """
 
     def __init__(self, run: Run, pyramid: Pyramid) -> None:
-        self.run = run
-        self.grid: Grid = pyramid.grid
-        self.broken: dict[int, str] = dict(pyramid.broken)
-        self.events: EventReader = EventReader(run)
         self._folder = pyramid.folder
+        self._show(run, pyramid.grid, pyramid.broken, *heat_arrays(read_table(pyramid.folder / HEAT)))
+
+    def _show(
+        self,
+        run: Run,
+        grid: Grid,
+        broken: Mapping[int, str],
+        heat: Mapping[str, NDArray[np.uint16]],
+        scales: dict[str, list[float]],
+    ) -> None:
+        self.run = run
+        self.grid: Grid = grid
+        self.broken: dict[int, str] = dict(broken)
+        self.events: EventReader = EventReader(run)
         self._files = Bounded(_RANK_FILES_BYTES)
         self._levels = Bounded(_HEAT_BYTES)
         self._coarsening = threading.Lock()
         self.prefetcher: Prefetcher = Prefetcher()
-        self.scales: dict[str, list[float]]
-        self._heat, self.scales = heat_arrays(read_table(pyramid.folder / HEAT))
+        self.scales: dict[str, list[float]] = scales
+        self._heat = heat
         self._row_of = {r.rank: n for n, r in enumerate(run.ranks)}
 
     @property
@@ -139,7 +149,7 @@ class View:
     def devices(self, rank: int) -> int:
         """How many devices of a rank did anything; 0 for one that cannot be read."""
         tracks = self._tracks(rank)
-        return int(tracks[f"{SUMMARY}/devices"].values[0][0]) if tracks else 0
+        return int(tracks[f"{SUMMARY}/devices"].values[0][:1].sum()) if tracks else 0
 
     def gpus(self, rank: int) -> list[int]:
         """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none where it cannot be read."""
@@ -163,7 +173,10 @@ class View:
         self.events.rank(rank)
         if rank in self.broken:
             return {}
-        return self._files.get(rank, partial(read_rank, self._folder / rank_file(rank)), _tracks_nbytes)
+        return self._files.get(rank, partial(self._read_tracks, rank), _tracks_nbytes)
+
+    def _read_tracks(self, rank: int) -> dict[str, TrackTiles]:
+        return read_rank(self._folder / rank_file(rank))
 
     def tiles(
         self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token = WANTED
@@ -208,12 +221,13 @@ class View:
 
     def _of_track(self, asked: _Asked, rank: int, key: str) -> list[Tile]:
         group, _ = parse_key(key)
-        tracks, name = self._tracks(rank), f"{rank}/{key}"
+        self.events.rank(rank)
+        name = f"{rank}/{key}"
         if rank in self.broken:
             return []
         if key == SUMMARY:
-            return self._summary(asked, rank, tracks, name)
-        track = tracks.get(key)
+            return self._summary(asked, rank, name)
+        track = self._tracks(rank).get(key)
         if track is None:
             raise UsageError(f"rank {rank} has no track {key!r}")
         if group in {s.group for s in SAMPLES.values()}:
@@ -236,10 +250,11 @@ class View:
             asked.seen[rank, group] = by_key
         return asked.seen[rank, group]
 
-    def _summary(self, asked: _Asked, rank: int, tracks: Mapping[str, TrackTiles], name: str) -> list[Tile]:
+    def _summary(self, asked: _Asked, rank: int, name: str) -> list[Tile]:
         parts = ("compute", "exposed_communication", "exposed_copy")
-        devices = max(int(tracks[f"{SUMMARY}/devices"].values[0][:1].sum()), 1)
+        devices = max(self.devices(rank), 1)
         if asked.level >= self.grid.level:
+            tracks = self._tracks(rank)
             if asked.level < self.grid.level + _SOON_LEVELS:
                 asked.soon[rank, SUMMARY] = None
             values = [_at_level(tracks[f"{SUMMARY}/{p}"], tracks[f"{SUMMARY}/{p}"].values[0], asked) for p in parts]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 
 class Column(NamedTuple):
@@ -200,6 +200,8 @@ _EVENT_TABLES = (
             _START, _END, _PROCESS, _DEVICE, _CONTEXT, _STREAM, _CORRELATION,
             _c("kind", "enum", "event, stream-wait, stream, context or unknown"),
             _c("event", "int64", "CUDA event id"),
+            _c("record_correlation", "int64", "of a wait for an event: correlation of the call that recorded it; null where that is not known"),
+            _c("record_stream", "int64", "CUDA stream that the event was recorded on"),
         ),
         _GPU_TRACK,
     ),

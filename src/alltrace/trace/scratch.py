@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def scratch_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
+def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """A new folder for temporary files, of this user alone; it goes with `cleanup`, a `with` block or the object.
+
+    Args:
+        prefix: What its name begins with.
+        place: The folder for it; None for the user's.
 
     Raises:
         InputError: None can be made.
     """
     try:
-        return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        return tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
     except OSError as error:
         raise InputError(
             Path(error.filename).parent if error.filename else "TMPDIR",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,10 @@ from alltrace.ui import facts
 from alltrace.ui.json_values import plain, plain_answer
 from alltrace.ui.recipe_process import Question, answer, comparison, kept
 from alltrace.ui.request_values import Asked
-from alltrace.ui.session import GoneError, NotReadyError, Session, understandable
+from alltrace.ui.session import GoneError, NotReadyError, Session, alone, understandable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.requests import Request
 
@@ -36,7 +35,6 @@ LAID_ROWS = 20_000
 
 _BINARY = "application/octet-stream"
 _NOBODY_WAITS = 499
-_LOOK_SECONDS = 0.25
 _one_recipe = threading.Lock()
 _one_query = threading.Lock()
 _one_note = threading.Lock()
@@ -110,20 +108,23 @@ def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG
     return Response(facts.facts_as_json(session), media_type="application/json")
 
 
+def _state(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    return JSONResponse(session.state)
+
+
 def _findings(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    _ = session.view
-    return JSONResponse(session.kept("findings", lambda: facts.findings(session)))
+    session.check_ready()
+    return JSONResponse(facts.findings(session, token))
 
 
 def _job_time(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    _ = session.view
-    with _alone(_one_recipe, token):
-        return JSONResponse(session.kept("job_time", lambda: facts.job_time(session)))
+    session.check_ready()
+    return JSONResponse(facts.job_time(session, token))
 
 
 def _by_rank(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    _ = session.view
-    return JSONResponse(session.kept("by_rank", lambda: facts.by_rank(session)))
+    session.check_ready()
+    return JSONResponse(session.kept("by_rank", lambda: facts.by_rank(session), token))
 
 
 def _recipes(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
@@ -249,20 +250,8 @@ def _chosen(session: Session, asked: Asked) -> list[int]:
     return found
 
 
-@contextmanager
-def _alone(lock: threading.Lock, token: Token) -> Iterator[None]:
-    """Holds the lock; one who no longer wants the answer does not wait for it, as all who wait share some threads."""
-    while not lock.acquire(timeout=_LOOK_SECONDS):
-        token.check()
-    try:
-        token.check()
-        yield
-    finally:
-        lock.release()
-
-
 def _recipe(session: Session, asked: Asked, token: Token) -> Response:
-    _ = session.view
+    session.check_ready()
     ranks = asked.ranks()
     question = Question(
         asked.text("name", most=200),
@@ -274,7 +263,7 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Response:
     )
     found = kept(session, question)
     if found is None:
-        with _alone(_one_recipe, token):  # each uses all processors
+        with alone(_one_recipe, token):  # each uses all processors
             found = answer(session, question, token)
     told = plain_answer(found)
     if found.chart is not None:
@@ -287,12 +276,13 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Response:
 def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.recipes.questions.durations import chosen
 
-    _ = session.view, other.view
+    session.check_ready()
+    other.check_ready()
     what, ranks = asked.maybe("what"), asked.ranks()
     chosen({"what": what})
     known = None if ranks is None else tuple(ranks)
     question = Question("diff", {"what": what}, known, asked.maybe("steps", 50), asked.flag("skip_warmup"), session.jobs)
-    with _alone(_one_recipe, token):
+    with alone(_one_recipe, token):
         found = comparison(session, other, question, token)
     return JSONResponse(plain_answer(found))
 
@@ -302,8 +292,9 @@ def _roofline(session: Session, asked: Asked, token: Token) -> Response:  # noqa
 
 
 def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    kernels, _ = _kernels(session), session.view
-    with _alone(_one_recipe, token):
+    kernels = _kernels(session)
+    session.check_ready()
+    with alone(_one_recipe, token):
         return JSONResponse(session.kept("weighed", lambda: kernels.weighed(answer(session, Question("launch-configurations")))))
 
 
@@ -316,8 +307,8 @@ def _kernels(session: Session) -> KernelReports:
 def _sql(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.recipes.questions.sql import Limits, query
 
-    _ = session.view
-    with _alone(_one_query, token):
+    session.check_ready()
+    with alone(_one_query, token):
         found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, SQL_ROWS))
     return JSONResponse(plain_answer(found))
 
@@ -334,7 +325,7 @@ def _note_add(session: Session, asked: Asked, token: Token) -> Response:
 
     session.check_there()
     note = {"text": asked.text("text"), "start": asked.number("start"), "end": asked.number("end"), "ranks": asked.ranks() or []}
-    with _alone(_one_note, token):
+    with alone(_one_note, token):
         return JSONResponse({"notes": Notes(session.run).add(note)})
 
 
@@ -342,17 +333,18 @@ def _note_remove(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.tiles.notes import Notes
 
     session.check_there()
-    with _alone(_one_note, token):
+    with alone(_one_note, token):
         return JSONResponse({"notes": Notes(session.run).remove(asked.number("id"))})
 
 
 def _matrices(session: Session) -> Matrices:
     from alltrace.tiles.matrix import Matrices
 
-    _ = session.view
-    if session.aligned is None:
+    session.check_ready()
+    aligned = session.aligned
+    if aligned is None:
         raise UsageError("a run that is still being imported has no matrix; wait until the import has finished")
-    found: Matrices = session.kept("matrices", lambda: Matrices(session.aligned))
+    found: Matrices = session.kept("matrices", lambda: Matrices(aligned))
     return found
 
 
@@ -378,14 +370,15 @@ def _laid(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.recipes.questions.sql import Limits, query
     from alltrace.tiles.laid import laid
 
-    _ = session.view
-    with _alone(_one_query, token):
+    session.check_ready()
+    with alone(_one_query, token):
         found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, LAID_ROWS))
     return JSONResponse(plain({**laid(found.table), "notes": list(found.notes)}))
 
 
 _HANDLERS: dict[str, Handler] = {
     "run": _run,
+    "state": _state,
     "findings": _findings,
     "by-rank": _by_rank,
     "job-time": _job_time,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
 from alltrace.align.parallel_grid import grid_of
 from alltrace.recipes.execution.availability import notes_on_damage
+from alltrace.tiles.cancel import WANTED
+from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import EVENT_TABLES
 from alltrace.ui.json_values import plain, plain_answer
-from alltrace.ui.recipe_process import Question, answer
+from alltrace.ui.recipe_process import Question, answer, stage_answer
+from alltrace.ui.stages import FINDINGS, JOB_TIME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.tiles.cancel import Token
     from alltrace.ui.session import Session
 
 MOST_STEPS = 5000
@@ -20,14 +29,13 @@ MOST_STEPS = 5000
 
 def run_facts(session: Session) -> dict[str, Any]:
     """The run's facts, and as much as is known by now of what is made from it."""
-    run = session.run
-    zero = run.span_ns[0]
+    shown = session.shown
+    run, view, aligned = shown.run, shown.view, shown.aligned
     facts: dict[str, Any] = {
         "alltrace": 1,
         "verb": "ui",
         "run": run.facts(),
         "name": session.path.name,
-        "state": session.state,
         "ranks": [
             {
                 "rank": r.rank,
@@ -47,40 +55,46 @@ def run_facts(session: Session) -> dict[str, Any]:
         "origin_ns": run.origin_ns,
         "kernel_reports": [] if session.kernels is None else session.kernels.names,
     }
-    if session.state["ready"]:
-        view = session.view
+    if view is not None:
         facts["grid"] = {"level": view.grid.level, "span_ns": view.grid.span_ns}
         facts["metrics"] = [{"name": m, "scale": view.scales.get(m)} for m in view.metrics]
         facts["broken"] = {str(k): v for k, v in view.broken.items()}
-        facts["steps"] = session.kept("steps", lambda: _steps(session, zero))
-        aligned = session.aligned
-        if aligned is not None:
-            facts["notes"] += list(aligned.notes)
-            grid = grid_of(aligned.groups, [r.rank for r in run.ranks])
-            facts["dimensions"] = [] if grid is None else [{"name": name, "size": size} for name, size in grid.dimensions]
-            facts["communicators"] = [{"name": g.name, "ranks": list(g.ranks)} for g in aligned.groups]
+        facts["steps"] = [] if aligned is None else session.kept("steps", lambda: _steps(aligned, run.span_ns[0]))
+    if aligned is not None:
+        facts["notes"] += list(aligned.notes)
+        grid = grid_of(aligned.groups, [r.rank for r in run.ranks])
+        facts["dimensions"] = [] if grid is None else [{"name": name, "size": size} for name, size in grid.dimensions]
+        facts["communicators"] = [{"name": g.name, "ranks": list(g.ranks)} for g in aligned.groups]
     found: dict[str, Any] = plain(facts)
     return found
 
 
 def facts_as_json(session: Session) -> bytes:
-    """`run_facts` as the page gets them; of thousands of ranks they take a while to write, so those of a whole run are kept."""
+    """`run_facts` and the `state` as the page gets them; facts of thousands of ranks take a while to write, so they are kept."""
+    number, state = session.shown.number, _json(session.state)
+    facts: bytes = session.kept(f"run {number}", lambda: _json(run_facts(session)))
+    return b'{"state":' + state + b"," + facts[1:]
+
+
+def _json(values: dict[str, Any]) -> bytes:
     import json
 
-    def made() -> bytes:
-        return json.dumps(run_facts(session), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
-
-    if session.partial or not session.state["ready"]:
-        return made()
-    kept: bytes = session.kept("run", made)
-    return kept
+    return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
+def make_answers(session: Session) -> None:
+    """Make what the page asks of a run that is ready, stage by stage; a stage tells why it failed."""
+    facts_as_json(session)
+    for make in (job_time, findings):
+        with suppress(AlltraceError, OSError, MemoryError):
+            make(session)
+
+
+def _steps(aligned: Aligned, zero: int) -> list[dict[str, Any]]:
     """The steps, each from its first start on any rank to its last end."""
-    if session.aligned is None or not session.aligned.steps.num_rows:
+    if not aligned.steps.num_rows:
         return []
-    table = session.aligned.steps
+    table = aligned.steps
     ends = pc.max_element_wise(table.column("end"), table.column("device_end"))
     grouped = (
         table.select(["step", "start", "kind"])
@@ -99,12 +113,17 @@ def _steps(session: Session, zero: int) -> list[dict[str, Any]]:
     ]
 
 
-def findings(session: Session) -> dict[str, Any]:
+def findings(session: Session, token: Token = WANTED) -> dict[str, Any]:
     """What `diagnose` found, as rows; and for people the `verdict`, and a card of each row with the place to look at."""
+    found: dict[str, Any] = session.made(FINDINGS, partial(_findings, session), token)
+    return found
+
+
+def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any]:
     from alltrace.recipes.questions.diagnose.cards import told
     from alltrace.tiles.places import Places
 
-    found = answer(session, Question("diagnose", jobs=session.jobs))
+    found = answer(session, Question("diagnose", jobs=session.jobs), progress=advance)
     diagnosis, places = told(found, {r.rank: r.host for r in session.run.ranks}), Places(session.view)
     cards = []
     for card, row in zip(diagnosis.cards, found.table.to_pylist(), strict=True):
@@ -114,9 +133,14 @@ def findings(session: Session) -> dict[str, Any]:
     return plain_answer(found) | told_of | {"notes": list(diagnosis.notes)}
 
 
-def job_time(session: Session) -> dict[str, Any]:
+def job_time(session: Session, token: Token = WANTED) -> dict[str, Any]:
     """Where the time of all devices went: ns by class, as the recipe `breakdown` has it of each device, and their notes."""
-    found = answer(session, Question("breakdown", jobs=session.jobs))
+    found: dict[str, Any] = session.made(JOB_TIME, partial(_job_time, session), token)
+    return found
+
+
+def _job_time(session: Session, advance: Callable[[int], None]) -> dict[str, Any]:
+    found = stage_answer(session, Question("breakdown", jobs=session.jobs), progress=advance)
     names = [c.name for c in found.columns if c.name.endswith("_ns") and c.name != "span_ns"]
     classes = [
         {"name": name.removesuffix("_ns").replace("_", " "), "ns": pc.sum(found.table.column(name)).as_py() or 0} for name in names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.pool import end_with_parent
@@ -15,11 +16,12 @@ from alltrace.trace.scratch import scratch_folder, use_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from alltrace.recipes.base import Answer
     from alltrace.tiles.cancel import Token
     from alltrace.ui.session import Session
+
+    _Function = Callable[[list[Run], "Question", Callable[[int], None] | None], Answer]
 
 _pools: set[Any] = set()
 _LOOK_SECONDS = 0.25
@@ -45,13 +47,14 @@ class Question:
         return {"ranks": self.ranks, "steps": self.steps, "skip_warmup": self.skip_warmup, "jobs": self.jobs}
 
 
-def answer(session: Session, question: Question, token: Token = WANTED) -> Answer:
+def answer(session: Session, question: Question, token: Token = WANTED, progress: Callable[[int], None] | None = None) -> Answer:
     """The answer to a question.
 
     Args:
         session: The run.
         question: The question.
         token: Asked while a process of its own answers whether that is still wanted; the process is ended where it is not.
+        progress: Called with the number of ranks done.
 
     Raises:
         UsageError: There is no such recipe, option, rank or step.
@@ -59,7 +62,22 @@ def answer(session: Session, question: Question, token: Token = WANTED) -> Answe
         CancelledError: The answer is no longer wanted.
     """
     found = kept(session, question)
-    return _asked(_ask, [session], question, token) if found is None else found
+    return _asked(_ask, [session], question, token, progress) if found is None else found
+
+
+def stage_answer(session: Session, question: Question, progress: Callable[[int], None]) -> Answer:
+    """The answer to a question as `answer` gives it, which is kept with the run and its findings for the next start of the page."""
+    from alltrace.recipes.execution.ask import checked
+    from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
+
+    asked, run = checked(question.name, question.options), session.run
+    if not run.manifest.complete:
+        return answer(session, question, progress=progress)
+    found = kept_findings(run, asked.recipe, asked.options)
+    if found is None:
+        found = answer(session, question, progress=progress)
+        keep_findings(run, asked.recipe, asked.options, found)
+    return found
 
 
 def kept(session: Session, question: Question) -> Answer | None:
@@ -87,11 +105,13 @@ def comparison(first: Session, second: Session, question: Question, token: Token
     return _asked(_compare, [first, second], question, token)
 
 
-def _asked(function: Callable[[list[Run], Question], Answer], sessions: list[Session], question: Question, token: Token) -> Answer:
+def _asked(
+    function: _Function, sessions: list[Session], question: Question, token: Token, progress: Callable[[int], None] | None = None
+) -> Answer:
     """The function of the sessions' runs, in a process of its own where they are large and whole."""
     rows = sum(sum(r.rows.values()) for s in sessions for r in s.run.ranks)
     if rows < LARGE_ROWS or any(s.partial for s in sessions):
-        return function([s.run for s in sessions], question)
+        return function([s.run for s in sessions], question, progress)
     from concurrent.futures import wait
 
     from loky import ProcessPoolExecutor
@@ -104,9 +124,14 @@ def _asked(function: Callable[[list[Run], Question], Answer], sessions: list[Ses
         pool = ProcessPoolExecutor(1, initializer=_start, initargs=(scratch, os.getpid()))
         _pools.add(pool)
         try:
-            asked = pool.submit(_there, function, folders, question)
+            # a file that grows by a byte for each rank tells how far it is; a queue would take a process more
+            done, told = Path(scratch, "ranks-done"), 0
+            asked = pool.submit(_there, function, folders, question, done)
             while wait([asked], _LOOK_SECONDS).not_done:
                 token.check()
+                if progress is not None and done.exists() and (now := done.stat().st_size) > told:
+                    progress(now - told)
+                    told = now
             found: Answer = asked.result()
             return found
         except (BrokenProcessPool, ShutdownExecutorError) as error:
@@ -129,20 +154,23 @@ def _start(scratch: str, server: int) -> None:
     end_with_parent(server, scratch)
 
 
-def _there(
-    function: Callable[[list[Run], Question], Answer], folders: list[tuple[Path, Path | None]], question: Question
-) -> Answer:
+def _there(function: _Function, folders: list[tuple[Path, Path | None]], question: Question, done: Path) -> Answer:
     """The function in another process, of runs opened from their folders and those of their alignments."""
-    return function([Run(path, align=align) for path, align in folders], question)
+    with done.open("ab", buffering=0) as file:
+
+        def advance(ranks: int) -> None:
+            file.write(b"." * ranks)
+
+        return function([Run(path, align=align) for path, align in folders], question, advance)
 
 
-def _ask(runs: list[Run], question: Question) -> Answer:
+def _ask(runs: list[Run], question: Question, progress: Callable[[int], None] | None) -> Answer:
     from alltrace.recipes.execution.ask import ask
 
-    return ask(runs[0], question.name, question.options, **question.about)
+    return ask(runs[0], question.name, question.options, **question.about, progress=progress)
 
 
-def _compare(runs: list[Run], question: Question) -> Answer:
+def _compare(runs: list[Run], question: Question, progress: Callable[[int], None] | None) -> Answer:  # noqa: ARG001
     from alltrace.recipes.questions.diff import compare
 
     return compare(runs[0], runs[1], **question.options, **question.about)

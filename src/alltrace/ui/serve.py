@@ -49,7 +49,7 @@ def serve(
         from alltrace.ui.security import new_token
     except ImportError as error:
         raise AlltraceError(f"the page needs the package {error.name}; install alltrace[ui]") from error
-    from alltrace.ui.facts import facts_as_json
+    from alltrace.ui.facts import make_answers
     from alltrace.ui.recipe_process import stop
     from alltrace.ui.session import Session
 
@@ -57,9 +57,7 @@ def serve(
     number = listening.getsockname()[1]
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:
-        sessions = [
-            Session(p, Path(scratch, str(n)), jobs, kernels if n == 0 else None, facts_as_json) for n, p in enumerate(paths)
-        ]
+        sessions = [Session(p, Path(scratch, str(n)), jobs, kernels if n == 0 else None, make_answers) for n, p in enumerate(paths)]
         app: Any = make_app(sessions, token=token, host=host, port=number)
         for session in sessions:
             session.start()

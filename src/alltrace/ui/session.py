@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alltrace.align.store import aligned, has_alignment
+from alltrace.run.manifest import read_manifest
+from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
+from alltrace.tiles.build import kept_pyramid, pyramid
+from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.early_view import EarlyView
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.ui.stages import CLOCKS, DOING, LEVELS, Stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from alltrace.align.aligned import Aligned
+    from alltrace.tiles.cancel import Token
     from alltrace.ui.kernels import KernelReports
+
+
+_LOOK_SECONDS = 0.25
 
 
 class NotReadyError(AlltraceError):
@@ -25,22 +37,52 @@ class GoneError(AlltraceError):
     """The run was removed while it was looked at."""
 
 
+@contextmanager
+def alone(lock: threading.Lock, token: Token) -> Iterator[None]:
+    """Holds the lock; one who no longer wants the answer does not wait for it, as all who wait share some threads."""
+    while not lock.acquire(timeout=_LOOK_SECONDS):
+        token.check()
+    try:
+        token.check()
+        yield
+    finally:
+        lock.release()
+
+
+class Shown(NamedTuple):
+    """What can be looked at by now.
+
+    Attributes:
+        run: The run: as it was imported, then aligned.
+        view: It with its pyramid, or before that without; None before the run is known to be readable.
+        aligned: The alignment; None before it is made, and of a run that is still being imported.
+        number: How often what is shown was exchanged.
+    """
+
+    run: Run
+    view: View | None
+    aligned: Aligned | None
+    number: int
+
+
 class Session:
     """One run.
+
+    It is shown at once, as it was imported; then aligned; then with its pyramid. What is kept of an earlier time is taken at once.
 
     Args:
         path: The run directory.
         scratch: A folder for the pyramid of a run that is still being imported.
         jobs: The most processes for what is made on first use.
         kernels: Reports of Nsight Compute that are shown with the run.
-        when_ready: Called in the background once all is made, for what the page asks first.
+        when_ready: Called in the background once a run that is whole has its pyramid, for what the page asks then.
 
     Attributes:
         path: The run directory.
         kernels: Reports of Nsight Compute, or None.
         jobs: The most processes.
         partial: Whether the import has not come to its end.
-        aligned: The alignment; None before it is made, and of a run that is still being imported.
+        stages: How far what is made is.
     """
 
     def __init__(
@@ -58,105 +100,159 @@ class Session:
         self._when_ready = when_ready
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
-        self._done = 0
-        self._doing = "opening"
-        self._error: str | None = None
-        self._view: View | None = None
-        self.aligned: Aligned | None = None
         self._kept: dict[str, Any] = {}
+        self._error: str | None = None
+        self._whole = False
         self._ready = threading.Event()
-        self.run: Run = self._opened()
+        self._begin(self._opened(), 0)
 
     def _opened(self) -> Run:
-        from alltrace.run.manifest import read_manifest
-        from alltrace.run.partial import PartialRun
+        return Run(self.path) if read_manifest(self.path).complete else PartialRun(self.path)
 
-        self.partial: bool = not read_manifest(self.path).complete
-        if self.partial:
-            return PartialRun(self.path)
-        return Run(self.path)
+    def _begin(self, run: Run, number: int) -> None:
+        """Nothing is made yet of a run that was opened."""
+        self.partial: bool = isinstance(run, PartialRun)
+        self.stages: Stages = Stages([LEVELS] if self.partial else list(DOING), len(run.ranks))
+        self._shown = Shown(run, None, None, number)
+        self._kept, self._error, self._whole = {}, None, False
 
     def start(self) -> None:
-        """Align the run and make its pyramid, in a thread of its own."""
-        threading.Thread(target=self.prepare, daemon=True).start()
+        """Make all that is shown of the run, in a thread of its own."""
+        threading.Thread(target=self._make_all, daemon=True).start()
+
+    def _make_all(self) -> None:
+        self.prepare()
+        if self._whole and not self.partial:
+            self._when_ready(self)
 
     def prepare(self) -> None:
         """Align the run and make its pyramid, now."""
-        from alltrace.align.store import aligned
-        from alltrace.tiles.build import pyramid
-
+        doing = DOING[LEVELS if self.partial else CLOCKS]
         try:
-            if not self.partial:
-                self._doing = "aligning clocks"
-                self.aligned = aligned(self.run, jobs=self.jobs, progress=self._advance)
-            self._done, self._doing = 0, "drawing levels of detail"
-            folder = self._scratch / "tiles" if self.partial else None
-            view = View(self.run, pyramid(self.run, folder=folder, jobs=self.jobs, progress=self._advance))
+            run, found = (self.run, None) if self.partial else self._aligned()
+            doing = DOING[LEVELS]
+            view = self._with_levels(run, found)
             view.heat(view.metrics[0], view.grid.level + 1, 0)  # what the page shows first
-            self._view, self._doing = view, "ready"
-            self._when_ready(self)
+            self._show(run, view, found, whole=True)
         except (AlltraceError, OSError) as error:
             self._error = str(error)
         except MemoryError:
-            self._error = f"memory ran out while {self._doing}; give fewer --jobs, or more memory"
+            self._error = f"memory ran out while {doing}; give fewer --jobs, or more memory"
         finally:
-            if self._view is None and self._error is None:  # the page would wait for ever
-                self._error = (
-                    f"an internal error of alltrace while {self._doing}; please report it with the message in its terminal"
-                )
+            if not self._whole and self._error is None:  # the page would wait for ever
+                self._error = f"an error of alltrace while {doing}, which its terminal tells; please report it"
             self._ready.set()
+
+    def _aligned(self) -> tuple[Run, Aligned]:
+        """The run aligned; shown as it was imported meanwhile, unless its alignment is kept."""
+        run = Run(self.path)  # those who look at the other one see it as it was opened
+        if not has_alignment(run):
+            self._show(self.run, EarlyView(self.run), None)
+        with self.stages.doing(CLOCKS) as advance:
+            return run, aligned(run, jobs=self.jobs, progress=advance)
+
+    def _with_levels(self, run: Run, found: Aligned | None) -> View:
+        """The run with its pyramid; shown without it meanwhile, unless that is kept."""
+        folder = self._scratch / "tiles" if self.partial else None
+        if kept_pyramid(run, folder) is None:
+            self._show(run, EarlyView(run), found)
+        with self.stages.doing(LEVELS) as advance:
+            return View(run, pyramid(run, folder=folder, jobs=self.jobs, progress=advance))
+
+    def _show(self, run: Run, view: View, found: Aligned | None, *, whole: bool = False) -> None:
+        """From now on this is shown."""
+        with self._lock:
+            if found is not self._shown.aligned:
+                self._kept = {}
+            self._shown = Shown(run, view, found, self._shown.number + 1)
+            self._whole = whole
 
     def reopen(self) -> None:
         """Look again at a run that was still being imported: more of it may be there."""
         with self._lock:
             if not self.partial or not self._ready.is_set():
                 return
-            before = {r.rank for r in self.run.ranks}
-            self.run = self._opened()
-            if {r.rank for r in self.run.ranks} == before and self.partial:
+            run = self._opened()
+            if {r.rank for r in self._shown.run.ranks} == {r.rank for r in run.ranks} and isinstance(run, PartialRun):
                 return
             self._ready.clear()
-            self._view, self.aligned, self._error, self._kept = None, None, None, {}
+            self._begin(run, self._shown.number + 1)
         self.start()
-
-    def _advance(self, ranks: int) -> None:
-        self._done += ranks
 
     @property
     def state(self) -> dict[str, Any]:
-        """What is being made: `doing`, `done` of `ranks` ranks, `ready`, `partial`, and `error` where it failed."""
+        """What the page may show by now.
+
+        Returns:
+            `shown` (how often what is shown was exchanged; None where nothing is shown yet), `aligned`, `ready` (whether clocks and
+            pyramid are made), `partial`, `error` (why they could not be made, or None), and `stages`, see `Stages.told`.
+        """
+        with self._lock:
+            shown, whole, error = self._shown, self._whole, self._error
         return {
-            "doing": self._doing,
-            "done": self._done,
-            "ranks": len(self.run.ranks),
-            "ready": self._view is not None,
+            "shown": None if shown.view is None or error is not None else shown.number,
+            "aligned": shown.aligned is not None,
+            "ready": whole,
             "partial": self.partial,
-            "error": self._error,
+            "error": error,
+            "stages": self.stages.told(),
         }
 
     @property
+    def shown(self) -> Shown:
+        """What can be looked at by now, of one moment."""
+        with self._lock:
+            return self._shown
+
+    @property
+    def run(self) -> Run:
+        """The run as it is shown."""
+        return self.shown.run
+
+    @property
+    def aligned(self) -> Aligned | None:
+        """The alignment of what is shown."""
+        return self.shown.aligned
+
+    @property
     def view(self) -> View:
-        """The run with its pyramid.
+        """What can be looked at: perhaps before the clocks are aligned, and without a pyramid.
 
         Raises:
-            NotReadyError: It is still being made.
+            NotReadyError: It is still being opened.
             AlltraceError: It could not be made.
         """
-        if self._view is None:
-            if self._error is not None:
-                raise AlltraceError(self._error)
-            raise NotReadyError(f"{self._doing}: {self._done} of {len(self.run.ranks)} ranks done")
-        return self._view
+        view = self.shown.view
+        if view is None or self._error is not None:  # of a damaged run nothing is shown: what is told could be any part of it
+            raise self._not_ready()
+        return view
 
-    def kept(self, name: str, make: Any) -> Any:
+    def check_ready(self) -> None:
+        """Raises NotReadyError while clocks or levels of detail are still made, and AlltraceError where they could not be."""
+        if not self._whole:
+            raise self._not_ready()
+
+    def _not_ready(self) -> AlltraceError:
+        return NotReadyError(self.stages.current) if self._error is None else AlltraceError(self._error)
+
+    def kept(self, name: str, make: Callable[[], Any], token: Token = WANTED) -> Any:
         """The answer kept under `name`, made by `make()` the first time; what is asked under other names does not wait for it."""
         with self._lock:
             kept = self._kept  # of a run that is opened again meanwhile, what is made now is of the old one
             making = self._making.setdefault(name, threading.Lock())
-        with making:
+        with alone(making, token):
             if name not in kept:
                 kept[name] = make()
             return kept[name]
+
+    def made(self, stage: str, make: Callable[[Callable[[int], None]], Any], token: Token = WANTED) -> Any:
+        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks done."""
+
+        def doing() -> Any:
+            with self.stages.doing(stage) as advance:
+                return make(advance)
+
+        return self.kept(stage, doing, token)
 
     def check_there(self) -> None:
         """Raises GoneError where the run was removed."""

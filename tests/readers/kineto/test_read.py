@@ -59,6 +59,14 @@ def test_copies_fills_waits_and_calls(write):
     ]
 
 
+def test_a_wait_for_an_event_tells_the_call_that_recorded_it(write):
+    of = {"wait_on_stream": 20, "wait_on_cuda_event_record_corr_id": 79, "wait_on_cuda_event_id": 5}
+    unknown = dict.fromkeys(of, -1)
+    events = [gpu("cuda_sync", "Stream Wait Event", 1_000_000 + n, 2, 80 + n, **a) for n, a in enumerate((of, unknown))]
+    found = [(r["event"], r["record_correlation"], r["record_stream"]) for r in rows_of(write(trace(events)), "syncs")]
+    assert found == [(5, 79, 20), (None, None, None)]
+
+
 def test_ranges_are_annotations_operators_and_modules(write):
     found = [(r["name"], r["domain"], r["start"], r["end"], r["source_row"]) for r in rows_of(write(), "ranges")]
     assert found == [

@@ -128,6 +128,35 @@ def test_a_wait_for_a_context_has_no_stream(export, read, tid):
     assert got.column("syncs", "event") == [None, 3]
 
 
+SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, streamId, correlationId, globalPid, syncType, eventId)"
+RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT(deviceId, contextId, streamId, correlationId, globalPid, eventId)"
+
+
+def test_a_wait_is_for_the_last_record_of_its_event_before_it(export, read, tid):
+    one, two, nothing = tid(9), tid(8), 0xFFFFFFFF
+    waits = [
+        (10, 11, 0, 17, 5, one, 2, 3),  # event 3 was recorded by call 4, and by call 2 before that
+        (12, 13, 0, 17, 3, one, 2, 3),
+        (14, 15, 0, 17, 1, one, 2, 3),  # before any record
+        (16, 17, 0, 17, 9, one, 2, 4),  # an event that nobody recorded
+        (18, 19, 0, 17, 9, two, 2, 3),  # another process numbers its events itself
+        (20, 21, 0, nothing, 9, one, 3, nothing),
+        (22, 23, 0, 17, None, one, 2, 3),
+    ]
+    records = [(0, 1, 7, 4, one, 3), (0, 1, 16, 2, one, 3), (0, 1, 20, 6, one, 3), (0, 1, 21, 8, two, 3), (0, 1, 7, 1, two, 4)]
+    got = read(export({SYNCS: waits, RECORDS: records}))
+    assert got.column("syncs", "record_correlation") == [4, 2, None, None, 8, None, None]
+    assert got.column("syncs", "record_stream") == [7, 16, None, None, 21, None, None]
+
+
+def test_a_wait_without_records_of_events_has_no_record(export, read, tid):
+    got = read(export({SYNCS: [(10, 11, 0, 17, 5, tid(9), 2, 3)], RECORDS: []}))
+    assert (got.column("syncs", "event"), got.column("syncs", "record_correlation")) == ([3], [None])
+    lacking = RECORDS.replace(", eventId", "")
+    got = read(export({SYNCS: [(10, 11, 0, 17, 5, tid(9), 2, 3)], lacking: [(0, 1, 7, 4, tid(9))]}))
+    assert (got.column("syncs", "event"), got.column("syncs", "record_stream")) == ([3], [None])
+
+
 def test_mpi_calls_of_all_kinds(export, read, tid):
     t = tid(9, 9)
     got = read(

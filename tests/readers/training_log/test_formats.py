@@ -285,7 +285,11 @@ def test_a_pattern_of_the_users_own(tmp_path):
         (3, {"step_time_s": 1.5, "loss": 2.5}),
         (4, {"loss": 2.0}),
     ]
-    for text, wrong in (("(", "not a valid regular"), ("(?P<loss>.)", "no group 'step'"), ("(?P<step>.)", "no group beside"),
-                        ("(?P<step>.)(?P<lost>.)", "a group 'lost'; expected .*step_time_ms, step_time_s")):  # fmt: skip
+    for text, wrong in (
+        ("(", "not a valid regular expression"),
+        ("(?P<loss>.)", "no group 'step'"),
+        ("(?P<step>.)", "no group beside"),
+        ("(?P<step>.)(?P<lost>.)", "a group 'lost'; expected .*step_time_ms, step_time_s"),
+    ):
         with pytest.raises(UsageError, match=wrong):
             own_pattern(text)

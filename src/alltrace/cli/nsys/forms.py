@@ -21,6 +21,28 @@ ENDINGS: Mapping[str, str] = {
     "column": "txt", "table": "txt", "csv": "csv", "tsv": "tsv", "json": "json", "hdoc": "html", "htable": "html",
 }  # fmt: skip
 """The formats, each with the extension of its files."""
+FORMATS: Mapping[str, str] = {
+    "column": "columns of text", "table": "columns of text in boxes", "csv": "comma-separated values",
+    "tsv": "tab-separated values", "json": "JSON, an object for each row", "hdoc": "an HTML page with a table",
+    "htable": "an HTML table",
+}  # fmt: skip
+"""The formats, each with what it is."""
+_UNIT_ARGUMENTS = (
+    (":dur=UNIT, :ts=UNIT, :time=UNIT", "The unit of durations, of times, or of both: ns, us, ms or sec. Default: ns."),
+    (":mem=UNIT, :thru=UNIT, :bytes=UNIT", "The unit of sizes, of rates, or of both: B, KB, KiB, MB, MiB, GB or GiB. Default: MB."),
+    (":noconv", "Times in ns and sizes in bytes."),
+)
+_HEADER, _HEADER_UNIT = (":nohdr", "No header."), (":nohdrunit", "Headers without units.")
+_ALIGNED = (
+    (":N, :.", "The width of the next column, 0 to hide it, or a point for as wide as its cells."),
+    (":autolines=N", "Rows that widths are measured on; 0 for all. Default: 100."),
+    (":colmax=N", "The widest a column can be; 0 for any width. Default: 100."),
+)
+_FORMAT_ARGUMENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "column": (_HEADER, *_ALIGNED), "table": (_HEADER, *_ALIGNED), "csv": (_HEADER,),
+    "tsv": (_HEADER, (":esc", "A tab in a value is written as \\t, in place of a blank.")),
+    "hdoc": ((":title=TEXT", "The title of the page."), (":css=URL", "A style sheet that the page links to.")),
+}  # fmt: skip
 TITLED = ("column", "table")
 """The formats that show the table's title and its notes."""
 
@@ -44,6 +66,20 @@ class Shown(NamedTuple):
     rows: Iterable[Any]
     said: str = ""
     below: str = ""
+
+
+def format_reference(name: str) -> str:
+    """What a format is, with its arguments, as text.
+
+    Raises:
+        RefusedError: There is no such format.
+    """
+    from alltrace.recipes.reference import reference
+
+    if name not in FORMATS:
+        raise RefusedError(f"unknown format {name!r}; expected one of {', '.join(ENDINGS)}")
+    about = f"{FORMATS[name]}, in files that end with .{ENDINGS[name]}"
+    return reference(name, about, (*_FORMAT_ARGUMENTS.get(name, ()), *_UNIT_ARGUMENTS, _HEADER_UNIT), ())
 
 
 class Form(NamedTuple):

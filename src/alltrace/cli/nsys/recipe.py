@@ -66,11 +66,12 @@ def run(arguments: Sequence[str]) -> int:
 def names() -> dict[str, str]:
     """The recipes that can be asked by NVIDIA's names, each with one line of help."""
     from alltrace.recipes.nsys.base import NsysRecipe
+    from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import find
     from alltrace.recipes.registry import names as all_names
 
     found = {name: find(name) for name in all_names()}
-    return {n: (r.__doc__ or "").strip().splitlines()[0] for n, r in found.items() if isinstance(r, NsysRecipe)}
+    return {n: summary(r) for n, r in found.items() if isinstance(r, NsysRecipe)}
 
 
 def _show_recipes() -> None:
@@ -95,7 +96,11 @@ def _find(name: str) -> Recipe:
 
 
 def _parser(name: str, recipe: Recipe) -> argparse.ArgumentParser:
-    parser = _Parser(prog=f"nsys recipe {name}", description=recipe.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    from alltrace.recipes.reference import description
+
+    parser = _Parser(
+        prog=f"nsys recipe {name}", description=description(recipe), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--input", nargs="+", action="extend", metavar="INPUT", help="reports or folders of reports; `folder:n` for its first n"
     )

@@ -88,9 +88,21 @@ class Reports:
 
     def names(self) -> dict[str, str]:
         """The reports, with what each shows."""
+        from alltrace.recipes.reference import summary
         from alltrace.recipes.stats import REPORTS, find_report
 
-        return {name: (find_report(name).__doc__ or "").strip().splitlines()[0] for name in REPORTS}
+        return {name: summary(find_report(name)) for name in REPORTS}
+
+    def reference(self, name: str) -> str:
+        """What a report answers, its arguments and its columns."""
+        from alltrace.recipes.reference import description, reference
+        from alltrace.recipes.stats import find_report
+
+        report = find_report(EARLIER_NAMES.get(name, name))
+        arguments = [
+            (f":{option.name.replace('_', '-')}{'' if option.type is bool else '=VALUE'}", option.help) for option in report.options
+        ]
+        return reference(report.name, description(report), arguments, [(cell.title, cell.doc) for cell in report.cells])
 
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:

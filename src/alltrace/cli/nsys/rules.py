@@ -14,6 +14,7 @@ from alltrace.cli.nsys.reports import ask_report, find_range
 from alltrace.cli.nsys.stats import Skipped
 from alltrace.cli.nsys.units import rule_column
 from alltrace.recipes.nsys.base import FILE
+from alltrace.recipes.nsys.rule import ROWS
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ EARLIER_NAMES = {
 _NOT_IMPORTED = "dx12_mem_ops"
 _ROWS = 50
 _WIDTH = 80
+_TIMES = ("start", "end", "nvtx")
 _BY = {"process": "PID", "thread": "TID"}
 
 
@@ -59,6 +61,24 @@ class Rules:
     def names(self) -> dict[str, str]:
         """The rules, with what each finds."""
         return dict(TITLES)
+
+    def reference(self, name: str) -> str:
+        """What a rule finds, its arguments, its columns and its advice."""
+        from alltrace.recipes.reference import description, reference
+        from alltrace.recipes.registry import find
+
+        name = EARLIER_NAMES.get(name, name)
+        if name not in TITLES:
+            raise UsageError.unknown("rule", name, TITLES)
+        if name == _NOT_IMPORTED:
+            return f"{name} -- {TITLES[name]}\n\nalltrace does not import graphics, and skips this rule.\n"
+        rule = cast("Rule", find(name))
+        known = (*rule.settings, *(o for o in rule.options if o.name in _TIMES), ROWS._replace(default=_ROWS))
+        arguments = [(f":{o.name}=VALUE", f"{o.help} Default: {o.default}." if o.default is not None else o.help) for o in known]
+        arguments += [(f":{key}=VALUE", f"Only rows with this {column}.") for key, column in _by(rule).items()]
+        columns = [(cell.title, cell.doc) for cell in rule.cells]
+        about = f"{TITLES[name]}\n\n{description(rule)}\n\n{rule.advice}"
+        return reference(name, about, arguments, columns)
 
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
@@ -90,16 +110,17 @@ class Rules:
         yield Shown(f"{TITLES[name]} ({name})", columns, (found,), textwrap.fill(advice, _WIDTH), below)
 
 
+def _by(rule: Rule) -> dict[str, str]:
+    """The arguments that keep the rows with one value of a column."""
+    return dict(_BY) if rule.name == "cuda_api_sync" else {}
+
+
 def _given(
     rule: Rule, arguments: list[str], filters: Mapping[str, OptionValue]
 ) -> tuple[dict[str, OptionValue], int, dict[str, int]]:
     """The options of the recipe, how many rows are shown, and the values that columns must have."""
-    known = {
-        o.name: o.type
-        for o in (*rule.settings, *rule.options)
-        if o.name in {"start", "end", "nvtx", *(s.name for s in rule.settings)}
-    }
-    by = {key: column for key, column in _BY.items() if column in {c.title for c in rule.cells} and rule.name == "cuda_api_sync"}
+    known = {o.name: o.type for o in (*rule.settings, *rule.options) if o.name in {*_TIMES, *(s.name for s in rule.settings)}}
+    by = _by(rule)
     options: dict[str, OptionValue] = dict(filters)
     rows, wanted = _ROWS, {}
     for argument in arguments:

@@ -7,20 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from alltrace.cli.nsys.arguments import RefusedError, Switch, help_text, parse
-from alltrace.cli.nsys.forms import ENDINGS, parse_form
+from alltrace.cli.nsys.forms import ENDINGS, FORMATS, format_reference, parse_form
 from alltrace.cli.nsys.outputs import COMMAND, CONSOLE, console, default_form, file_of, pipe, spread
 from alltrace.cli.nsys.units import time_unit
 from alltrace.cli.output import emit
 from alltrace.trace.errors import EXIT_DONE, AlltraceError, UsageError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from alltrace.api import OpenRun
     from alltrace.cli.nsys.arguments import Given
     from alltrace.cli.nsys.forms import Form, Shown
     from alltrace.recipes.base import OptionValue
+
+
+_ALL = "ALL"
 
 
 class Asker(Protocol):
@@ -36,6 +39,14 @@ class Asker(Protocol):
 
     def names(self) -> dict[str, str]:
         """The names that can be asked, with one line of help each."""
+        ...
+
+    def reference(self, name: str) -> str:
+        """What one of them answers, its arguments and its columns, as text.
+
+        Raises:
+            UsageError: There is no such name.
+        """
         ...
 
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> AbstractContextManager[Shown]:
@@ -65,14 +76,15 @@ def switches(asker: Asker) -> tuple[Switch, ...]:
     word = asker.word
     return (
         Switch("format", "f", "list", f"format of each {word}: {', '.join(ENDINGS)}; . for the default", "NAME[:ARGS]"),
-        Switch("filter-nvtx", "", "value", "include only what overlaps the first NVTX range with this name, or the one with "
-               "this index", "RANGE[@DOMAIN][/INDEX]"),
+        Switch("filter-nvtx", "", "value", "include only what overlaps the first NVTX range with this name, or the "
+               "one with this index",
+               "RANGE[@DOMAIN][/INDEX]"),
         Switch("filter-time", "", "value", "include only what overlaps these times, such as 1s/2s500ms", "[START]/[END]"),
         Switch("force-export", "", "truth", "export a .nsys-rep again, even if its export exists", "[true|false]"),
         Switch("force-overwrite", "", "truth", "replace existing files", "[true|false]"),
         Switch("help", "h", "flag", "show this help"),
-        Switch("help-formats", "", "optional", "list the formats", "[NAME|ALL]"),
-        Switch(f"help-{word}s", "", "optional", f"list the {word}s, or show one", "[NAME|ALL]"),
+        Switch("help-formats", "", "optional", "list the formats, or explain one", "[NAME|ALL]"),
+        Switch(f"help-{word}s", "", "optional", f"list the {word}s, or explain one", "[NAME|ALL]"),
         Switch("output", "o", "list", "where to write each: - for the console, . for a file next to the input, @COMMAND, or "
                "the start of a file name", "PLACE"),
         Switch("quiet", "q", "flag", "print only answers and errors"),
@@ -99,9 +111,9 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
         print(help_text(command, "[options] INPUT", about, options), end="")  # noqa: T201
         return EXIT_DONE
     if "help-formats" in given.values or f"help-{asker.word}s" in given.values:
-        names = dict.fromkeys(ENDINGS, "") if "help-formats" in given.values else asker.names()
-        for name, about in names.items():
-            print(f"  {name} -- {about}" if about else f"  {name} (.{ENDINGS[name]})")  # noqa: T201
+        formats = "help-formats" in given.values
+        wanted = given.values["help-formats" if formats else f"help-{asker.word}s"]
+        print(_help(FORMATS if formats else asker.names(), format_reference if formats else asker.reference, wanted), end="")  # noqa: T201
         return EXIT_DONE
     source = _source(command, given)
     jobs, said = _jobs(asker, given)
@@ -118,6 +130,13 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
     if said and not quiet:
         print(said)  # noqa: T201
     return EXIT_DONE
+
+
+def _help(names: Mapping[str, str], reference: Callable[[str], str], wanted: str) -> str:
+    """The list of the names, or the reference of the one that is wanted, or of all of them."""
+    if wanted.upper() == _ALL:
+        return "\n".join(map(reference, names))
+    return reference(wanted) if wanted else "".join(f"  {name} -- {about}\n" for name, about in names.items())
 
 
 def _source(command: str, given: Given) -> Path:

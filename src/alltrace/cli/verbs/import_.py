@@ -23,6 +23,7 @@ _LOGS = {
     "--training-log": "the training log of the same job, for its steps",
     "--gpu-log": "logs of the GPUs' clocks, power and temperature during the job, from nvidia-smi or DCGM; default: *.gpu-log.csv "
     "in the folders of reports",
+    "--inspector-log": "files of NCCL Inspector of the same job, to join with its reports and for `--source inspector`",
 }
 EXAMPLE = "alltrace import ./reports/ -o run"
 
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
             training_patterns=args.pattern,
             gpu_logs=gpu_logs,
             gpu_log_offset_ns=offset,
+            inspector_logs=args.inspector_log,
             labels=labels,
         )
 
@@ -133,7 +135,9 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
     from alltrace.run.importer import import_part
     from alltrace.trace.cache_dir import default_folder
 
-    logs = next((f"--{n.replace('_', '-')}" for n in ("nccl_log", "training_log", "gpu_log") if getattr(args, n)), None)
+    logs = next(
+        (f"--{n.replace('_', '-')}" for n in ("nccl_log", "training_log", "gpu_log", "inspector_log") if getattr(args, n)), None
+    )
     logs = logs or next((f"--{n}" for n in ("job", "revision", "tag") if getattr(args, n)), None)
     if logs is not None:
         raise UsageError(f"{logs} is for the whole run; give it with --finish")
@@ -159,7 +163,8 @@ def _checked_logs(args: argparse.Namespace) -> int | None:
         raise UsageError("--gpu-log-utc-offset needs --gpu-log, which was not given")
     if args.pattern and not args.training_log:
         raise UsageError("--pattern needs --training-log, which was not given")
-    if not (args.nccl_log or args.training_log or args.gpu_log):
+    given = [*args.nccl_log, *args.training_log, *args.gpu_log, *args.inspector_log]
+    if not given:
         return None
     from alltrace.readers.training_log.formats import own_pattern
     from alltrace.run.gpu_logs import parse_utc_offset
@@ -167,7 +172,7 @@ def _checked_logs(args: argparse.Namespace) -> int | None:
 
     for text in args.pattern:
         own_pattern(text)
-    expand([*args.nccl_log, *args.training_log, *args.gpu_log])
+    expand(given)
     return None if args.gpu_log_utc_offset is None else parse_utc_offset(args.gpu_log_utc_offset)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from alltrace.cli.recipe_verb import ask_by_name, summary
+from alltrace.cli.recipe_verb import ask_by_name
+from alltrace.recipes.reference import summary
 from alltrace.trace.errors import EXIT_DONE, UsageError
 
 EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"

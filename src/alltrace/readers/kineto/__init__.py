@@ -6,6 +6,7 @@ import stat
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from alltrace.readers.nccl_profiler import looks_like
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,5 +35,5 @@ def is_report(path: Path) -> bool:
     except InputError:
         return False
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-        return b'"ph"' in head[:_ARRAY_HEAD_BYTES]
+        return b'"ph"' in head[:_ARRAY_HEAD_BYTES] and not looks_like(head[:_ARRAY_HEAD_BYTES])
     return any(mark in head for mark in _MARKS)

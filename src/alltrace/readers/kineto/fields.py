@@ -29,6 +29,8 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("graph", NUMBER, ("graph id",)),
     ("graph_node", NUMBER, ("graph node id",)),
     ("event", NUMBER, ("wait_on_cuda_event_id", "cuda_event_id")),
+    ("record", NUMBER, ("wait_on_cuda_event_record_corr_id",)),
+    ("record_stream", NUMBER, ("wait_on_stream",)),
     ("label", TEXT, ("name",)),
     ("kind", TEXT, ("kind",)),
     ("dims", RAW, ("Input Dims", "Input dims")),

@@ -174,6 +174,8 @@ class Tables:
             **self._on_gpu(events),
             "kind": words(kind, names.SYNC_KINDS),
             "event": _masked(events["event"], events["event"] < 0),
+            "record_correlation": _masked(events["record"], events["record"] < 0),
+            "record_stream": _masked(events["record_stream"], events["record_stream"] < 0),
         }
 
     def _ranges(self, events: _Picked, role: Any) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Operation(NamedTuple):
         start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None where the file is
             not verbose.
         written_ns: When it was written, likewise.
+        called_ns: When the program called it, likewise; None where the file is not verbose.
     """
 
     communicator: str
@@ -60,6 +61,7 @@ class Operation(NamedTuple):
     start_ns: int | None
     end_ns: int | None
     written_ns: int | None
+    called_ns: int | None = None
 
 
 class Communicator(NamedTuple):
@@ -185,6 +187,7 @@ def _operation(raw: dict[str, Any], communicator: str, rank: int, meta: dict[str
         start_ns=start,
         end_ns=end,
         written_ns=None if written is None else 1000 * _whole(written, _MOST // 1000),
+        called_ns=_called(perf.get("event_trace_ts"), word),
     )
 
 
@@ -197,6 +200,12 @@ def _stamps(trace: Any) -> tuple[int | None, int | None]:
     ]
     times = [t for t in times if all(t)]  # of a channel that was not seen, 0 is written
     return (1000 * min(s for s, _ in times), 1000 * max(e for _, e in times)) if times else (None, None)
+
+
+def _called(trace: Any, word: str) -> int | None:
+    """When the operation was called, ns; None where the file is not verbose."""
+    at = trace.get(f"{word}_start_ts") if isinstance(trace, dict) else None
+    return 1000 * _whole(at, _MOST // 1000) or None if at is not None else None
 
 
 def _dropped(stats: Any) -> tuple[int, int] | None:

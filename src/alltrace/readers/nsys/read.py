@@ -9,6 +9,7 @@ from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
 from alltrace.readers.nsys.dictionaries import communicator_table, stream_table
 from alltrace.readers.nsys.entities import Entities
+from alltrace.readers.nsys.event_records import EventRecords
 from alltrace.readers.nsys.files import Files
 from alltrace.readers.nsys.mapping import sources_of
 from alltrace.readers.nsys.metrics import Metrics
@@ -55,6 +56,7 @@ class NsysReader:
         self._columns = Columns(source, self._strings, self._entities, self._untimed)
         self._nvtx = Nvtx(source, self._strings, self._entities, self._untimed)
         self._metrics = Metrics(source, self._strings, self._entities, self._untimed)
+        self._event_records = EventRecords(source, self._entities)
         self._files = Files(source, self._strings, self._entities, self._untimed)
         self._ranks = identity.mpi_ranks(source, self._strings)
         self.report: Report = self._identify(report_format, path, known)
@@ -110,7 +112,8 @@ class NsysReader:
             yield from self._files.stream()
         else:
             for found, mapping in sources_of(table, self._source.tables):
-                yield from self._columns.stream(found, mapping)
+                rows = self._columns.stream(found, mapping)
+                yield from map(self._event_records.joined, rows) if table == "syncs" else rows
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
@@ -130,6 +133,8 @@ class NsysReader:
         for table in EVENT_TABLES:
             for raw in self._raw_tables(table):
                 made.setdefault(raw, []).append(table)
+        if self._event_records.table is not None:
+            made.setdefault(self._event_records.table, ["syncs"])
         # a table that nothing is made of, such as that of strings, has a part in everything
         found = [ReportWarning(text, tuple(made.get(raw, EVENT_TABLES))) for raw, text in self._source.warnings().items()]
         for raw, rows in self._untimed.items():

@@ -34,6 +34,7 @@ class ReplayRecipe(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     aligned: ClassVar[bool] = True
     rereads: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = True
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """What graphs are made from."""
@@ -66,11 +67,11 @@ def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...
 
 
 def graph_of(rank: RankTables) -> RankGraph:
-    """The rank's graph, made once for all recipes that share the rank's tables."""
-    from alltrace.recipes.execution.shared_tables import once
-    from alltrace.replay.rank_graph import rank_graph
+    """The rank's graph, made once for all recipes that share the rank's tables, and kept with the run."""
+    from alltrace.recipes.execution.shared_tables import kept_once
+    from alltrace.replay.rank_graph import RankGraph, rank_graph
 
-    return once(rank, "graph", lambda: rank_graph(rank, matched_rows(rank)))
+    return kept_once(rank, "graph", (RankGraph,), lambda: rank_graph(rank, matched_rows(rank)))
 
 
 def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:

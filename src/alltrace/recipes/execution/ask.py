@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.execution.kept_parts import RankParts
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
 
@@ -272,8 +273,14 @@ def _map(
 ) -> list[Part]:
     """The parts of all ranks, by rank; what is more than little lies in `files`."""
     windows = window.ranks if window is not None else {}
-    work = partial(_ask_rank, SentRun(run), recipe, options)
-    items = [(r.rank, windows.get(r.rank)) for r in ranks]
+    sent = SentRun(run)
+    work = partial(_ask_rank, sent, recipe, options)
+    kept: Mapping[int, RankParts] = {}
+    if recipe.keeps_parts and window is None:
+        from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
+
+        kept = rank_parts(run, ranks)
+    items = [(r.rank, windows.get(r.rank), kept.get(r.rank)) for r in ranks]
     if not _worth_processes(recipe, ranks, jobs):
         parts = []
         for item in items:
@@ -284,7 +291,7 @@ def _map(
     from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
     found: dict[int, Part] = {}
-    for outcome in run_tasks(work, items, jobs=jobs, progress=progress):
+    for outcome in run_tasks(work, items, jobs=jobs, progress=progress, needs=sent.needs):
         part = outcome.get()
         found[part.rank] = files.kept(part)
     return [found[r] for r in sorted(found)]
@@ -320,15 +327,15 @@ def _ask_rank(
     sent: SentRun,
     recipe: Recipe,
     options: Mapping[str, Any],
-    item: tuple[int, RankWindow | None],
+    item: tuple[int, RankWindow | None, RankParts | None],
     advance: Callable[[int], None],
 ) -> Part:
     """The part of one rank; the recipe goes by name where it has one in the registry, so that little is pickled."""
-    rank, window = item
+    rank, window, kept = item
     stored = sent.run.rank(rank)
     tables: RankTables = stored if window is None else WindowedRank(stored, window)
     if recipe.rereads:
-        tables = SharedRank(tables, recipe.reads(options))
+        tables = SharedRank(tables, recipe.reads(options), kept)
     part = Part(rank, recipe.map(tables, options))
     advance(1)
     return part

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from alltrace.recipes.base import Recipe, RunFacts
+    from alltrace.recipes.execution.kept_parts import RankParts
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
 
@@ -188,16 +189,26 @@ def _map(
     numbers = sorted(set().union(*(q.ranks for q in questions))) if questions else []
     rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in numbers)
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
-    work = partial(_ask_rank, SentRun(run), questions)
-    for outcome in run_tasks(work, numbers, jobs=1 if jobs is None and few else jobs, progress=progress):
+    sent = SentRun(run)
+    work = partial(_ask_rank, sent, questions)
+    kept: Mapping[int, RankParts] = {}
+    if any(q.recipe.keeps_parts for q in questions):
+        from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
+
+        kept = rank_parts(run, [run.rank(number).record for number in numbers])
+    items = [(number, kept.get(number)) for number in numbers]
+    for outcome in run_tasks(work, items, jobs=1 if jobs is None and few else jobs, progress=progress, needs=sent.needs):
         parts.keep(numbers[outcome.index], outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
 
 
-def _ask_rank(sent: SentRun, questions: Sequence[_Question], number: int, advance: Callable[[int], None]) -> dict[int, Part | str]:
+def _ask_rank(
+    sent: SentRun, questions: Sequence[_Question], item: tuple[int, RankParts | None], advance: Callable[[int], None]
+) -> dict[int, Part | str]:
+    number, kept = item
     own = [q for q in questions if number in q.ranks]
-    rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own])
+    rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], kept)
     in_session = MovedRank(rank, sent.run.origin_ns)
     last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.options)}
     parts: dict[int, Part | str] = {}
@@ -212,10 +223,12 @@ def _ask_rank(sent: SentRun, questions: Sequence[_Question], number: int, advanc
     return parts
 
 
-def shared_rank(run: Run, rank: int, questions: Sequence[tuple[Recipe, Mapping[str, Any]]]) -> SharedRank:
+def shared_rank(
+    run: Run, rank: int, questions: Sequence[tuple[Recipe, Mapping[str, Any]]], kept: RankParts | None = None
+) -> SharedRank:
     """The tables of one rank, each read once for all of `questions`."""
     wanted: dict[str, set[str]] = {}
     for recipe, options in questions:
         for table, columns in recipe.reads(options).items():
             wanted.setdefault(table, set()).update(columns)
-    return SharedRank(run.rank(rank), {table: sorted(columns) for table, columns in wanted.items()})
+    return SharedRank(run.rank(rank), {table: sorted(columns) for table, columns in wanted.items()}, kept)

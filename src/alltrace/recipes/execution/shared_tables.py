@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.execution.kept_parts import Movable, RankParts
     from alltrace.trace.intervals import Merged
 
 _Made = TypeVar("_Made")
+_Part = TypeVar("_Part", bound="Movable")
 
 
 class SharedRank:
@@ -24,15 +26,17 @@ class SharedRank:
     Args:
         rank: The rank.
         wanted: The tables and columns that will be asked for; the first question for a table reads all of these.
+        kept: Its parts that are kept with the run; None where they are not.
 
     Attributes:
         reads: How often each table was read from its file.
         memo: What `once` made.
     """
 
-    def __init__(self, rank: RankTables, wanted: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, rank: RankTables, wanted: Mapping[str, Sequence[str]], kept: RankParts | None = None) -> None:
         self._inner = rank
         self._wanted = wanted
+        self.kept = kept
         self._held: dict[str, Any] = {}
         self.rank: int = rank.rank
         self.host: str = rank.host
@@ -170,3 +174,16 @@ def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made])
         memo[key] = make()
     found: _Made = memo[key]
     return found
+
+
+def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callable[[], _Part]) -> _Part:
+    """As `once`, and the part that `make` gives is kept with the run, where parts of the rank are (`execution.kept_parts`).
+
+    Args:
+        rank: The rank's tables.
+        name: What the part is called.
+        classes: The dataclasses that may be in it.
+        make: Makes it of the rank's tables alone.
+    """
+    kept: RankParts | None = getattr(rank, "kept", None)
+    return once(rank, name, make if kept is None else lambda: kept.get(name, classes, make))

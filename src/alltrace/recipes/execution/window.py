@@ -232,7 +232,7 @@ class WindowedRank:
         return self._inner.unrecorded()
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `members`, `steps` or `gpu_log` of the chosen steps; `row` counts among the rows of `table`."""
+        """The rank's rows of `members`, `steps`, `gpu_log` or `inspector` of the chosen steps; `row` counts in `table`."""
         import numpy as np
         import pyarrow as pa
 
@@ -244,6 +244,8 @@ class WindowedRank:
             return found.filter(pa.array(np.isin(found.column("step").to_numpy(), self._window.steps)))
         if table == "gpu_log":
             return found.filter(pa.array(self._rows(found, ["time"], device=True)))
+        if table == "inspector":
+            return found.filter(pa.array(self._rows(found, ["start"], device=True)))
         row = self.collective_rows()[found.column("row").to_numpy()]
         found = found.filter(pa.array(row >= 0))
         return found.set_column(found.column_names.index("row"), "row", pa.array(row[row >= 0], pa.int64()))

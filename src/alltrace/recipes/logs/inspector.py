@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from alltrace.align.nccl_names import SYNCHRONISING
+from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, answer_schema
-from alltrace.recipes.questions.collectives import bus_share, total_bytes
+from alltrace.recipes.questions.collectives import ZERO_SKEW_SHARE, bus_share, total_bytes
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import GPU_TIMING
 from alltrace.trace.number_text import counted
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 VIEWS = ("missing", "collectives", "stragglers", "operations")
-ZERO_SKEW_SHARE = 0.1
-"""Ranks come together where the longest wait is at most this share of the transfer."""
-
-_MATCH = 0.05
-"""A size of nccl-tests is that of an operation within this share of it."""
-
 _GROUP = AnswerColumn("communicator", None, "The communicator's id")
 _NAME = AnswerColumn("description", None, "What the program calls it")
 _OP = AnswerColumn("op", None, "The operation; `messages` for sends and receives")
@@ -377,18 +372,10 @@ def _busbw(op: str, size: int, ranks: int, time_us: float) -> float | None:
 
 
 def _expected(tests: Any, op: str, size: int, ranks: int) -> float | None:
-    """The bus bandwidth that nccl-tests measured for an operation, of the nearest size within 5 %."""
-    if tests is None:
-        return None
+    """The bus bandwidth that nccl-tests measured for an operation."""
     total = total_bytes(op, size, ranks)
-    plain = op.lower()
-    rows = [
-        r
-        for r in tests.to_pylist()
-        if r["ranks"] == ranks and (r["op"] or "").lower().replace("_", "") == plain and r["busbw_gb_per_s"] is not None
-    ]
-    near = [r for r in rows if total and abs(r["size_bytes"] - total) <= _MATCH * total]
-    return min(near, key=lambda r: abs(r["size_bytes"] - (total or 0)))["busbw_gb_per_s"] if near else None
+    taken = None if tests is None or total is None else expected_ns(tests, op, ranks, total)
+    return None if taken is None or total is None else total / taken * bus_share(op, ranks)
 
 
 def _stragglers(name: str, group: _Group) -> Iterable[dict[str, Any]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
 
-_READS = {
+READS = {
     "nic_metrics": ("start", "end", "nic", "guid", "metric", "value"),
     "switch_metrics": ("start", "end", "guid", "metric", "value"),
 }
@@ -61,7 +61,7 @@ class Traffic:
     values: NDArray[np.float64]
 
 
-def _traffic(rank: RankTables) -> list[Traffic]:
+def traffic(rank: RankTables) -> list[Traffic]:
     """The samples of the rank's adapters and switches, by these and by metric."""
     return once(rank, "traffic", lambda: sorted(_find_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric)))
 
@@ -69,7 +69,7 @@ def _traffic(rank: RankTables) -> list[Traffic]:
 def _find_traffic(rank: RankTables) -> list[Traffic]:
     found = []
     for table, device in (("nic_metrics", "NIC"), ("switch_metrics", "Switch")):
-        rows = rank.table(table, _READS[table])
+        rows = rank.table(table, READS[table])
         rows = rows.filter(pc.is_finite(rows.column("value").fill_null(float("nan"))))
         start, end, guid, metric = (integers(rows.column(c), -1) for c in ("start", "end", "guid", "metric"))
         name = integers(rows.column("nic"), -1) if device == "NIC" else np.full(len(start), -1, np.int64)
@@ -101,7 +101,7 @@ class NetworkSum(RankRows):
     """
 
     name = "network_sum"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _READS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = READS
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
             Cell("Device", "text", "NIC or Switch."),
@@ -117,7 +117,7 @@ class NetworkSum(RankRows):
 
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """A row per adapter or switch and metric."""
-        for of in _traffic(rank):
+        for of in traffic(rank):
             rates = of.values * _PER_SECOND
             took = np.maximum(of.ends - of.starts, 0)
             yield {
@@ -134,7 +134,7 @@ class NetworkTrafficMap(HeatMap):
     """
 
     name = "network_traffic_map"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _READS
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = READS
     values: ClassVar[tuple[Cell, ...]] = (
         Cell("Bytes Sent", "mib_per_s", "Mean rate of what was sent."),
         Cell("Bytes Recv", "mib_per_s", "Mean rate of what was received."),
@@ -150,7 +150,7 @@ class NetworkTrafficMap(HeatMap):
         """A row per adapter or switch that has one of the metrics."""
         edges = binning(options).edges
         found: dict[tuple[str, str, str], dict[str, Any]] = {}
-        for of in _traffic(rank):
+        for of in traffic(rank):
             if of.word in _SCALES:
                 rates = bin_rates(of.starts, of.ends, of.values * _SCALES[of.word], edges)
                 adapter = found.setdefault((of.device, of.name, of.guid), {})

@@ -8,11 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.analysis.expected_times import expected_ns
+from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.recipes.analysis.inspector_records import Recorded
     from alltrace.recipes.base import RankTables, RunFacts
 
 _WHO = (
@@ -37,6 +41,11 @@ _SUMMARY = (
     AnswerColumn("wait_ns", "ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
     AnswerColumn("wait_certain_ns", "ns", "of it, waits of at least three residuals of the clocks"),
 )
+_AGAINST_TESTS = (
+    AnswerColumn("zero_skew_percent", "%", "share of the instances whose skew is at most a tenth of the transfer"),
+    AnswerColumn("expected_busbw_gb_per_s", "GB/s", "bus bandwidth that nccl-tests measured for the operation on as many ranks"),
+    AnswerColumn("expected_percent", "%", "bus bandwidth of that"),
+)
 _INSTANCES = (
     AnswerColumn("communicator", None, _WHO[0].doc),
     AnswerColumn("ordinal", None, "place of the instance among those of its communicator"),
@@ -54,7 +63,12 @@ _INSTANCES = (
     AnswerColumn("confidence", None, "of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
-_DECIMALS = {"algbw_gb_per_s": 3, "busbw_gb_per_s": 3, "peak_percent": 1, "confidence": 2}
+_DECIMALS = {
+    "algbw_gb_per_s": 3, "busbw_gb_per_s": 3, "expected_busbw_gb_per_s": 3, "peak_percent": 1, "zero_skew_percent": 1,
+    "expected_percent": 1, "confidence": 2,
+}  # fmt: skip
+ZERO_SKEW_SHARE = 0.1
+"""Ranks come together where the skew is at most this share of the transfer."""
 
 
 class Collectives(Recipe):
@@ -65,6 +79,9 @@ class Collectives(Recipe):
     GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
     reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
     2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
+
+    With `--nccl-tests` the bandwidth is held against what nccl-tests measured on the same hosts. With `--source inspector` the
+    operations are those of NCCL Inspector's files, of the whole job: the rank that took the shortest time arrived last.
     """
 
     name = "collectives"
@@ -73,6 +90,14 @@ class Collectives(Recipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("instances", bool, False, "list each instance instead"),
         Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to tell the share of it"),
+        Option(
+            "nccl_tests",
+            str,
+            None,
+            "files of nccl-tests to compare the bandwidth with, with commas between them",
+            reads="nccl-tests",
+        ),
+        SOURCE,
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = _SUMMARY
     chart: ClassVar[Chart | None] = Chart(
@@ -81,7 +106,25 @@ class Collectives(Recipe):
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
         """One row per communicator, operation and size, or one per instance."""
-        return _INSTANCES if options.get("instances") else _SUMMARY
+        if options.get("instances"):
+            return _INSTANCES
+        return _SUMMARY if options.get("nccl_tests") is None else (*_SUMMARY, *_AGAINST_TESTS)
+
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """Nothing of the trace where NCCL Inspector is the source."""
+        return {} if options.get("source") == "inspector" else super().reads(options)
+
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """Likewise."""
+        return () if options.get("source") == "inspector" else super().needs(options)
+
+    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
+        """The options, where they go together."""
+        if options["source"] == "inspector" and options["instances"]:
+            raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
+        if options["instances"] and options["nccl_tests"] is not None:
+            raise UsageError("--nccl-tests is held against the rows without --instances; leave one of them out")
+        return options
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """Bandwidth by size; of instances, how late the last rank was."""
@@ -91,21 +134,24 @@ class Collectives(Recipe):
             "scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective"
         )
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """Nothing: all it takes is in the alignment."""
-        del rank
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """What NCCL Inspector recorded where that is the source; else nothing: all it takes is in the alignment."""
+        if options["source"] == "inspector":
+            return recorded_of(rank)
         return pa.table({"nothing": pa.array([], pa.int64())})
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows, the longest wait first; instances in order of time."""
         link = options["link_gb_per_s"]
         if link is not None and not 0 < link < float("inf"):
-            from alltrace.trace.errors import UsageError
-
             raise UsageError(f"--link-gb-per-s is {link}; expected a bandwidth above 0, in decimal GB/s")
+        columns, tests = self.answer_columns(options), options["nccl_tests"]
+        if options["source"] == "inspector":
+            told = recorded(parts)
+            summary = _summed(told, list(zip(told.names, told.ranks, strict=True)), link, tests)
+            return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
         found = _Instances(run.alignment, [p.rank for p in parts])
-        columns = self.answer_columns(options)
-        table = found.listed() if options["instances"] else found.summed(link)
+        table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests)
         return Answer(table.select([c.name for c in columns]), columns, tuple(found.notes()))
 
 
@@ -114,7 +160,7 @@ class _Instances:
 
     def __init__(self, alignment: Any, ranks: Sequence[int]) -> None:
         members = alignment.members
-        self._groups = {g.number: g for g in alignment.groups}
+        self.groups = {g.number: (g.name, g.ranks) for g in alignment.groups}
         instance = members.column("instance").to_numpy()
         asked = np.isin(members.column("rank").to_numpy(), ranks)
         wanted = np.isin(instance, instance[asked])
@@ -159,7 +205,7 @@ class _Instances:
         ]
         table = pa.table(
             {
-                "communicator": pa.array([self._groups[c].name for c in self.communicator.tolist()], pa.string()),
+                "communicator": pa.array([self.groups[c][0] for c in self.communicator.tolist()], pa.string()),
                 "ordinal": self.ordinal,
                 "op": pa.array(self.op.tolist(), pa.string()),
                 "bytes": pa.array(self.bytes, mask=self.bytes < 0),
@@ -180,52 +226,6 @@ class _Instances:
         fields = [f.with_metadata({"decimals": str(_DECIMALS[f.name])}) if f.name in _DECIMALS else f for f in table.schema]
         return table.cast(pa.schema(fields)).take(pa.array(order))
 
-    def summed(self, link: float | None) -> Any:
-        """One row per communicator, operation and size."""
-        ops, codes = np.unique(self.op, return_inverse=True) if len(self.op) else (self.op, np.empty(0, np.int64))
-        keys, place = np.unique(np.stack([self.communicator, codes, self.bytes], axis=1), axis=0, return_inverse=True)
-        order = np.argsort(place.reshape(-1), kind="stable")
-        cuts = np.searchsorted(place.reshape(-1)[order], np.arange(len(keys) + 1))
-        rows = []
-        for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
-            rows.append(self._row(communicator, str(ops[code]), size, order[a:b], link))
-        rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
-        return answer_rows(rows, answer_schema(_SUMMARY, ("communicator", "op", "ranks"), _DECIMALS))
-
-    def _row(self, communicator: int, op: str, size: int, here: Any, link: float | None) -> dict[str, Any]:
-        from alltrace.run.store import number_ranges
-
-        group = self._groups[communicator]
-        ranks = int(self.group_size[here].max())
-        whole = here[self.whole[here]]
-        row: dict[str, Any] = {
-            "communicator": group.name,
-            "op": op,
-            "bytes": size if size >= 0 else None,
-            "group_size": ranks,
-            "ranks": number_ranges(group.ranks),
-            "instances": len(here),
-            "incomplete": len(here) - len(whole),
-            "wait_ns": int(self.wait[here].sum()),
-            "wait_certain_ns": int(self.certain_wait[here].sum()),
-        }
-        if not len(whole):
-            return row
-        skew, transfer = self.skew[whole], self.transfer[whole]
-        row |= {
-            "skew_median_ns": round(float(np.median(skew))),
-            "skew_p95_ns": round(float(np.percentile(skew, 95))),
-            "skew_max_ns": int(skew.max()),
-            "transfer_median_ns": round(float(np.median(transfer))),
-            "transfer_p95_ns": round(float(np.percentile(transfer, 95))),
-        }
-        total, middle = total_bytes(op, size, ranks), float(np.median(transfer))
-        if total is not None and middle > 0:
-            row["algbw_gb_per_s"] = total / middle
-            row["busbw_gb_per_s"] = total / middle * bus_share(op, ranks)
-            row["peak_percent"] = None if link is None else 100 * row["busbw_gb_per_s"] / link
-        return row
-
     def notes(self) -> list[str]:
         """What a reader must know."""
         notes = []
@@ -238,6 +238,61 @@ class _Instances:
         if doubtful:
             notes.append(f"in {doubtful:,} of {count:,} instances the skew is below three residuals of the clocks: it may be none")
         return notes
+
+
+def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests: Any) -> Any:
+    """One row per communicator, operation and size; `groups` has the name and the ranks of each communicator."""
+    ops, codes = np.unique(found.op, return_inverse=True) if len(found.op) else (found.op, np.empty(0, np.int64))
+    keys, place = np.unique(np.stack([found.communicator, codes, found.bytes], axis=1), axis=0, return_inverse=True)
+    order = np.argsort(place.reshape(-1), kind="stable")
+    cuts = np.searchsorted(place.reshape(-1)[order], np.arange(len(keys) + 1))
+    rows = []
+    for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
+        rows.append(_row(found, groups[communicator], str(ops[code]), size, order[a:b], link, tests))
+    rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
+    columns = (*_SUMMARY, *_AGAINST_TESTS)
+    return answer_rows(rows, answer_schema(columns, ("communicator", "op", "ranks"), _DECIMALS))
+
+
+def _row(
+    found: _Instances | Recorded, group: tuple[str, Sequence[int]], op: str, size: int, here: Any, link: float | None, tests: Any
+) -> dict[str, Any]:
+    from alltrace.run.store import number_ranges
+
+    ranks = int(found.group_size[here].max())
+    whole = here[found.whole[here]]
+    row: dict[str, Any] = {
+        "communicator": group[0],
+        "op": op,
+        "bytes": size if size >= 0 else None,
+        "group_size": ranks,
+        "ranks": number_ranges(group[1]),
+        "instances": len(here),
+        "incomplete": len(here) - len(whole),
+        "wait_ns": int(found.wait[here].sum()),
+        "wait_certain_ns": int(found.certain_wait[here].sum()),
+    }
+    if not len(whole):
+        return row
+    skew, transfer = found.skew[whole], found.transfer[whole]
+    row |= {
+        "skew_median_ns": round(float(np.median(skew))),
+        "skew_p95_ns": round(float(np.percentile(skew, 95))),
+        "skew_max_ns": int(skew.max()),
+        "transfer_median_ns": round(float(np.median(transfer))),
+        "transfer_p95_ns": round(float(np.percentile(transfer, 95))),
+        "zero_skew_percent": 100 * float((skew <= ZERO_SKEW_SHARE * transfer).mean()),
+    }
+    total, middle = total_bytes(op, size, ranks), float(np.median(transfer))
+    if total is not None and middle > 0:
+        row["algbw_gb_per_s"] = total / middle
+        row["busbw_gb_per_s"] = total / middle * bus_share(op, ranks)
+        row["peak_percent"] = None if link is None else 100 * row["busbw_gb_per_s"] / link
+        expected = None if tests is None else expected_ns(tests, op, ranks, total)
+        if expected is not None:
+            row["expected_busbw_gb_per_s"] = total / expected * bus_share(op, ranks)
+            row["expected_percent"] = 100 * expected / middle
+    return row
 
 
 def _plain(op: str) -> str:

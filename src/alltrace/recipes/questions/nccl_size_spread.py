@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp, log
-from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
+from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
 from alltrace.recipes.stats.base import with_rank
 
@@ -23,7 +22,6 @@ _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size"
 _KEYS = ("op", "group_size", "datatype", "bytes")
 _FIVE = ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns")
 _BY = {"rank": AnswerColumn("rank", None, "rank"), "step": AnswerColumn("step", None, "step; null outside of steps")}
-_FAR = 2.0
 
 
 class NcclSizeSpread(Recipe):
@@ -207,7 +205,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
     }
     if payload and median > 0:
         row["busbw_gb_per_s"] = payload / median * bus_share(op, ranks)
-    expected = None if tests is None or not payload else _expected_ns(tests, op, ranks, payload)
+    expected = None if tests is None or not payload else expected_ns(tests, op, ranks, payload)
     if expected is not None and payload:
         row |= {
             "tests_time_ns": expected,
@@ -215,25 +213,6 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
             "tests_ratio": median / expected,
         }
     return row
-
-
-def _expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
-    """What nccl-tests measured for an operation of this size: at it, or on the line between its neighbours, both logarithmic."""
-    times: dict[int, list[float]] = {}
-    for row in tests.to_pylist():
-        if row["op"] == op and row["ranks"] == ranks and row["size_bytes"] > 0:
-            times.setdefault(row["size_bytes"], []).append(row["time_ns"])
-    sizes = sorted(times)
-    if size in times:
-        return float(median(times[size]))
-    below, above = [s for s in sizes if s < size], [s for s in sizes if s > size]
-    if below and above:
-        low, high = below[-1], above[0]
-        share = (log(size) - log(low)) / (log(high) - log(low))
-        return exp((1 - share) * log(median(times[low])) + share * log(median(times[high])))
-    if below and size <= _FAR * below[-1]:  # beyond the largest size the bandwidth stays
-        return float(median(times[below[-1]])) * size / below[-1]
-    return None
 
 
 def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chart | None:

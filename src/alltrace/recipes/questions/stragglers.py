@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.recipes.analysis.inspector_records import (
+    SOURCE,
+    notes_on,
+    recorded,
+    recorded_of,
+    select_columns,
+    straggler_rows,
+)
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
@@ -15,7 +23,7 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows, answer_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,12 +49,18 @@ class Stragglers(Recipe):
     that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
     to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
     `path_blame_ns` is what of the critical path goes beyond the peers' median.
+
+    With `--source inspector` the operations are those of NCCL Inspector's files, of the whole job. The rank that took the shortest
+    time arrived last. The files do not tell why.
     """
 
     name = "stragglers"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
+    rereads: ClassVar[bool] = True
+    keeps_parts: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (SOURCE,)
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
@@ -75,23 +89,38 @@ class Stragglers(Recipe):
         "bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"
     )
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """What graphs are made from."""
-        return with_graph(super().reads(options))
+    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+        """What the source tells."""
+        return select_columns(self.columns) if options.get("source") == "inspector" else self.columns
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """The rank's graph, and what it did before its operations."""
+    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        """What graphs are made from; nothing of the trace where NCCL Inspector is the source."""
+        return {} if options.get("source") == "inspector" else with_graph(super().reads(options))
+
+    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """Likewise."""
+        return () if options.get("source") == "inspector" else super().needs(options)
+
+    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+        """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
+        if options["source"] == "inspector":
+            return recorded_of(rank)
         from alltrace.recipes.analysis.lateness import lateness
 
         return graph_of(rank), lateness(rank)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """One row per rank, the one that is to blame for most first."""
-        members, steps = alignment_tables(run)
-        rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
+        columns = self.answer_columns(options)
+        if options["source"] == "inspector":
+            found = recorded(parts)
+            rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts, run)
+        else:
+            members, steps = alignment_tables(run)
+            rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
         reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name in ("confidence", "root_share"))
-        schema = answer_schema(self.columns, ("host", "cause", "range", "pattern"), reals)
-        return Answer(answer_rows(rows, schema), self.columns, tuple(notes))
+        schema = answer_schema(columns, ("host", "cause", "range", "pattern"), reals)
+        return Answer(answer_rows(rows, schema), columns, tuple(notes))
 
 
 @dataclass

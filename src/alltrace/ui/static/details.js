@@ -124,6 +124,7 @@ export class Details {
     if (found.launched?.length) {
       groups.append(h("div", {}, h("h3", {}, "Launched"), ...found.launched.map((/** @type {any} */ w) => h("div", {}, this.#go(`${w.table} at ${exact(w.start)}, ${duration(w.end - w.start)}`, { rank, table: w.table, row: w.row })))));
     }
+    groups.append(...this.#eventWaits(found));
     if (found.ranges?.length) {
       groups.append(
         h(
@@ -137,6 +138,33 @@ export class Details {
     if (found.instance) groups.prepend(this.#instance(found));
     else if (found.collective !== undefined) groups.append(h("div", {}, h("h3", {}, "Collective"), h("p", { class: "muted" }, "no other rank has a part of it that could be matched")));
     parts.push(groups);
+    return parts;
+  }
+
+  /**
+   * Of a wait for a CUDA event the call that recorded it and the work on both sides; of a record the calls that wait for it.
+   * @param {any} found
+   */
+  #eventWaits({ rank, span, awaits, waited_by: waits }) {
+    const parts = [];
+    const work = (/** @type {string} */ text, /** @type {any} */ w) => w && h("p", {}, text, this.#go(w.name, { rank, table: w.table, row: w.row }), ` from ${exact(w.start)} to ${exact(w.end)}`);
+    if (awaits) {
+      const { record, event, stream, before, behind } = awaits;
+      parts.push(
+        h(
+          "div",
+          {},
+          h("h3", {}, `Waits for CUDA event ${event ?? "?"}${stream === null ? "" : ` of stream ${stream}`}`),
+          h("p", {}, "recorded by ", this.#go(record.columns.name, record), `, ${duration(span.start - record.columns.start)} before`),
+          work("last work before the record: ", before),
+          work("first work behind the wait: ", behind),
+        ),
+      );
+    }
+    if (waits?.length) {
+      const one = (/** @type {any} */ w) => h("div", {}, this.#go(w.columns.name, w), ` at ${exact(w.columns.start)}, ${duration(w.columns.start - span.start)} later`);
+      parts.push(h("div", {}, h("h3", {}, "Calls that wait for its event"), ...waits.map(one)));
+    }
     return parts;
   }
 

@@ -75,6 +75,7 @@ function arrows(timeline, context) {
     const there = rowOf(found.rank, work.track);
     if (here && there && !there.head) arrow(context, timeline.x(start), middle(here), timeline.x(work.start), middle(there));
   }
+  eventArrows(timeline, context, rowOf, middle);
   const members = found.instance?.members ?? [];
   const last = members.find((/** @type {any} */ m) => m.rank === found.instance.last_rank);
   const key = found.table === "collectives" ? found.track : timeline.collectiveKey(found.rank, found.track);
@@ -88,4 +89,23 @@ function arrows(timeline, context) {
     if (there) context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
   }
   context.globalAlpha = 1;
+}
+
+/**
+ * From the record of a CUDA event to the calls that wait for it, and from the work before the record to that behind the wait.
+ * @param {import("./timeline.js").Timeline} timeline
+ * @param {CanvasRenderingContext2D} context
+ * @param {(rank: number, key: string) => import("./timeline.js").Row|undefined} rowOf
+ * @param {(row: import("./timeline.js").Row) => number} middle
+ */
+function eventArrows(timeline, context, rowOf, middle) {
+  const { rank, track, span, awaits, waited_by: waits = [] } = timeline.facts;
+  const draw = (/** @type {string} */ from, /** @type {number} */ at, /** @type {string} */ to, /** @type {number} */ then) => {
+    const [here, there] = [rowOf(rank, from), rowOf(rank, to)];
+    if (here && there && !here.head && !there.head) arrow(context, timeline.x(at), middle(here), timeline.x(then), middle(there));
+  };
+  for (const w of waits) draw(track, span.start, w.track, w.columns.start);
+  if (!awaits) return;
+  draw(awaits.record.track, awaits.record.columns.start, track, span.start);
+  if (awaits.before && awaits.behind) draw(awaits.before.track, awaits.before.end, awaits.behind.track, awaits.behind.start);
 }

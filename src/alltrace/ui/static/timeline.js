@@ -503,7 +503,10 @@ export class Timeline {
     this.layout();
   }
 
-  /** Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to the next. */
+  /**
+   * Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to the next;
+   * from a wait for a CUDA event to its record, from a record to the first wait.
+   */
   follow() {
     const { facts } = this;
     if (!facts || !this.chosen) return;
@@ -514,6 +517,8 @@ export class Timeline {
     if (other && other.rank !== rank) void this.choose({ rank: other.rank, table: "collectives", row: other.row }, true);
     else if (facts.call) void this.choose({ rank, table: "api", row: facts.call.row }, true);
     else if (facts.launched?.length) void this.choose({ rank, table: facts.launched[0].table, row: facts.launched[0].row }, true);
+    else if (facts.awaits) void this.choose(facts.awaits.record, true);
+    else if (facts.waited_by?.length) void this.choose(facts.waited_by[0], true);
     else this.ctx.tell("no arrow leads from this event");
   }
 

@@ -6,11 +6,14 @@ findings there. A new detector is a module with `find(all_ranks)`, listed in `DE
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows
+from alltrace.recipes.nsys.network import READS as NETWORK
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.finding import Finding
+    from alltrace.recipes.questions.diagnose.host_time import Contribution
     from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 DETECTORS = (
@@ -52,6 +56,7 @@ class Diagnose(Recipe):
     aligned = True
     rereads = True
     keeps = True
+    keeps_parts = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
@@ -62,6 +67,8 @@ class Diagnose(Recipe):
         "mpi": ("start", "end", "thread", "kind"),
         "frames": FRAMES,
         "overheads": ("start", "end", "name", "thread"),
+        **NETWORK,
+        **CPUS,
     }
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("kind", None, "kind of the finding"),
@@ -98,26 +105,22 @@ class Diagnose(Recipe):
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """The rank's facts and its graph; nothing without device work."""
-        from alltrace.recipes.analysis.gpu_state import gpu_state
-        from alltrace.recipes.analysis.kernel_origins import main_origins
+        from alltrace.recipes.analysis.gpu_state import GpuState
+        from alltrace.recipes.analysis.host_state import HostState
+        from alltrace.recipes.analysis.network_state import NetworkState
         from alltrace.recipes.analysis.run_replay import graph_of
-        from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
-        from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
-        from alltrace.recipes.questions.diagnose.rank_facts import gather
+        from alltrace.recipes.execution.shared_tables import kept_once
+        from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
+        from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
+        from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
+        from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
+        from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
+        from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
-        steps = rank.shared("steps")
-        found = gather(rank, steps)
-        if found is None:
-            return Contribution()
-        facts, host = found
-        # what the host does before its first step, or before the first device work of a run without steps, is not judged
-        begin = int(facts.regions[0, 0]) if len(facts.regions) else 0
-        if steps is not None and not facts.whole_run:
-            begin = min(steps.column("start").to_pylist())
-        graph = graph_of(rank)
-        lone = lone_operations(rank, graph.member_row, facts)
-        state = gpu_state(rank, facts.regions)
-        return Contribution(facts, graph, host_time(graph, host, begin), lone, state, main_origins(rank))
+        machine = (MachineState, GpuState, HostState, NetworkState)
+        classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, *machine)
+        found = kept_once(rank, "contribution", classes, lambda: _contribution(rank))
+        return found if found.facts is None else replace(found, graph=graph_of(rank))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The findings of all detectors, ranked."""
@@ -125,7 +128,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-        from alltrace.recipes.questions.diagnose.gpu_evidence import with_gpu_evidence
+        from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
         from alltrace.recipes.questions.diagnose.ranking import ranked
 
         given = {p.rank: p.table for p in parts if p.table.facts is not None}
@@ -146,7 +149,7 @@ class Diagnose(Recipe):
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
-        found = with_gpu_evidence(found, {rank: given_by.gpu for rank, given_by in given.items()})
+        found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
         origins = {rank: given_by.origins for rank, given_by in given.items()}
         in_order = ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)
         rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
@@ -177,6 +180,30 @@ class Diagnose(Recipe):
         }
         shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
         return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
+
+
+def _contribution(rank: RankTables) -> Contribution:
+    """What a rank contributes, without its graph, which other questions share."""
+    from alltrace.recipes.analysis.kernel_origins import main_origins
+    from alltrace.recipes.analysis.run_replay import graph_of
+    from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
+    from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
+    from alltrace.recipes.questions.diagnose.machine_evidence import machine_state
+    from alltrace.recipes.questions.diagnose.rank_facts import gather
+
+    steps = rank.shared("steps")
+    found = gather(rank, steps)
+    if found is None:
+        return Contribution()
+    facts, host = found
+    # what the host does before its first step, or before the first device work of a run without steps, is not judged
+    begin = int(facts.regions[0, 0]) if len(facts.regions) else 0
+    if steps is not None and not facts.whole_run:
+        begin = min(steps.column("start").to_pylist())
+    graph = graph_of(rank)
+    lone = lone_operations(rank, graph.member_row, facts)
+    state = machine_state(rank, facts, host)
+    return Contribution(facts, None, host_time(graph, host, begin), lone, state, main_origins(rank))
 
 
 def _row(

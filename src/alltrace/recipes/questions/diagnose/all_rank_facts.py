@@ -323,6 +323,11 @@ class AllRankFacts:
             by_host.setdefault(host, []).append(rank)
         return tuple(host for host, members in by_host.items() if chosen.issuperset(members))
 
+    def meet_across_hosts(self, ranks: Sequence[int]) -> bool:
+        """Whether a communicator of some of these ranks has ranks on several hosts."""
+        groups = () if self.alignment is None else self.alignment.groups
+        return any(set(ranks) & set(g.ranks) and len({self.hosts[r] for r in g.ranks if r in self.hosts}) > 1 for g in groups)
+
     @cached_property
     def members(self) -> Members | None:
         """The members of matched instances; None without any."""

@@ -9,8 +9,10 @@ from alltrace.trace.amounts import amount
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s")
-_SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share")
+_RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s", "nic_gb_per_s",
+          "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s")  # fmt: skip
+_SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
+           "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slowdown",), "the same work takes {slowdown} times as long as elsewhere"),
@@ -66,6 +68,37 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("temperature_c", "peers_temperature_c"), "{temperature_c} °C, peers {peers_temperature_c}"),
     (("temperature_c",), "{temperature_c} °C"),
     (("peers_temperature_c",), "peers {peers_temperature_c} °C"),
+    (("nic_gb_per_s", "peers_nic_gb_per_s"), "network adapters sent {nic_gb_per_s}, those of other hosts {peers_nic_gb_per_s}"),
+    (("nic_gb_per_s",), "network adapters sent {nic_gb_per_s}"),
+    (("peers_nic_gb_per_s",), "network adapters of other hosts sent {peers_nic_gb_per_s}"),
+    (
+        ("nic_received_gb_per_s", "peers_nic_received_gb_per_s"),
+        "they received {nic_received_gb_per_s}, others {peers_nic_received_gb_per_s}",
+    ),
+    (("nic_received_gb_per_s",), "network adapters received {nic_received_gb_per_s}"),
+    (("peers_nic_received_gb_per_s",), "network adapters of other hosts received {peers_nic_received_gb_per_s}"),
+    (
+        ("nic_wait_ticks_per_ms", "peers_nic_wait_ticks_per_ms"),
+        "an adapter waited to send {nic_wait_ticks_per_ms} ticks per ms, elsewhere {peers_nic_wait_ticks_per_ms}",
+    ),
+    (("nic_wait_ticks_per_ms",), "an adapter waited to send {nic_wait_ticks_per_ms} ticks per ms"),
+    (("peers_nic_wait_ticks_per_ms",), "an adapter elsewhere waited to send {peers_nic_wait_ticks_per_ms} ticks per ms"),
+    (("switch_wait_ticks_per_ms",), "a switch waited to send {switch_wait_ticks_per_ms} ticks per ms"),
+    (
+        ("on_cpu_share", "peers_on_cpu_share"),
+        "the launching thread had a CPU for {on_cpu_share} of that time, peers {peers_on_cpu_share}",
+    ),
+    (("on_cpu_share",), "the launching thread had a CPU for {on_cpu_share} of that time"),
+    (("peers_on_cpu_share",), "peers' launching threads had a CPU for {peers_on_cpu_share} of that time"),
+    (
+        ("cpu_taken_share", "peers_cpu_taken_share"),
+        "others had its CPU for {cpu_taken_share} of the rest, peers {peers_cpu_taken_share}",
+    ),
+    (("cpu_taken_share",), "others had its CPU for {cpu_taken_share} of the rest"),
+    (("peers_cpu_taken_share",), "others had the CPU of peers for {peers_cpu_taken_share} of the rest"),
+    (("running_threads", "peers_running_threads"), "threads on CPUs at once: {running_threads}, peers {peers_running_threads}"),
+    (("running_threads",), "threads on CPUs at once: {running_threads}"),
+    (("peers_running_threads",), "threads of peers on CPUs at once: {peers_running_threads}"),
     (("compute_share",), "devices compute for {compute_share} of the judged time"),
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class HostSets:
         calls: How many calls or ranges it is made of.
         known: Whether the report has calls at all.
         exchanges: When it exchanged data with other ranks itself, by MPI: it waits for them, or transfers.
+        threads: Rows of `threads`: those that launch kernels.
     """
 
     sets: Mapping[str, Merged]
@@ -70,6 +71,7 @@ class HostSets:
     calls: Mapping[str, int]
     known: bool = True
     exchanges: Merged = NOTHING
+    threads: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)

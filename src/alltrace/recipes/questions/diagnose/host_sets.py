@@ -78,6 +78,7 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
         {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
         known=bool(api.num_rows),
         exchanges=exchanges,
+        threads=calls.threads,
     )
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
 from alltrace.replay.rank_graph import COPY, HOST
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.replay.rank_graph import RankGraph
@@ -95,7 +95,7 @@ class Contribution:
         graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
         host: Its host's time.
         lone: Its operations that are matched with nothing.
-        gpu: How its GPU ran in the judged steps, or None where nothing tells.
+        machine: What its GPU, its host's network and its CPUs did in the judged steps.
         origins: By name of a kernel the operator, module and line that launched most of its time, in words.
     """
 
@@ -103,5 +103,11 @@ class Contribution:
     graph: Any = None
     host: HostTime | None = None
     lone: LoneOperations | None = None
-    gpu: GpuState | None = None
+    machine: MachineState = field(default_factory=MachineState)
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    def moved(self, by_ns: int) -> Contribution:
+        """The contribution with all moments later."""
+        if not by_ns or self.facts is None:
+            return self
+        return replace(self, facts=self.facts.moved(by_ns), graph=None if self.graph is None else self.graph.moved(by_ns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +88,10 @@ class RankFacts:
     device: str = ""
     calls: bool = True
     left_out: int = 0
+
+    def moved(self, by_ns: int) -> RankFacts:
+        """The facts with all moments later."""
+        return replace(self, regions=self.regions + by_ns, waits=self.waits + by_ns)
 
 
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:

@@ -1,0 +1,74 @@
+"""Whether a worker of a cluster sees the files that its tasks need, as the process sees them that hands out the tasks."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_POLL_S = 0.2
+
+
+class Mark(NamedTuple):
+    """What tells that two processes see the same file.
+
+    Attributes:
+        path: The file or folder, absolute.
+        size_bytes: The size of a file; None for a folder.
+        written_s: When a file was last written, s since the epoch; None for a folder.
+    """
+
+    path: str
+    size_bytes: int | None
+    written_s: int | None
+
+
+def mark_of(path: str | Path) -> Mark:
+    """The mark of a file or folder as it is now.
+
+    Raises:
+        OSError: It cannot be seen from here.
+    """
+    place = Path(path).absolute()
+    found = place.stat()
+    if place.is_dir():
+        return Mark(str(place), None, None)
+    return Mark(str(place), found.st_size, int(found.st_mtime))
+
+
+def unseen(marks: Iterable[Mark], patience_s: float = 0.0) -> list[str]:
+    """The paths that this process does not see, or sees with other contents.
+
+    Args:
+        marks: What another process sees.
+        patience_s: How long to look: a new file on a shared file system can appear late.
+    """
+    until = time.monotonic() + patience_s
+    left = list(marks)
+    while True:
+        left = [mark for mark in left if not _same(mark)]
+        if not left or time.monotonic() >= until:
+            return [mark.path for mark in left]
+        time.sleep(_POLL_S)
+
+
+def _same(mark: Mark) -> bool:
+    with suppress(OSError):
+        if mark.size_bytes is None:
+            return Path(mark.path).is_dir()
+        return mark_of(mark.path) == mark
+    return False
+
+
+def host_names() -> list[str]:
+    """What this machine is called, the name that tells it best first."""
+    import platform
+
+    node = platform.node()
+    names = (os.environ.get("SLURMD_NODENAME"), node, node.partition(".")[0])
+    return list(dict.fromkeys(name for name in names if name))

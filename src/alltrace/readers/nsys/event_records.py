@@ -1,0 +1,73 @@
+"""Which call recorded the CUDA event that a wait is for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.readers.nsys.columns import as_integers, record_batch
+from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.small import raw_type
+from alltrace.trace.arrays import integers
+
+if TYPE_CHECKING:
+    from alltrace.readers.nsys.entities import Entities
+    from alltrace.readers.nsys.source import RawSource
+
+_COLUMNS = ("globalPid", "eventId", "correlationId", "streamId")
+_NONE = -1
+
+
+class EventRecords:
+    """The calls that recorded CUDA events, of an export that tells the events' ids."""
+
+    def __init__(self, source: RawSource, entities: Entities) -> None:
+        self._source = source
+        self._entities = entities
+        found = find_table(source.tables, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+        self.table = found if found is not None and set(_COLUMNS) <= set(source.tables[found]) else None
+        """The table of the export that they are read from; None where there is none."""
+
+    def joined(self, waits: Any) -> Any:
+        """A batch of `syncs` with `record_correlation` and `record_stream`.
+
+        A wait is for the last record of its event before it. CUPTI numbers the calls of a process as they begin, so that is the
+        record with the largest correlation below the wait's.
+        """
+        if self.table is None or waits.column("event").null_count == waits.num_rows:
+            return waits
+        process, event, correlation, stream = self._records
+        count = len(process)
+        own = [integers(waits.column(c), _NONE) for c in ("process", "event", "correlation")]
+        keys = [np.concatenate(pair) for pair in zip((process, event, correlation), own, strict=True)]
+        is_wait = np.arange(len(keys[0])) >= count
+        order = np.lexsort((is_wait, keys[2], keys[1], keys[0]))
+        before = np.maximum.accumulate(np.where(is_wait[order], _NONE, np.arange(len(order))))
+        last = np.full(len(order), _NONE)
+        last[order] = np.where(before < 0, _NONE, order[np.maximum(before, 0)])
+        last = last[count:]
+        found = (last >= 0) & (own[1] >= 0) & (own[2] >= 0)
+        at = np.where(found, last, 0)
+        if not found.any():
+            return waits
+        found &= (process[at] == own[0]) & (event[at] == own[1])
+        columns = dict(zip(waits.schema.names, waits.columns, strict=True))
+        columns["record_correlation"] = pa.array(correlation[at], mask=~found)
+        columns["record_stream"] = pa.array(stream[at], mask=~found)
+        return record_batch("syncs", columns, waits.num_rows)
+
+    @cached_property
+    def _records(self) -> list[Any]:
+        """Process, event, correlation and stream of each record: int64 arrays."""
+        table = str(self.table)
+        types = self._source.tables[table]
+        parts: list[list[Any]] = [[np.zeros(0, np.int64)] for _ in _COLUMNS]
+        for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _COLUMNS}):
+            columns = [as_integers(batch.column(c)) for c in _COLUMNS]
+            columns[0] = self._entities.process_rows(columns[0])
+            for part, column in zip(parts, columns, strict=True):
+                part.append(integers(column, _NONE))
+        return [np.concatenate(part) for part in parts]

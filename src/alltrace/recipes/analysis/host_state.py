@@ -1,0 +1,199 @@
+"""Whether the threads that launch kernels had a CPU while they held a device up, and what they ran there.
+
+Both come from what nsys records of CPUs: scheduling events of threads (`sched`) and CPU samples (`samples`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.gpu_state import Comparison
+from alltrace.run.store import number_ranges
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import containing, difference, intersection, merge, merge_by_track, overlap_ns, union
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+    from alltrace.trace.intervals import Merged
+
+READS = {"sched": ("time", "thread", "cpu", "scheduled_in"), "samples": ("time", "thread", "symbol")}
+COLLECT = (
+    "To see whether the launching thread had a CPU and what it ran, profile with `nsys profile --sample=process-tree "
+    "--cpuctxsw=process-tree` (`alltrace capture exec --sample`)."
+)
+"""What to do where no report has them."""
+
+_LEAST_SAMPLES = 5
+_MOSTLY = 0.3
+"""A function is named where it is at the top in this share of the samples, and there are a few of them."""
+
+_BUSY, _IDLE = 0.8, 0.2
+"""A thread that has a CPU for the first share of the time is busy; one that has it for less than the second waits or cannot run."""
+
+_TAKEN = 0.2
+"""Others took the CPU where they had it for this share of the time in which the thread had none."""
+
+
+@dataclass(frozen=True)
+class HostState:
+    """What CPUs did over some time; None where the report does not tell.
+
+    Attributes:
+        on_cpu_share: Share of the time in which a launching thread was on a CPU.
+        taken_share: Share of the rest in which another recorded thread had the CPU that a launching thread had left.
+        running: How many recorded threads were on CPUs at once, the mean.
+        symbol: The function at the top of most CPU samples of launching threads; empty where none stands out.
+        symbol_share: In which share of these samples.
+    """
+
+    on_cpu_share: float | None = None
+    taken_share: float | None = None
+    running: float | None = None
+    symbol: str = ""
+    symbol_share: float = 0.0
+
+
+def host_state(rank: RankTables, threads: Int64, spans: Merged) -> HostState | None:
+    """What the CPUs did.
+
+    Args:
+        rank: The rank's tables.
+        threads: Rows of its `threads`: those that launch kernels.
+        spans: The time in question, ns.
+
+    Returns:
+        None where the report has neither scheduling events nor samples of that time.
+    """
+    if not len(spans.starts) or not len(threads):
+        return None
+    scheduled = _scheduled(rank, threads, spans)
+    symbol, share = _sampled(rank, threads, spans)
+    if scheduled is None and not symbol:
+        return None
+    on_cpu, taken, running = scheduled or (None, None, None)
+    return HostState(on_cpu, taken, running, symbol, share)
+
+
+@dataclass(frozen=True)
+class _Spells:
+    """What threads were on: each spell is of a thread, on the CPU that it has or has left; arrays of n."""
+
+    thread: Int64
+    cpu: Int64
+    begins: Int64
+    ends: Int64
+    running: NDArray[np.bool_]
+
+    def of(self, rows: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
+        """The CPU, begin and end of some of them."""
+        return self.cpu[rows], self.begins[rows], self.ends[rows]
+
+
+def _spells(rank: RankTables) -> _Spells:
+    """The spells between the scheduling events of each thread; the first one begins, and the last one ends, with the recording."""
+    table = rank.table("sched", READS["sched"])
+    time, thread, cpu = (integers(table.column(c), -1) for c in ("time", "thread", "cpu"))
+    running = np.asarray(pc.fill_null(table.column("scheduled_in"), False).to_numpy(), np.bool_)
+    order = np.lexsort((running, time, thread))
+    time, thread, cpu, running = time[order], thread[order], cpu[order], running[order]
+    first = np.append(True, thread[1:] != thread[:-1])
+    ends = np.append(time[1:], 0)
+    ends[np.append(first[1:], True)] = time.max()
+    # a thread that is first seen as it leaves a CPU had it before
+    had = first & ~running
+    return _Spells(
+        np.append(thread, thread[had]),
+        np.append(cpu, cpu[had]),
+        np.append(time, np.full(had.sum(), time.min())),
+        np.append(ends, time[had]),
+        np.append(running, np.ones(had.sum(), np.bool_)),
+    )
+
+
+def _scheduled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
+    """The shares and the mean that `HostState` begins with; None where no event tells of a launching thread in that time."""
+    if not rank.has("sched"):
+        return None
+    spells = _spells(rank)
+    ours = np.isin(spells.thread, threads)
+    known = intersection(spans, merge(spells.begins, spells.ends))
+    if not ours.any() or not known.total_ns:
+        return None
+    _, begins, ends = spells.of(spells.running)
+    running = float(overlap_ns(begins, ends, known).sum()) / known.total_ns
+    off = difference(known, merge(*spells.of(spells.running & ours)[1:]))
+    taken = None
+    if off.total_ns:
+        left, others = (merge_by_track(*spells.of(rows)) for rows in (~spells.running & ours, spells.running & ~ours))
+        parts = [intersection(gone, others[cpu]) for cpu, gone in left.items() if cpu in others]
+        taken = intersection(off, union(parts)).total_ns / off.total_ns
+    return 1 - off.total_ns / known.total_ns, taken, running
+
+
+def _sampled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[str, float]:
+    """The function at the top of most samples, and its share of them; empty where none stands out."""
+    if not rank.has("samples"):
+        return "", 0.0
+    table = rank.table("samples", READS["samples"])
+    time, thread, symbol = (integers(table.column(c), -1) for c in ("time", "thread", "symbol"))
+    mine: NDArray[np.bool_] = np.isin(thread, threads) & (containing(spans, time) >= 0)
+    count = Counter(symbol[mine].tolist())
+    if sum(count.values()) < _LEAST_SAMPLES:
+        return "", 0.0
+    for ident, times in count.most_common():
+        text = rank.texts(pa.array([ident], pa.int64(), mask=[ident == -1]))[0].as_py() or ""
+        if text and not text.startswith(("0x", "[")):  # what has no symbol tells nothing
+            share = times / sum(count.values())
+            return (text, share) if share >= _MOSTLY else ("", 0.0)
+    return "", 0.0
+
+
+def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int]) -> Comparison:
+    """What the launching threads of `ranks` did against those of the others.
+
+    Args:
+        states: By rank what its CPUs did.
+        ranks: The ranks in question.
+    """
+    known = {r: s for r, s in states.items() if s is not None}
+    told = sorted(r for r in set(ranks) if r in known)
+    if not told:
+        return Comparison(COLLECT, {})
+    own, peers = [known[r] for r in told], [s for r, s in known.items() if r not in set(ranks)]
+    evidence = {}
+    for name, key in (("on_cpu_share", "on_cpu_share"), ("taken_share", "cpu_taken_share"), ("running", "running_threads")):
+        for prefix, states_of in (("", own), ("peers_", peers)):
+            values = [v for s in states_of if (v := getattr(s, name)) is not None]
+            if values:
+                evidence[f"{prefix}{key}"] = float(np.median(values))
+    most = max(own, key=lambda s: s.symbol_share)
+    return Comparison(_sentence(told, evidence, most), evidence)
+
+
+def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostState) -> str:
+    whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)}"
+    parts = []
+    share, taken = evidence.get("on_cpu_share"), evidence.get("cpu_taken_share")
+    if share is not None:
+        peers = evidence.get("peers_on_cpu_share")
+        against = f" (other ranks: {100 * peers:.0f} %)" if peers is not None else ""
+        meaning = ", so it was busy" if share >= _BUSY else ", so it waited or could not run" if share <= _IDLE else ""
+        parts.append(f"The launching thread of {whose} was on a CPU for {100 * share:.0f} % of that time{against}{meaning}.")
+    if taken is not None and taken >= _TAKEN:
+        parts.append(
+            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it a core of its own."
+        )
+    if most.symbol:
+        parts.append(f"{100 * most.symbol_share:.0f} % of its CPU samples there are in `{most.symbol}`.")
+    return " ".join(parts)

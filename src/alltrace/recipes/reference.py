@@ -1,0 +1,61 @@
+"""The documentation of a recipe or report as plain text: what it answers, its options and its columns."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from alltrace.recipes.base import Recipe
+
+_WIDTH = 80
+_INDENT = "    "
+
+
+def summary(recipe: Recipe) -> str:
+    """The first line of a recipe's documentation."""
+    return description(recipe).partition("\n")[0]
+
+
+def description(recipe: Recipe) -> str:
+    """The documentation of a recipe, without the indentation of the source."""
+    return inspect.cleandoc(recipe.__doc__ or "")
+
+
+def recipe_reference(recipe: Recipe) -> str:
+    """The documentation of a recipe with its options, as the command line spells them, and its columns."""
+    defaults = {option.name: option.default for option in recipe.options}
+    return reference(
+        recipe.name,
+        description(recipe),
+        [(f"--{option.name.replace('_', '-')}", option.help) for option in recipe.options],
+        [
+            (f"{c.name} ({c.unit})" if c.unit and f"({c.unit})" not in c.name else c.name, c.doc)
+            for c in recipe.answer_columns(defaults)
+        ],
+    )
+
+
+def reference(name: str, about: str, options: Iterable[tuple[str, str]], columns: Iterable[tuple[str, str]]) -> str:
+    """A page of text, 80 characters wide.
+
+    Args:
+        name: What is documented.
+        about: What it is, in one or more paragraphs.
+        options: Each option and what it does.
+        columns: Each column and what it means.
+    """
+    first, _, rest = about.partition("\n")
+    parts = [f"{name} -- {first}"]
+    parts += [textwrap.fill(" ".join(p.split()), _WIDTH) for p in rest.split("\n\n") if p.strip()]
+    for title, entries in (("Options", options), ("Columns", columns)):
+        lines = [
+            textwrap.fill(f"{term}: {' '.join(meaning.split())}", _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT * 2)
+            for term, meaning in entries
+        ]
+        if lines:
+            parts.append("\n".join([f"{title}:", *lines]))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,114 @@
+"""Files of plain objects, for what is made of a run when it is needed: dataclasses of numbers, texts and NumPy arrays.
+
+An object is a tree in JSON, in the metadata of an Arrow file whose rows are the arrays. Reading makes objects of the classes that
+the reader names and of no others, and nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.run.checked_arrow import read_table, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_TREE = b"alltrace.object"
+_SCHEMA = pa.schema([("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())])
+_KINDS = "biuf"
+"""The kinds of NumPy's types that are kept: truth values and numbers."""
+
+
+def write_object(path: Path, value: Any, facts: Mapping[str, str]) -> None:
+    """Write an object, so that it is there whole or not at all.
+
+    Args:
+        path: Where to.
+        value: Dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, in each other.
+        facts: What to keep beside it.
+
+    Raises:
+        OSError: It cannot be written.
+        TypeError: Something in it cannot be kept.
+    """
+    arrays: list[np.ndarray[Any, Any]] = []
+    tree = json.dumps(_packed(value, arrays))
+    columns = [[a.dtype.str for a in arrays], [list(a.shape) for a in arrays], [a.tobytes() for a in arrays]]
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
+    kept = {**{name.encode(): fact.encode() for name, fact in facts.items()}, _TREE: tree.encode()}
+    write_table(path, table.replace_schema_metadata(kept))
+
+
+def read_object(path: Path, facts: Mapping[str, str], classes: Sequence[type]) -> tuple[Any, dict[str, str]] | None:
+    """An object that `write_object` wrote, and all that was kept beside it; None where that is not what `facts` says.
+
+    Args:
+        path: Where it is.
+        facts: What must have been kept beside it.
+        classes: The dataclasses that may be in it.
+
+    Raises:
+        DamageError: The file is missing or not as it was written.
+        ValueError: It is not such a file, or has another class in it.
+    """
+    table = read_table(path)
+    kept = {name.decode(): fact.decode() for name, fact in (table.schema.metadata or {}).items()}
+    if any(kept.get(name) != fact for name, fact in facts.items()):
+        return None
+    if table.schema.remove_metadata() != _SCHEMA:
+        raise ValueError(f"{path} has other columns")
+    arrays = [_array(*(column[row].as_py() for column in table.columns)) for row in range(table.num_rows)]
+    try:
+        return _unpacked(json.loads(kept.pop(_TREE.decode())), arrays, {c.__name__: c for c in classes}), kept
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} does not hold an object of these classes") from error
+
+
+def _packed(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    """What JSON can write of a value, with the numbers of its arrays in their place."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in _KINDS:
+            raise TypeError(f"an array of {value.dtype} cannot be kept")
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, np.generic):
+        return value.item()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"object": type(value).__name__, "fields": {f.name: _packed(getattr(value, f.name), arrays) for f in fields(value)}}
+    if isinstance(value, Mapping):
+        return {"map": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_packed(v, arrays) for v in value]}
+    if isinstance(value, list):
+        return [_packed(v, arrays) for v in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be kept")
+
+
+def _unpacked(tree: Any, arrays: Sequence[np.ndarray[Any, Any]], classes: Mapping[str, type]) -> Any:
+    if isinstance(tree, list):
+        return [_unpacked(t, arrays, classes) for t in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "array" in tree:
+        return arrays[tree["array"]]
+    if "tuple" in tree:
+        return tuple(_unpacked(t, arrays, classes) for t in tree["tuple"])
+    if "map" in tree:
+        return {_unpacked(k, arrays, classes): _unpacked(v, arrays, classes) for k, v in tree["map"]}
+    return classes[tree["object"]](**{name: _unpacked(t, arrays, classes) for name, t in tree["fields"].items()})
+
+
+def _array(dtype: str, shape: list[int], values: bytes) -> np.ndarray[Any, Any]:
+    kind = np.dtype(dtype)
+    if kind.kind not in _KINDS:
+        raise ValueError(f"an array of {dtype} is not kept")
+    return np.frombuffer(values, kind).reshape(shape).copy()

@@ -1,0 +1,63 @@
+"""What the workers of a cluster must see before they begin: the place that they write to, and the reports that they read."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from alltrace.engine.tasks import remote, sharing
+from alltrace.run.host_paths import host_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_MOST_LOOKED_AT = 256
+
+
+@contextmanager
+def shared_place(place: Path) -> Iterator[Path | None]:
+    """A block in which workers of a cluster write to a place: a new file shows that they see the same place.
+
+    Args:
+        place: A folder, which need not exist yet.
+
+    Yields:
+        The file; None where the work is done on this machine, or no file can be made.
+
+    Raises:
+        UsageError: A worker does not see it.
+    """
+    if not remote():
+        yield None
+        return
+    folder = next(p for p in (place.absolute(), *place.absolute().parents) if p.is_dir())
+    file = folder / f".alltrace-{uuid.uuid4().hex}.tmp"
+    try:
+        file.touch(exist_ok=False)
+    except OSError:  # whoever writes to the place will say why
+        with sharing([folder]):
+            yield None
+        return
+    try:
+        with sharing([file]):
+            yield file
+    finally:
+        with suppress(OSError):
+            file.unlink()
+
+
+@contextmanager
+def shared_reports(reports: Sequence[Path]) -> Iterator[None]:
+    """A block in which workers of a cluster read reports: one of each folder is looked at, but for those on a disk of one host.
+
+    Raises:
+        UsageError: A worker does not see them.
+    """
+    if not remote():
+        yield
+        return
+    of_folder = {path.parent: path for path in reports if host_path(str(path)).host is None}
+    with sharing([path for path in list(of_folder.values())[:_MOST_LOOKED_AT] if path.exists()]):
+        yield

@@ -1,0 +1,161 @@
+"""Whether launching threads had a CPU: against a simulation moment by moment, on a real report, and in words."""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alltrace.api import OpenRun
+from alltrace.recipes.analysis.host_state import COLLECT, HostState, compared_hosts, host_state
+from alltrace.run.importer import import_reports
+from alltrace.trace.intervals import Merged
+
+SPANS = Merged(np.array([10, 40], np.int64), np.array([30, 50], np.int64))
+MAIN = np.array([0], np.int64)
+
+
+class Rank:
+    """The tables of a rank: scheduling events as (time, thread, cpu, whether it begins to run), and samples."""
+
+    def __init__(self, events, samples=()):
+        names = sorted({name for _, _, name in samples if name})
+        self._texts = dict(enumerate(names))
+        ids = [None if name is None else names.index(name) for _, _, name in samples]
+        columns = {
+            "sched": ("time thread cpu scheduled_in", [*zip(*events, strict=True)]),
+            "samples": ("time thread symbol", [*[*zip(*samples, strict=True)][:2], ids] if samples else []),
+        }
+        types = {"scheduled_in": pa.bool_()}
+        self._tables = {
+            table: pa.table({n: pa.array(v, types.get(n, pa.int64())) for n, v in zip(names.split(), values, strict=True)})
+            for table, (names, values) in columns.items()
+            if values
+        }
+
+    def has(self, table):
+        return table in self._tables
+
+    def table(self, table, columns):
+        return self._tables[table].select(columns)
+
+    def texts(self, ids):
+        return pa.array([self._texts.get(i) for i in ids.to_pylist()], pa.string())
+
+
+def state_of(events, samples=(), threads=MAIN):
+    return host_state(Rank(events, samples), threads, SPANS)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 2), st.integers(0, 60)), st.tuples(st.integers(0, 1), st.booleans()), min_size=1, max_size=25
+    ),
+)
+def test_shares_are_those_of_a_simulation(events):
+    state = state_of([(t, n, cpu, on) for (n, t), (cpu, on) in events.items()])
+    first, last = min(t for _, t in events), max(t for _, t in events)
+    moments = [t for t in (*range(10, 30), *range(40, 50)) if first <= t < last]
+
+    def at(thread, moment):
+        """Whether a thread has a CPU, and which one it has or has left."""
+        mine = sorted((t, cpu, on) for (n, t), (cpu, on) in events.items() if n == thread)
+        before = [e for e in mine if e[0] <= moment]
+        if before:
+            return before[-1][2], before[-1][1]
+        return (True, mine[0][1]) if mine and not mine[0][2] else (False, None)
+
+    if not moments or not any(n == 0 for n, _ in events):
+        assert state is None
+        return
+    off = [t for t in moments if not at(0, t)[0]]
+    taken = [t for t in off if at(0, t)[1] is not None and any(at(n, t) == (True, at(0, t)[1]) for n in (1, 2))]
+    assert state.on_cpu_share == pytest.approx(1 - len(off) / len(moments))
+    assert state.taken_share == (pytest.approx(len(taken) / len(off)) if off else None)
+    assert state.running == pytest.approx(sum(at(n, t)[0] for t in moments for n in range(3)) / len(moments))
+
+
+@pytest.mark.parametrize(
+    ("samples", "symbol", "share"),
+    [
+        (
+            [(t, 0, "gc_collect_main") for t in (10, 15, 20, 29)] + [(41, 0, "memcpy")] + [(35, 0, "memcpy")] * 9,
+            "gc_collect_main",
+            0.8,
+        ),
+        ([(12, 0, "a")] * 4 + [(12, 1, "a")] * 9, "", 0.0),  # too few of the launching thread
+        ([(12, 0, f"f{n}") for n in range(9)], "", 0.0),  # none stands out
+        ([(12, 0, "0x7f00")] * 3 + [(12, 0, None)] * 3 + [(12, 0, "read")] * 3, "read", 1 / 3),
+    ],
+)
+def test_the_function_of_most_samples_is_named(samples, symbol, share):
+    state = state_of([], samples)
+    if not symbol:
+        assert state is None
+    else:
+        assert (state.symbol, state.symbol_share, state.on_cpu_share) == (symbol, pytest.approx(share), None)
+
+
+def test_nothing_is_known_of_no_thread():
+    assert state_of([(0, 0, 1, True), (60, 0, 1, False)], threads=np.empty(0, np.int64)) is None
+
+
+BUSY = HostState(0.95, 0.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "ranks", "sentence"),
+    [
+        (
+            {3: HostState(0.9, 0.0, 1.0, "gc_collect_main", 0.83), 1: HostState(0.4, 0.0, 1.0)},
+            [3],
+            "The launching thread of rank 3 was on a CPU for 90 % of that time (other ranks: 40 %), so it was busy. 83 % of its "
+            "CPU samples there are in `gc_collect_main`.",
+        ),
+        (
+            {3: HostState(0.1, 0.75, 8.0), 4: HostState(0.1, 0.75, 8.0), 1: BUSY},
+            [3, 4],
+            "The launching thread of ranks 3-4 was on a CPU for 10 % of that time (other ranks: 95 %), so it waited or could not "
+            "run. Other threads of the job had the CPU that it left for 75 % of the rest: give it a core of its own.",
+        ),
+        ({0: HostState(0.5)}, [0], "The launching thread of rank 0 was on a CPU for 50 % of that time."),
+        ({0: HostState(symbol="read", symbol_share=0.5)}, [0], "50 % of its CPU samples there are in `read`."),
+        ({0: None, 1: BUSY}, [0], COLLECT),
+    ],
+)
+def test_sentences(states, ranks, sentence):
+    assert compared_hosts(states, ranks).sentence == sentence
+
+
+def test_numbers():
+    said = compared_hosts({3: HostState(0.1, 0.75, 8.0), 1: BUSY, 2: HostState(0.85, None, 4.0), 4: None}, [3])
+    assert said.evidence == {
+        "on_cpu_share": 0.1,
+        "peers_on_cpu_share": pytest.approx(0.9),
+        "cpu_taken_share": 0.75,
+        "peers_cpu_taken_share": 0.0,
+        "running_threads": 8.0,
+        "peers_running_threads": 3.5,
+    }
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", ["llm_nvtx_nsys2025", "saxpy_mpi_nsys2022.2", "fuser_nvtx_nsys2025.1"])
+def test_the_share_of_a_real_thread_is_that_of_its_events(corpus, tmp_path, name):
+    report = corpus / "nsys" / f"{name}.sqlite"
+    import_reports([str(report)], tmp_path / "run", jobs=1)
+    rank = OpenRun(tmp_path / "run").in_session_time().rank(0)
+    with sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True) as db:
+        (busiest,) = db.execute("SELECT globalTid FROM SCHED_EVENTS GROUP BY 1 ORDER BY count(*) DESC LIMIT 1").fetchone()
+        rows = db.execute("SELECT start, isSchedIn FROM SCHED_EVENTS WHERE globalTid = ? ORDER BY 1, 2", (busiest,)).fetchall()
+    known = rank.table("threads", ("thread", "tid")).to_pylist()
+    (thread,) = [t["thread"] for t in known if t["tid"] == busiest & 0xFFFFFF]
+    ran = sum(end - start for (start, on), (end, _) in pairwise(rows) if on)
+    span = Merged(np.array([rows[0][0]], np.int64), np.array([rows[-1][0]], np.int64))
+    state = host_state(rank, np.array([thread], np.int64), span)
+    assert state.on_cpu_share == pytest.approx(ran / (rows[-1][0] - rows[0][0]), abs=1e-9)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.making import flip
+
+from alltrace.recipes.execution import kept_parts
+from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.execution.ask_all import ask_all
+from alltrace.recipes.questions import diagnose
+from alltrace.recipes.registry import find
+from alltrace.replay import rank_graph
+from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
+from alltrace.run.verify import remove_damaged_folders, verify
+from alltrace.synth import write_run
+
+OTHERS = ("whatif", "critical-path", "stragglers")
+SMALL = {"ranks": 4, "steps": 6, "layers": 4, "kernels_per_layer": 3}
+
+
+def same(one, other):
+    return one.table.equals(other.table, check_metadata=True) and one.notes == other.notes
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Two jobs of four ranks: one with a slow rank on one host, so that clocks do not differ, one whose two hosts' clocks do."""
+    folder = tmp_path_factory.mktemp("parts")
+    write_run("straggler", folder / "one", hosts=1, **SMALL)
+    write_run("straggler", folder / "two", hosts=2, **{**SMALL, "steps": 12, "layers": 8})
+    write_run("straggler", folder / "longer", hosts=1, **{**SMALL, "steps": 7})
+    return folder
+
+
+@pytest.fixture
+def run(reports, tmp_path):
+    import_reports([str(reports / "one")], tmp_path / "run", jobs=1)
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch):
+    """The ranks whose contributions and graphs are made; parts of small runs are kept too."""
+    monkeypatch.setattr(kept_parts, "ROWS_WORTH_KEEPING", 0)
+    made = {"contribution": [], "graph": []}
+    contribution, graph = diagnose._contribution, rank_graph.rank_graph
+
+    def contribute(rank):
+        made["contribution"].append(rank.rank)
+        return contribution(rank)
+
+    def draw(rank, matched):
+        made["graph"].append(rank.rank)
+        return graph(rank, matched)
+
+    monkeypatch.setattr(diagnose, "_contribution", contribute)
+    monkeypatch.setattr(rank_graph, "rank_graph", draw)
+    return made
+
+
+def diagnosed(run):
+    """The findings, from the parts of ranks in any case."""
+    (run / "findings" / "diagnose.arrow").unlink(missing_ok=True)
+    return ask(Run(run), "diagnose", jobs=1)
+
+
+def fresh(run, tmp_path, name="diagnose"):
+    """The answer of a copy of the run of which nothing is kept but the import."""
+    copy = tmp_path / "fresh"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("findings", "align", "operations"))
+    answer = ask(Run(copy), name, jobs=1)
+    shutil.rmtree(copy)
+    return answer
+
+
+def forget(made):
+    found = {name: sorted(ranks) for name, ranks in made.items()}
+    for ranks in made.values():
+        ranks.clear()
+    return found
+
+
+def test_parts_are_made_once_and_graphs_for_all_replays(run, made, tmp_path):
+    first = diagnosed(run)
+    assert first.table.num_rows
+    assert forget(made) == {"contribution": [0, 1, 2, 3], "graph": [0, 1, 2, 3]}
+    assert same(first, diagnosed(run))
+    kept = {name: ask(Run(run), name, jobs=1) for name in OTHERS}
+    assert forget(made) == {"contribution": [], "graph": []}
+    (run / "findings" / "diagnose.arrow").unlink()
+    all_at_once = ask_all(Run(run), [(find(name), {}) for name in ("diagnose", *OTHERS)], jobs=1)
+    assert same(all_at_once[0].answer, first)
+    assert forget(made) == {"contribution": [], "graph": []}
+    for name, answer in kept.items():
+        assert same(answer, fresh(run, tmp_path, name))
+    assert verify(run) == []
+
+
+def test_processes_use_them_too(run, made):
+    first = diagnosed(run)
+    forget(made)
+    (run / "findings" / "diagnose.arrow").unlink()
+    parts = {p: p.stat().st_mtime_ns for p in (run / "findings").rglob("*.part")}
+    assert len(parts) == 8
+    assert same(first, ask(Run(run), "diagnose", jobs=2))
+    assert {p: p.stat().st_mtime_ns for p in parts} == parts
+
+
+def test_an_interrupted_question_goes_on(run, made, monkeypatch):
+    contribution = diagnose._contribution
+
+    def stopped(rank):
+        if rank.rank == 2:
+            raise KeyboardInterrupt
+        return contribution(rank)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(diagnose, "_contribution", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            diagnosed(run)
+    forget(made)
+    diagnosed(run)
+    assert forget(made) == {"contribution": [2, 3], "graph": [2, 3]}
+
+
+def test_of_a_rank_anew_only_its_own_part_is_made(reports, run, made, tmp_path):
+    diagnosed(run)
+    forget(made)
+    others = tmp_path / "others"
+    shutil.copytree(reports / "one", others)
+    changed = sorted(others.glob("*.sqlite"))[3]
+    shutil.copyfile(sorted((reports / "longer").glob("*.sqlite"))[3], changed)
+    import_reports([str(others)], run, jobs=1)
+    again = diagnosed(run)
+    assert forget(made) == {"contribution": [3], "graph": [3]}
+    assert same(again, fresh(run, tmp_path))
+
+
+def test_parts_move_with_the_clock_of_their_rank(reports, made, tmp_path):
+    """A rank that comes later began before all others, so that every time of the run is another."""
+    files = sorted((reports / "one").glob("*.sqlite"))
+    run = tmp_path / "run"
+    import_reports([str(p) for p in files[1:]], run, jobs=1)
+    first = Run(run).rank(1).clock
+    diagnosed(run)
+    forget(made)
+    import_reports([str(p) for p in files], run, jobs=1)
+    again = diagnosed(run)
+    assert Run(run).rank(1).clock != first
+    assert forget(made) == {"contribution": [0], "graph": [0]}
+    assert same(again, fresh(run, tmp_path))
+
+
+def test_a_clock_that_drifts_otherwise_makes_parts_anew(reports, made, tmp_path):
+    run = tmp_path / "run"
+    files = sorted((reports / "two").glob("*.sqlite"))
+    import_reports([str(p) for p in files[:3]], run, jobs=1)
+    diagnosed(run)
+    forget(made)
+    import_reports([str(p) for p in files], run, jobs=1)
+    again = diagnosed(run)
+    assert 3 in forget(made)["graph"]
+    assert same(again, fresh(run, tmp_path))
+
+
+def test_parts_of_ranks_that_are_gone_are_removed(reports, run, made):
+    diagnosed(run)
+    import_reports([str(p) for p in sorted((reports / "one").glob("*.sqlite"))[:2]], run, jobs=1)
+    diagnosed(run)
+    names = {p.name for p in (run / "findings").rglob("*.part")}
+    assert names == {"rank=0.part", "rank=1.part"}
+
+
+def test_a_damaged_part_is_made_again(run, made):
+    first = diagnosed(run)
+    forget(made)
+    path = run / "findings" / "graph" / "rank=1.part"
+    flip(path, path.stat().st_size // 2)
+    assert [d.file for d in verify(run)] == ["findings/graph/rank=1.part"]
+    assert same(first, diagnosed(run))
+    assert forget(made) == {"contribution": [], "graph": [1]}
+    assert verify(run) == []
+    flip(path, path.stat().st_size // 2)
+    remove_damaged_folders(run)
+    assert not (run / "findings").exists()
+
+
+def test_of_some_steps_nothing_is_kept(run, made):
+    ask(Run(run), "diagnose", steps="2:4", jobs=1)
+    assert not (run / "findings").exists()
+    diagnosed(run)
+    forget(made)
+    ask(Run(run), "diagnose", steps="2:4", jobs=1)
+    assert forget(made)["contribution"] == [0, 1, 2, 3]
+
+
+def test_small_runs_keep_none(run, monkeypatch):
+    monkeypatch.undo()
+    diagnosed(run)
+    assert [p.name for p in (run / "findings").iterdir()] == ["diagnose.arrow"]
+
+
+def test_a_folder_that_cannot_be_written_to_does_not_matter(run, made, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("alltrace.run.object_files.write_table", full)
+    first = diagnosed(run)
+    assert list((run / "findings").rglob("*.part")) == []
+    assert same(first, diagnosed(run))
