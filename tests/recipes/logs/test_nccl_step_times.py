@@ -162,7 +162,7 @@ def test_a_log_with_lines_of_steps_keeps_them(ask):
     ("text", "why"),
     [
         ("iteration 1/ 9 | lm loss: 1.0 |\n", "1 step in 1 line, none of them with a time"),
-        (trained(0, 1) + trained(-5000, 2), "times go back"),
+        (trained(0, 1) + trained(-5000, 2), "step lines go backwards"),
         (trained(0, 1, zone="Z") + trained(5000, 2, zone="+01:00"), "2 time zones"),
     ],
 )
