@@ -111,7 +111,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
         classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, GpuState)
-        found = kept_once(rank, "contribution", classes, lambda: _contribution(rank))
+        found = kept_once(rank, "contribution", classes, _contribution)
         return found if found.facts is None else replace(found, graph=graph_of(rank))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
