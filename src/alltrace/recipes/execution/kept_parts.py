@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
 
-ROWS_WORTH_KEEPING = 1_000_000
+ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
 
 _ENDING = ".part"
