@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
 from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
-from alltrace.cli.text_table import TableForm, streamed_text, terminal_width, to_text
+from alltrace.cli.text_table import PLAIN, TableForm, streamed_text, terminal_width, to_text
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -124,9 +124,14 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
 
 
 def table_form(args: argparse.Namespace) -> TableForm:
-    """How tables for people are written: as wide as the terminal and with units there, whole and with plain numbers elsewhere."""
-    terminal = args.output is None and sys.stdout.isatty()
-    return TableForm(terminal_width() if terminal else 0, units=terminal if args.units is None else args.units == "auto")
+    """How tables for people are written; see `console_form`. A file and `--units` override it."""
+    form = PLAIN if args.output is not None else console_form()
+    return form if args.units is None else form._replace(units=args.units == "auto")
+
+
+def console_form() -> TableForm:
+    """How tables are written to standard output: to a terminal in its width and with units, else complete, with plain numbers."""
+    return TableForm(terminal_width(), units=True) if sys.stdout.isatty() else PLAIN
 
 
 def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[Any]]:

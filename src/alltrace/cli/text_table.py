@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -139,9 +140,13 @@ class _Lines:
     """
 
     def __init__(self, schema: Any, longest: Sequence[int], form: TableForm) -> None:
-        self._head = [printable(read_name(f) if form.units else f.name) for f in schema]
+        names = [printable(read_name(f) if form.units else f.name) for f in schema]
+        self._head = [[name] for name in names]
         self._right = [is_number(f) for f in schema]
-        natural = [max(n, len(h)) for n, h in zip(longest, self._head, strict=True)]
+        natural = [max(n, len(name)) for n, name in zip(longest, names, strict=True)]
+        if form.width and _width(natural) > form.width:
+            self._head = [_folded(name, n) for name, n in zip(names, longest, strict=True)]
+            natural = [max(n, *map(len, lines)) for n, lines in zip(longest, self._head, strict=True)]
         limits = [n if right else min(n, _NAME_WIDTH) for n, right in zip(natural, self._right, strict=True)]
         self._places = list(range(len(limits)))
         if form.width:
@@ -154,7 +159,10 @@ class _Lines:
 
     def head(self) -> list[str]:
         """The names of the columns, and the line below them."""
-        return [self._line([self._head[i] for i in self._places]), "  ".join("-" * n for n in self._limits)]
+        heads = [self._head[i] for i in self._places]
+        most = max(map(len, heads), default=0)
+        rows = zip(*([*[""] * (most - len(lines)), *lines] for lines in heads), strict=True)
+        return [*map(self._line, rows), "  ".join("-" * n for n in self._limits)]
 
     def of(self, columns: Sequence[Sequence[str]], *, whole: bool) -> list[str]:
         """The rows of these cells; those of a table that is whole have their names cut so that they can be told apart."""
@@ -167,6 +175,18 @@ class _Lines:
 
     def _line(self, row: Sequence[str]) -> str:
         return "  ".join(_cell(c, n, r) for c, n, r in zip(row, self._limits, self._right, strict=True)).rstrip()
+
+
+def _folded(name: str, width: int) -> list[str]:
+    """The name of a column on several lines, broken after underscores, as narrow as its cells or its longest word."""
+    words = re.findall(r"[^_]*_+|[^_]+", name) or [name]
+    width = max(width, *map(len, words))
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) > width:
+            lines.append("")
+        lines[-1] += word
+    return lines
 
 
 def _fitting(limits: Sequence[int], right: Sequence[bool], longest: Sequence[int], width: int) -> list[int]:

@@ -123,12 +123,13 @@ def _show_findings(opened: OpenRun, command: str, run: str) -> None:
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:
     """An answer as its verb shows it, less some columns, under the command that gives it whole."""
+    from alltrace.cli.output import console_form
     from alltrace.cli.text_table import to_text
 
     table = answer.table.drop_columns([c for c in answer.table.column_names if c in hidden])
     shown = table if rows is None else table.slice(0, rows)
     _say(f"\n{title}:  $ {command}\n")
-    _say(to_text(answer._replace(extra={}, notes=()), shown).rstrip())
+    _say(to_text(answer._replace(extra={}, notes=()), shown, form=console_form()).rstrip())
 
 
 def _say(text: str) -> None:
