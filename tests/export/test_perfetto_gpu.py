@@ -20,7 +20,7 @@ LAUNCH = {"grid_x": 256, "grid_y": 3, "grid_z": 1, "block_x": 128, "block_y": 1,
 
 
 def rows(rank):
-    """A launch of a kernel, one of a graph with two kernels, a copy, and a kernel of which the call is not recorded."""
+    """A launch of a kernel, one of a graph with two kernels and a copy, a copy, and a kernel of which the call is not recorded."""
     return {
         "devices": [
             {"device": 0, "ordinal": 0, "uuid": UUID if rank == 0 else f"GPU-{rank}", "bus_id": "0000:01:00.0", "name": "H100"}
@@ -36,7 +36,7 @@ def rows(rank):
             kernel(3100, 3300, "void first<int>(int)", correlation=2, stream=9, **LAUNCH),
             kernel(5000, 5100, "void second(int)"),
         ],
-        "copies": [copy(4000, 4200, correlation=3)],
+        "copies": [copy(4000, 4200, correlation=3), copy(4300, 4400, correlation=2)],
     }
 
 
@@ -100,20 +100,22 @@ def trace(tmp_path_factory):
 
 def test_each_kernel_and_copy_is_an_event_of_its_gpu_and_queue(trace):
     found, slices = events(trace[0]), trace[1]
-    assert slices == 2 * (5 + 3)
-    assert len(found) == 10
+    assert slices == 2 * (6 + 3)
+    assert len(found) == 12
     first = [e for e in found if e["context"][0] == 4000]
     assert [(e["at"], e["queue"], e["stage"], e["name"]) for e in first] == [
         ((1000, 500), "rank 0 GPU0 stream 7", "kernel", "first<int>"),
         ((2000, 100), "rank 0 GPU0 stream 7", "kernel", "second"),
         ((2100, 200), "rank 0 GPU0 stream 9", "kernel", "first<int>"),
         ((3000, 200), "rank 0 GPU0 stream 30", "copy", "memcpy HtoD"),
+        ((3300, 100), "rank 0 GPU0 stream 30", "copy", "memcpy HtoD"),
         ((4000, 100), "rank 0 GPU0 stream 7", "kernel", "second"),
     ]
     assert [e["kernel"] for e in first] == [
         ("first<int>", "void first<int>(int)"),
         ("second", "void second(int)"),
         ("first<int>", "void first<int>(int)"),
+        None,
         None,
         ("second", "void second(int)"),
     ]
@@ -146,7 +148,7 @@ def test_calls_name_the_first_work_that_they_launched(trace):
                 number |= (byte & 127) << 7 * place
             launched.setdefault(p.track_event.name, []).append(number)
     ids = [e["event"].event_id for e in events(trace)]
-    assert len(set(ids)) == len(ids) == 10
+    assert len(set(ids)) == len(ids) == 12
     by_id = {e["event"].event_id: (e["name"], e["at"][0]) for e in events(trace)}
     assert {name: [by_id[n] for n in its] for name, its in launched.items()} == {
         "cudaLaunchKernel": [("first<int>", 1000)] * 2,
@@ -171,7 +173,7 @@ def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):
             trace = trace_pb2.Trace()
             trace.ParseFromString(archive.extractfile(name).read())
             assert [len(p.gpu_info.gpus) for p in trace.packet if p.HasField("gpu_info")] == [1]
-            assert len(events(trace)) == 5
+            assert len(events(trace)) == 6
 
 
 def test_the_option_is_perfettos_alone(tmp_path, capsys):
@@ -179,4 +181,4 @@ def test_the_option_is_perfettos_alone(tmp_path, capsys):
     assert main(["export", "chrome", str(run.path), "-o", str(tmp_path / "o.json"), "--gpu-events"]) == 2
     assert "--gpu-events is for perfetto" in capsys.readouterr().err
     assert main(["export", "perfetto", str(run.path), "-o", str(tmp_path / "o.pftrace"), "--gpu-events"]) == 0
-    assert "8 slices in 1 file" in capsys.readouterr().err
+    assert "9 slices in 1 file" in capsys.readouterr().err
