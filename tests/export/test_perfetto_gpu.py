@@ -11,6 +11,7 @@ from tests.viewer_traces import names_of, slices_of
 from alltrace.cli.main import main
 from alltrace.export.perfetto import export_by_host, export_perfetto
 from alltrace.export.selection import select
+from alltrace.recipes.questions.sql import query
 
 trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError)
 unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
@@ -161,6 +162,14 @@ def test_calls_stay_slices_and_tracks_of_streams_go(trace):
     labels = {label for _, label in names_of(trace[0]).values()}
     assert not any("stream" in label for label in labels)
     assert {s[3] for s in slices_of(trace[0])} == {"cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync"}
+
+
+def test_viewers_name_the_role_of_a_rank(tmp_path):
+    run = make_run(tmp_path / "run", {0: rows(0), 1: rows(1)}, roles={1: "trainer"})
+    labels = {label for _, label in names_of(exported(run, tmp_path / "out.pftrace")[0]).values()}
+    assert {label for label in labels if label.startswith("rank")} == {"rank 0 (host0)", "rank 1 trainer (host0)"}
+    found = query(run, "SELECT rank, role FROM ranks ORDER BY rank").table.to_pylist()
+    assert found == [{"rank": 0, "role": None}, {"rank": 1, "role": "trainer"}]
 
 
 def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):

@@ -69,7 +69,7 @@ def _metadata(tracks: Tracks, placed: ViewerTracks, pid: int) -> list[dict[str, 
     about: dict[str, Any] = {"ph": "M", "pid": pid}
     host = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     found = [
-        {**about, "name": "process_name", "args": {"name": f"rank {rank.rank} ({rank.host})"}},
+        {**about, "name": "process_name", "args": {"name": tracks.process_name}},
         {**about, "name": "process_labels", "args": {"labels": host}},
         {**about, "name": "process_sort_index", "args": {"sort_index": rank.rank}},
     ]
