@@ -28,6 +28,13 @@ def text(width=0, *, units=True):
     return to_text(Answer(TABLE, ()), TABLE, form=TableForm(width, units)).splitlines()
 
 
+def parts(lines):
+    """The names of the columns, joined where they are on several lines, and the lines below the rule."""
+    rule = next(n for n, line in enumerate(lines) if line.startswith("-") and not set(line) - {"-", " "})
+    spans = [match.span() for match in re.finditer("-+", lines[rule])]
+    return ["".join(line[a:b].strip() for line in lines[:rule]) for a, b in spans], lines[rule + 1 :]
+
+
 def test_times_and_sizes_have_units_and_heads_have_none():
     head, _, first, second = text()
     assert head.split() == ["name", "ranks", "hosts", "start", "lost", "lost_per_step", "bytes", "share"]
@@ -45,15 +52,22 @@ def test_plain_numbers_are_as_they_were():
 def test_columns_are_dropped_before_names_cannot_be_told_apart(width):
     lines = text(width)
     assert max(map(len, lines)) <= width
-    first, second = lines[2:4]
+    shown, (first, second, *below) = parts(lines)
     assert first.split()[0] != second.split()[0]
-    left_out = " ".join(lines[4:])
-    shown = lines[0].split()
+    left_out = " ".join(below)
     if width < 120:
         assert "columns that do not fit: " in left_out
         assert "hosts" in left_out, "a column without a value goes first"
     for name, read in (("ranks", "ranks"), ("start_ns", "start"), ("lost_ns", "lost"), ("bytes", "bytes"), ("share", "share")):
         assert (read in shown) != bool(re.search(rf"\b{name}\b", left_out)), "each column is shown or named"
+
+
+def test_names_of_columns_are_folded_where_the_table_is_wider_than_the_terminal():
+    table = pa.table({"rank": [1], "exposed_communication_percent": [12.5], "of_all": [10], "count": [3]})
+    wide, narrow = (to_text(Answer(table, ()), table, form=TableForm(w)).splitlines() for w in (80, 40))
+    assert wide[0].split() == table.column_names
+    assert narrow[:3] == ["            exposed_", "      communication_  of_", "rank         percent  all  count"]
+    assert parts(narrow)[0] == table.column_names
 
 
 def test_a_table_that_fits_loses_nothing():
@@ -66,8 +80,10 @@ def test_rows_that_are_still_made_look_the_same(width):
     stream = RowStream((t for t in (TABLE.slice(0, 1), TABLE.slice(1))), TABLE.schema.empty_table())
     form = TableForm(width, units=True)
     lines = "".join(streamed_text(Answer(TABLE.slice(0, 0), ()), stream, form)).splitlines()
-    names = slice(2, 4)  # of rows that come one after the other, names are cut alike
-    lines[names], expected = [line[34:] for line in lines[names]], text(width)
+    expected = text(width)
+    first = next(n for n, line in enumerate(expected) if line.startswith("-")) + 1
+    names = slice(first, first + 2)  # of rows that come one after the other, names are cut alike
+    lines[names] = [line[34:] for line in lines[names]]
     expected[names] = [line[34:] for line in expected[names]]
     assert lines == expected
 
@@ -75,5 +91,5 @@ def test_rows_that_are_still_made_look_the_same(width):
 def test_the_first_column_is_never_dropped():
     table = pa.table({"total_ns": [1], "name": ["x" * 90], "other": ["y" * 90]})
     lines = to_text(Answer(table, ()), table, form=TableForm(30)).splitlines()
-    assert lines[0].split()[0] == "total_ns"
+    assert parts(lines)[0][0] == "total_ns"
     assert max(map(len, lines)) <= 30

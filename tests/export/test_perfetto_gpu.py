@@ -55,21 +55,25 @@ def extension(message, number):
 
 
 def interned(trace):
-    (packet,) = [p for p in trace.packet if p.HasField("interned_data")]
-    assert (packet.sequence_flags, packet.trusted_packet_sequence_id) == (1, 2)
-    kernels = {}
-    for data in extension(packet.interned_data, 1000):
-        found = trace_pb2.InternedComputeKernel.FromString(data)
-        kernels[found.iid] = (found.name, found.demangled_name)
-    return packet.interned_data, kernels
+    """By sequence of packets what they refer to, and the names of kernels among that."""
+    known = {}
+    for packet in trace.packet:
+        if packet.HasField("interned_data"):
+            assert packet.sequence_flags == 1
+            assert packet.trusted_packet_sequence_id not in known
+            kernels = {}
+            for data in extension(packet.interned_data, 1000):
+                found = trace_pb2.InternedComputeKernel.FromString(data)
+                kernels[found.iid] = (found.name, found.demangled_name)
+            known[packet.trusted_packet_sequence_id] = packet.interned_data, kernels
+    return known
 
 
 def events(trace):
     """The GPU events with their times, and what they refer to."""
-    data, kernels = interned(trace)
-    specifications = {s.iid: s.name for s in data.gpu_specifications}
-    names = {n.iid: n.name for n in data.event_names}
-    pids = {c.iid: (c.pid, c.api) for c in data.graphics_contexts}
+    known = interned(trace)
+    queues = [s.iid for data, _ in known.values() for s in data.gpu_specifications if s.iid > 3]
+    assert len(set(queues)) == len(queues)
     gpus = next(p.gpu_info.gpus for p in trace.packet if p.HasField("gpu_info"))
     found, last = [], 0
     for p in trace.packet:
@@ -77,7 +81,11 @@ def events(trace):
         last = max(last, p.timestamp)
         if p.HasField("gpu_render_stage_event"):
             e = p.gpu_render_stage_event
-            assert (p.sequence_flags, p.trusted_packet_sequence_id) == (2, 2)
+            assert p.sequence_flags == 2
+            data, kernels = known[p.trusted_packet_sequence_id]
+            specifications = {s.iid: s.name for s in data.gpu_specifications}
+            names = {n.iid: n.name for n in data.event_names}
+            pids = {c.iid: (c.pid, c.api) for c in data.graphics_contexts}
             about = {
                 "at": (p.timestamp, e.duration),
                 "queue": specifications[e.hw_queue_iid],
@@ -130,7 +138,7 @@ def test_launches_have_their_geometry_and_resources(trace):
     assert (first.launch.grid_size.x, first.launch.grid_size.y, first.launch.grid_size.z) == (256, 3, 1)
     assert (first.launch.workgroup_size.x, first.launch.workgroup_size.y, first.launch.workgroup_size.z) == (128, 1, 1)
     names = {}
-    for data in extension(interned(trace[0])[0], 1001):
+    for data in extension(interned(trace[0])[2][0], 1001):
         found = trace_pb2.InternedComputeArgName.FromString(data)
         names[found.iid] = found.name
     assert {names[a.name_iid]: a.uint_value for a in first.launch.args} == {"registers_per_thread": 40, "shared_mem_dynamic": 4096}

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.cli.cells import cells, is_number, is_sparse, json_text
 from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
-from alltrace.cli.text_table import TableForm, streamed_text, terminal_width, to_text
+from alltrace.cli.text_table import PLAIN, TableForm, streamed_text, terminal_width, to_text
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def check_output(args: argparse.Namespace) -> None:
     """
     check_csv_safe(args, [args.format])
     if args.units == "auto" and args.format not in ("table", "cards"):
-        raise UsageError(f"--units auto is for tables, and the format is {args.format}, whose numbers are plain; leave out --units")
+        raise UsageError(f"--units auto works with tables, and --format {args.format} has plain numbers; leave out --units")
     if args.units == "ns" and args.format == "cards":
-        raise UsageError("--units ns is for tables, and the format is cards; add --format table")
+        raise UsageError("--units ns works with tables, and the format is cards; add --format table")
     if args.format == "parquet" and args.output is None:
-        raise UsageError("--format parquet is not text; expected -o FILE with it")
+        raise UsageError("--format parquet is not text; give -o FILE")
     if args.output is not None and (not args.output.name or args.output.is_dir()):
         raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
 
@@ -57,7 +57,7 @@ def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
         UsageError: It was given, and none is CSV.
     """
     if args.csv_safe and "csv" not in kinds:
-        raise UsageError(f"--csv-safe is for CSV, and the format is {args.format}; add --format csv")
+        raise UsageError(f"--csv-safe works with CSV, and the format is {args.format}; add --format csv")
 
 
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
@@ -67,7 +67,7 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
         UsageError: It has none.
     """
     if args.picture is not None and chart is None:
-        raise UsageError(f"{what} is a table without a picture; ask for it without --picture")
+        raise UsageError(f"{what} has no chart; leave out --picture")
     if args.picture is not None:
         from alltrace.charts.files import check_picture
 
@@ -94,7 +94,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     said = []
     if args.format in ("csv", "parquet"):
         if answer.further:
-            said.append(f"alltrace: the answer has further tables: {', '.join(answer.further)}; --table NAME writes one")
+            said.append(f"alltrace: the answer has more tables: {', '.join(answer.further)}; --table NAME writes one")
         said += [f"alltrace: {printable(note)}" for note in answer.notes]
     if args.format == "parquet":
         save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)
@@ -124,9 +124,14 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
 
 
 def table_form(args: argparse.Namespace) -> TableForm:
-    """How tables for people are written: as wide as the terminal and with units there, whole and with plain numbers elsewhere."""
-    terminal = args.output is None and sys.stdout.isatty()
-    return TableForm(terminal_width() if terminal else 0, units=terminal if args.units is None else args.units == "auto")
+    """How tables for people are written; see `console_form`. A file and `--units` override it."""
+    form = PLAIN if args.output is not None else console_form()
+    return form if args.units is None else form._replace(units=args.units == "auto")
+
+
+def console_form() -> TableForm:
+    """How tables are written to standard output: to a terminal in its width and with units, else complete, with plain numbers."""
+    return TableForm(terminal_width(), units=True) if sys.stdout.isatty() else PLAIN
 
 
 def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[Any]]:

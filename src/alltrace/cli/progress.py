@@ -72,7 +72,7 @@ class _Bar(Watcher):
         if self._progress is not None:
             self._progress.advance(self._task, rows)
             speed = self._progress.tasks[0].speed
-            self._progress.update(self._task, rate=f"{speed / 1e6:.1f} M rows/s" if speed else "")
+            self._progress.update(self._task, rate=_rate(speed) if speed else "")
 
     def rank_done(self, ranks: int) -> None:
         self._done += ranks
@@ -86,3 +86,8 @@ class _Bar(Watcher):
 
     def _text(self) -> str:
         return f"importing, {self._done} of {self._ranks} ranks"
+
+
+def _rate(rows_per_s: float) -> str:
+    """A rate in millions or thousands of rows."""
+    return f"{rows_per_s / 1e6:.1f} M rows/s" if rows_per_s >= 1e6 else f"{rows_per_s / 1e3:.0f} k rows/s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,8 +80,8 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
     except OSError as error:
         raise InputError(
             tempfile.gettempdir(),
-            found=f"the rows of the answer cannot be kept there ({error.strerror or error})",
-            advice="make room, set TMPDIR to a folder on a larger disk, or ask for --format csv",
+            found=f"the rows of the answer cannot be stored there ({error.strerror or error})",
+            advice="free some space, set TMPDIR to a folder on a larger disk, or use --format csv",
         ) from error
     yield "".join(f"{line}\n" for line in _below(answer, 0, form, lines.dropped))
 
@@ -102,12 +103,12 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
     if dropped:
-        said = f"columns that do not fit: {', '.join(dropped)}; widen the terminal, or ask for --format csv"
+        said = f"columns that do not fit: {', '.join(dropped)}; widen the terminal, or use --format csv"
         lines += ["", *textwrap.wrap(said, max(form.width, _LEAST), subsequent_indent="  ", break_on_hyphens=False)]
     if answer.further:
         counts = ((name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items())
         others = (f"{name} ({count:,} rows)" for name, count in counts)
-        lines += ["", f"further tables, for --table: {', '.join(others)}"]
+        lines += ["", f"more tables, for --table: {', '.join(others)}"]
     if answer.notes:
         lines += ["", *(f"note: {printable(n)}" for n in answer.notes)]
     return lines
@@ -139,9 +140,13 @@ class _Lines:
     """
 
     def __init__(self, schema: Any, longest: Sequence[int], form: TableForm) -> None:
-        self._head = [printable(read_name(f) if form.units else f.name) for f in schema]
+        names = [printable(read_name(f) if form.units else f.name) for f in schema]
+        self._head = [[name] for name in names]
         self._right = [is_number(f) for f in schema]
-        natural = [max(n, len(h)) for n, h in zip(longest, self._head, strict=True)]
+        natural = [max(n, len(name)) for n, name in zip(longest, names, strict=True)]
+        if form.width and _width(natural) > form.width:
+            self._head = [_folded(name, n) for name, n in zip(names, longest, strict=True)]
+            natural = [max(n, *map(len, lines)) for n, lines in zip(longest, self._head, strict=True)]
         limits = [n if right else min(n, _NAME_WIDTH) for n, right in zip(natural, self._right, strict=True)]
         self._places = list(range(len(limits)))
         if form.width:
@@ -154,7 +159,10 @@ class _Lines:
 
     def head(self) -> list[str]:
         """The names of the columns, and the line below them."""
-        return [self._line([self._head[i] for i in self._places]), "  ".join("-" * n for n in self._limits)]
+        heads = [self._head[i] for i in self._places]
+        most = max(map(len, heads), default=0)
+        rows = zip(*([*[""] * (most - len(lines)), *lines] for lines in heads), strict=True)
+        return [*map(self._line, rows), "  ".join("-" * n for n in self._limits)]
 
     def of(self, columns: Sequence[Sequence[str]], *, whole: bool) -> list[str]:
         """The rows of these cells; those of a table that is whole have their names cut so that they can be told apart."""
@@ -167,6 +175,18 @@ class _Lines:
 
     def _line(self, row: Sequence[str]) -> str:
         return "  ".join(_cell(c, n, r) for c, n, r in zip(row, self._limits, self._right, strict=True)).rstrip()
+
+
+def _folded(name: str, width: int) -> list[str]:
+    """The name of a column on several lines, broken after underscores, as narrow as its cells or its longest word."""
+    words = re.findall(r"[^_]*_+|[^_]+", name) or [name]
+    width = max(width, *map(len, words))
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) > width:
+            lines.append("")
+        lines[-1] += word
+    return lines
 
 
 def _fitting(limits: Sequence[int], right: Sequence[bool], longest: Sequence[int], width: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 Field numbers are those of Perfetto's `gpu_render_stage_event.proto`, `gpu_info.proto`, `interned_data.proto`,
 `gpu_track_event.proto` (`gpu_correlation` is 3000) and `gpu_interned_data.proto` (`compute_kernels` is 1000, `compute_arg_names`
-1001). What events refer to by number is in one packet ahead of them, on a sequence of their own.
+1001). What the events of a rank refer to by number is in one packet ahead of them, on a sequence of packets of the rank's own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 SEQUENCE = 2
+"""The sequence of packets of rank 0; those of the other ranks follow."""
+_QUEUE_BITS = 24
 _CLEARED, _NEEDED = 1, 2
 _OTHER, _COMPUTE = 0, 2
 _CUDA, _HIP = 4, 5
@@ -47,52 +49,43 @@ DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
 
 
 class GpuEvents:
-    """The GPU events of a trace.
+    """The GPU events of a rank, on a sequence of packets of its own.
 
     Args:
         selection: What is exported.
+        tracks: The tracks of the rank.
+        pid: Its process id.
         pool: Where texts are.
         names: Where names are looked up.
-        pids: The process id of each rank.
     """
 
-    def __init__(self, selection: Selection, pool: Pool, names: NameCodes, pids: dict[int, int]) -> None:
-        self._pool, self._names, self._pids = pool, names, pids
-        self._devices: dict[tuple[str, str], int] = {}
-        self._gpus: list[Device] = []
-        for rank in selection.ranks:
-            for device in rank.devices:
-                if device.identity not in self._devices:
-                    self._devices[device.identity] = len(self._gpus)
-                    self._gpus.append(device)
-        self._queues: dict[tuple[int, int], tuple[int, str]] = {}
-        self._apis: dict[int, int] = {}
+    def __init__(self, selection: Selection, tracks: Tracks, pid: int, pool: Pool, names: NameCodes) -> None:
+        self._pool, self._names, self._rank, self._pid = pool, names, tracks.rank, pid
+        self._streams = len(tracks.threads)
+        numbered = {device.identity: n for n, device in enumerate(_devices(selection))}
+        devices = {d.device: numbered[d.identity] for d in tracks.rank.devices}
+        self._gpus = np.array([devices.get(device, 0) for device, _ in tracks.streams], np.int64)
+        first = len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)  # viewers may tell queues of all ranks apart by these numbers
+        labels = base_labels(tracks)[len(tracks.threads) :]
+        self._queues = {first + n: f"rank {tracks.rank.rank} {label}" for n, label in enumerate(labels[: len(tracks.streams)])}
         self._kernels: dict[int, int] = {}
         self._texts: set[int] = set()
-        self._written: dict[int, int] = {}
+        self._launched: set[int] = set()
+        self._others = 0
         self._templates: dict[Any, Template] = {}
 
-    def records(self, part: Slices, tracks: Tracks, seen: set[int]) -> list[tuple[Int64, Records]]:
-        """The events of some slices, with their rows.
-
-        Args:
-            part: Slices of a table of GPU work.
-            tracks: The tracks of their rank.
-            seen: Launches of the rank whose first work is written already; these are added.
-        """
-        rank = tracks.rank
-        queues, gpus = self._queues_of(tracks)
-        at = part.bases - len(tracks.threads)
+    def records(self, part: Slices) -> list[tuple[Int64, Records]]:
+        """The events of some slices of a table of GPU work, with their rows."""
+        at = part.bases - self._streams
         stage = next(n for n, (table, *_) in enumerate(_STAGES) if table == part.table) + 1
         self._texts.update(np.unique(part.names).tolist())
-        self._apis.setdefault(rank.rank, _HIP if any(_OF_AMD.search(d.name or "") for d in rank.devices) else _CUDA)
         constant = np.ones(len(part.starts), np.int64)
         fields: list[tuple[int, Int64]] = [
-            (1, self._ids(part, rank.rank, seen)),
+            (1, self._ids(part)),
             (2, part.ends - part.starts),
-            (5, constant * (rank.rank + 1)),
-            (11, gpus[at]),
-            (13, queues[at]),
+            (5, constant * (self._rank.rank + 1)),
+            (11, self._gpus[at]),
+            (13, np.array(list(self._queues), np.int64)[at]),
             (14, constant * stage),
             (20, part.names + 1),
         ]
@@ -112,27 +105,16 @@ class GpuEvents:
             found.append((rows, self._packets(part.starts[rows], own, three[0], three[1], arguments)))
         return found
 
-    def _queues_of(self, tracks: Tracks) -> tuple[Int64, Int64]:
-        """For each stream of a rank the number of its queue, and that of its GPU."""
-        labels = base_labels(tracks)[len(tracks.threads) :]
-        devices = {d.device: self._devices[d.identity] for d in tracks.rank.devices}
-        queues = []
-        for place, (_device, _stream) in enumerate(tracks.streams):
-            key = tracks.rank.rank, place
-            number = self._queues.setdefault(key, (len(_STAGES) + 1 + len(self._queues), f"rank {key[0]} {labels[place]}"))[0]
-            queues.append(number)
-        return np.array(queues, np.int64), np.array([devices.get(d, 0) for d, _ in tracks.streams], np.int64)
-
-    def _ids(self, part: Slices, rank: int, seen: set[int]) -> Int64:
+    def _ids(self, part: Slices) -> Int64:
         """An id for each event: that of the flow of its launch for the first work of one, else one that no launch has."""
-        base = rank + 1 << FLOW_BITS
+        base = self._rank.rank + 1 << FLOW_BITS
         launches = np.full(len(part.starts), -1, np.int64) if part.launches is None else part.launches
         first = np.zeros(len(launches), np.bool_)
         first[np.unique(launches, return_index=True)[1]] = True
-        first &= (launches >= 0) & ~np.isin(launches, np.array(sorted(seen), np.int64))
-        seen.update(launches[first].tolist())
-        other = self._written.get(rank, 0)
-        self._written[rank] = other + int((~first).sum())
+        first &= (launches >= 0) & ~np.isin(launches, np.array(sorted(self._launched), np.int64))
+        self._launched.update(launches[first].tolist())
+        other = self._others
+        self._others += int((~first).sum())
         return np.where(first, base + launches, base + _OTHERS + other + np.cumsum(~first) - 1)
 
     def _packets(
@@ -157,7 +139,7 @@ class GpuEvents:
             inner = inner + len(key) + sizes(inside) + inside
             form += [key, VARINT, *form_of_launch]
             columns += [inside, *launch]
-        head = field(10, SEQUENCE) + field(13, _NEEDED) + varint(53 << 3 | 2)
+        head = field(10, SEQUENCE + self._rank.rank) + field(13, _NEEDED) + varint(53 << 3 | 2)
         outer = 1 + sizes(times) + len(head) + sizes(inner) + inner
         shape = (tuple(n for n, _ in fields), len(grid), len(block), tuple(n for n, _ in arguments))
         template = self._templates.get(shape)
@@ -167,22 +149,30 @@ class GpuEvents:
         return template.records(len(times), outer, times, inner, *columns)
 
     def head(self) -> bytes:
-        """The packets ahead of all events: the GPUs, and what events refer to by number."""
-        gpus = b"".join(field(1, _gpu(device)) for device in self._gpus)
-        info = field(1, field(128, gpus) + field(10, SEQUENCE)) if self._gpus else b""
+        """The packet ahead of the rank's events: what they refer to by number."""
         known = b"".join(
             field(24, field(1, n + 1) + field(2, utf8(name)) + field(4, category)) for n, (_, name, category) in enumerate(_STAGES)
         )
-        known += b"".join(field(24, field(1, n) + field(2, utf8(label)) + field(4, _COMPUTE)) for n, label in self._queues.values())
-        known += b"".join(
-            field(23, field(1, rank + 1) + field(2, self._pids[rank]) + field(3, api)) for rank, api in self._apis.items()
-        )
+        known += b"".join(field(24, field(1, n) + field(2, utf8(label)) + field(4, _COMPUTE)) for n, label in self._queues.items())
+        api = _HIP if any(_OF_AMD.search(d.name or "") for d in self._rank.devices) else _CUDA
+        known += field(23, field(1, self._rank.rank + 1) + field(2, self._pid) + field(3, api))
         known += b"".join(field(2, field(1, code + 1) + b"\x12" + self._pool.piece(code)) for code in sorted(self._texts))
         known += b"".join(field(1001, field(1, n + 1) + field(2, utf8(name))) for n, (_, name) in enumerate(_ARGUMENTS))
         for full, short in sorted(self._kernels.items()):
             kernel = field(1, full + 1) + b"\x12" + self._pool.piece(short) + b"\x1a" + self._pool.piece(full)
             known += field(1000, kernel)
-        return info + field(1, field(10, SEQUENCE) + field(12, known) + field(13, _CLEARED))
+        return field(1, field(10, SEQUENCE + self._rank.rank) + field(12, known) + field(13, _CLEARED))
+
+
+def gpu_info(selection: Selection) -> bytes:
+    """The packet with all GPUs; their numbers in events are their places in it."""
+    gpus = b"".join(field(1, _gpu(device)) for device in _devices(selection))
+    return field(1, field(128, gpus) + field(10, SEQUENCE)) if gpus else b""
+
+
+def _devices(selection: Selection) -> list[Device]:
+    """The GPUs of all ranks, each once."""
+    return list({device.identity: device for rank in reversed(selection.ranks) for device in reversed(rank.devices)}.values())[::-1]
 
 
 def _launch(

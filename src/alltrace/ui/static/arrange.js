@@ -18,6 +18,14 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
   ["metrics", "metrics", ["metric", "nic", "switch", "generic"]],
 ]);
 
+/**
+ * What tracks of several ranks have in common that are alike: the same stream of whichever GPU, threads of one name.
+ * @param {Track} track
+ */
+export function likeness({ group, label }) {
+  return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
+}
+
 export class Arrangement {
   /**
    * @param {import("./types.js").Run} run
@@ -129,18 +137,16 @@ export class Arrangement {
   }
 
   /**
-   * What is told of a rank ahead of its host.
-   * @param {number} rank
-   */
-  role(rank) {
-    return this.#roles.has(rank) ? ` · ${this.#roles.get(rank)}` : "";
-  }
-
-  /**
    * What is told of a rank beside its host.
    * @param {number} rank
    */
   told(rank) {
+    const role = this.#roles.get(rank);
+    return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;
+  }
+
+  /** @param {number} rank */
+  #placeText(rank) {
     if (!this.order.startsWith("grid")) return "";
     return ` · ${(this.run.dimensions ?? []).map((d, i) => `${d.name} ${this.#place(rank, i)}`).join(", ")}`;
   }

@@ -59,7 +59,7 @@ class Diagnose(Recipe):
     keeps_parts = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
-        "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
+        "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind", "collective"),
         "graphs": _WORK,
         "api": ("start", "end", "process", "thread", "name", "correlation"),
         "ranges": RANGES,

@@ -134,6 +134,7 @@ class Loss:
         own_ns: The most that its own classes let it be: what no other finding may claim.
         bound_ns: The most that all of its classes let it be.
         unknown: Why the estimate is not to be stated; None where it is.
+        least_ns: Of an estimate that is not stated, what the job gets back at least.
     """
 
     estimate_ns: int
@@ -142,6 +143,7 @@ class Loss:
     own_ns: int
     bound_ns: int
     unknown: str | None = None
+    least_ns: int = 0
 
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)

@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.hand_over import working
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -218,12 +218,12 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
 
 
 def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64]:
-    table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind"))
+    table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind", "collective"))
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
     large = (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
-    large &= ~is_one_of(table.column("kind"), ("memset",))
+    large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]
     found, at = np.unique(key, return_inverse=True)
     length = (integers(table.column("end")) - integers(table.column("start")))[large]
