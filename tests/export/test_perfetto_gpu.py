@@ -196,6 +196,6 @@ def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):
 def test_the_option_is_perfettos_alone(tmp_path, capsys):
     run = make_run(tmp_path / "run", {0: rows(0)})
     assert main(["export", "chrome", str(run.path), "-o", str(tmp_path / "o.json"), "--gpu-events"]) == 2
-    assert "--gpu-events is for perfetto" in capsys.readouterr().err
+    assert "--gpu-events works with perfetto" in capsys.readouterr().err
     assert main(["export", "perfetto", str(run.path), "-o", str(tmp_path / "o.pftrace"), "--gpu-events"]) == 0
     assert "9 slices in 1 file" in capsys.readouterr().err
