@@ -238,6 +238,7 @@ def test_a_stream_is_pinned_on_all_ranks(page):
     page.fill("input[aria-label^='ranks shown']", "1-2")
     page.keyboard.press("Enter")
     assert labels_of(page)[:2] == pinned[1:3], "those of the ranks that are shown"
+    assert state_of(page, "ranks") == "1-2"
     address = page.url
     page.goto("about:blank")
     page.goto(address)
