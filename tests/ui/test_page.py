@@ -93,7 +93,7 @@ def test_nothing_moves_when_the_findings_come(page):
     wait_inked(page, ".heat-scroll canvas", 20)
     page.wait_for_timeout(200)
     before = page.locator(".heat-scroll canvas").bounding_box()
-    assert page.locator(".told").inner_text() == "looking for what costs time ..."
+    assert page.locator(".told").inner_text() == "What costs time is told here once it is found."
     held[0].continue_()
     page.wait_for_selector(".jobbar")
     assert page.locator(".heat-scroll canvas").bounding_box() == before

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import importlib
 import threading
 
 import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
+from tests.ui.gates import Gate, hold
 
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.importer import import_reports
@@ -15,35 +15,6 @@ from alltrace.run.partial import PartialRun
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError
 from alltrace.ui.facts import make_answers
-
-
-class Gate:
-    """Holds a thread at a place until the test lets it go on."""
-
-    def __init__(self):
-        self._there, self._go = threading.Event(), threading.Event()
-
-    def reached(self):
-        assert self._there.wait(30)
-
-    def open(self):
-        self._go.set()
-
-    def pass_(self):
-        self._there.set()
-        assert self._go.wait(30)
-
-
-def hold(monkeypatch, name, gate):
-    """Let what is called by this name wait at a gate first."""
-    module, _, function = name.rpartition(".")
-    real = getattr(importlib.import_module(module), function)
-
-    def held(*given, **named):
-        gate.pass_()
-        return real(*given, **named)
-
-    monkeypatch.setattr(name, held)
 
 
 def being_imported(folder, done):
@@ -145,7 +116,7 @@ def test_the_page_is_there_before_the_levels_are(tmp_path):
     state = client.get("/api/run").json()["state"]
     assert (state["ready"], state["shown"], {s["state"] for s in state["stages"]}) == (False, None, {"waiting"})
     found = client.get("/api/by-rank")
-    assert (found.status_code, found.json()["error"]) == (503, "aligning clocks: 0 of 1 ranks are done")
+    assert (found.status_code, found.json()["error"]) == (503, "aligning clocks: 0 of 1 ranks done")
     client.sessions[0].prepare()
     assert client.get("/api/by-rank").status_code == 200
 
@@ -165,7 +136,8 @@ def test_where_the_clocks_cannot_be_found_nothing_unaligned_is_left_to_be_looked
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an error of alltrace while drawing")]
+    ("error", "said"),
+    [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an internal error of alltrace while drawing")],
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypatch, error, said):

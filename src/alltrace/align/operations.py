@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
+from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import distinct_rows
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-COLUMNS = (
-    "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "sequence", "bytes", "datatype", "peer",
-    "root", "group_rank", "group_size", "evidence",
-)  # fmt: skip
 _WITH_SEQUENCE = ("trace", "log")
 _HOST = "mpi"
 
@@ -80,15 +77,15 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     """The operations of all ranks.
 
     Args:
-        tables: Each rank's `collectives`.
+        tables: Each rank's `collectives`, of one rank at least.
         texts: The strings of an Arrow array of name ids.
         shifts_ns: What is added to a rank's times; 0 for a rank that is not in it.
     """
     import pyarrow as pa
 
-    ranks = sorted(tables)
-    whole = pa.concat_tables([tables[r].select(list(COLUMNS)) for r in ranks]).unify_dictionaries().combine_chunks()
-    counts = [tables[r].num_rows for r in ranks]
+    every = AllCollectives.of(tables)
+    ranks, counts = list(every), list(every.rows.values())
+    whole = every.whole
     rank = np.repeat(np.array(ranks, np.int64), counts)
     row = np.concatenate([np.arange(n, dtype=np.int64) for n in counts]) if counts else np.zeros(0, np.int64)
     shift = np.repeat(np.array([shifts_ns.get(r, 0) for r in ranks], np.int64), counts)

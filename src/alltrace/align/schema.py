@@ -85,6 +85,7 @@ class Joined:
 
     Attributes:
         tables: Each rank's `collectives`, filled.
+        changed: The ranks whose tables are others than before.
         texts: Strings that the tables refer to now.
         matches: For each rank how its log fits.
         told: For each rank and row the id of the communicator's name by the log, 0 without one.
@@ -93,6 +94,7 @@ class Joined:
     """
 
     tables: dict[int, Any]
+    changed: set[int] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     matches: list[LogMatch] = field(default_factory=list)
     told: dict[int, NDArray[np.int64]] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
+from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksums
@@ -43,9 +44,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.steps import RankSteps
 
-_NO_MEMBERS = (
-    "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
-)
+_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
@@ -83,11 +82,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
                     _make(plain, found, jobs, progress)
         except OSError as error:
             raise InputError(
-                found, found=f"the alignment cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+                found,
+                found=f"the alignment cannot be written ({error.strerror or error})",
+                advice="free some space, or copy the run",
             ) from error
     overlay = find_overlay(plain.manifest, found)
     if overlay is None:
-        raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
+        raise InputError(found, found="the alignment was changed while it was written", advice="ask again")
     _apply(plain, overlay)
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
@@ -125,7 +126,7 @@ def _nothing_to_match(run: Run) -> str | None:
     if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
-        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
+        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
     return None
 
 
@@ -227,9 +228,8 @@ def _matched(
         from alltrace.align.log_join import finish
 
         finish(joined, matching.members, matching.groups)
-    for rank, table in joined.tables.items():
-        if table is not tables[rank]:
-            _write(table, draft / collectives_file(rank))
+    for rank in sorted(joined.changed):
+        _write(joined.tables[rank], draft / collectives_file(rank))
     import numpy as np
 
     by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # whoever asks a rank reads little else
@@ -245,7 +245,7 @@ def _matched(
         notes=(*matching.notes, *joined.notes, *solution.notes),
         components=solution.components,
         residuals_ns=solution.residuals_ns,
-        rows={r: t.num_rows for r, t in tables.items()},
+        rows=dict(tables.rows),
         log_matches=tuple(joined.matches),
         matching_score=matching.score,
         matching_reason=matching.reason,
@@ -253,12 +253,12 @@ def _matched(
     return alignment, steps
 
 
-def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:
+def _joined(run: Run, draft: Path, tables: AllCollectives, names: Names) -> tuple[Joined, Names]:
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
     if not _has_logged_calls(run):
-        return Joined(tables), names
+        return Joined({}), names
     from alltrace.align.log_join import join_ranks
 
     joined = join_ranks(run, tables, names.texts)
@@ -270,7 +270,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
 
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None] | None
-) -> tuple[dict[int, Any], Names, list[RankSteps | AlltraceError | None]]:
+) -> tuple[AllCollectives, Names, list[RankSteps | AlltraceError | None]]:
     """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
@@ -305,7 +305,7 @@ def _collect_all(
         steps.append(errors.get(number) or part.steps)
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
     columns = TABLES["collectives"].column_names
-    tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
+    tables = AllCollectives((r.rank, read_parquet(draft / collectives_file(r.rank), columns, _ENUMS)) for r in run.ranks)
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
@@ -369,7 +369,7 @@ def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: 
     except DamageError:
         raise
     except AlltraceError as error:
-        return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
+        return STEPS.arrow_schema().empty_table(), (f"steps were not detected: {error}",)
 
 
 def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:

@@ -76,6 +76,9 @@ _CHARTS = {
     "host": Chart("bars", "host", ("slow_percent",), title="Runs in which a host is slow"),
     "finding": Chart("bars", "kind", ("runs",), "job", title="Runs that have a finding"),
 }
+BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLASSES), title="Where the time of each run went")
+"""The picture of the runs' time by class, of the answer by run."""
+
 _TEXTS = {
     "run": ("run", "job", "revision", "start_utc", "verdict", "top_finding"),
     "host": ("host", "kind", "last_slow_utc"),
@@ -96,8 +99,7 @@ def ask_history(history: History, by: str = "run", *, job: str | None = None, ta
     Raises:
         UsageError: No run has the job or the tag.
     """
-    runs = history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
-    chosen = _chosen(runs, job, tag)
+    chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}
     if by == "run":
         rows = _by_run(chosen, {f["run_id"]: f for f in history.ask("SELECT * FROM findings WHERE place = 0")})
@@ -106,6 +108,22 @@ def ask_history(history: History, by: str = "run", *, job: str | None = None, ta
     else:
         rows = _by_finding(chosen, [f for f in history.ask("SELECT * FROM findings ORDER BY place") if f["run_id"] in ids])
     return Answer(_table(by, rows), COLUMNS[by], tuple(_notes(by, chosen, rows)), chart=chart_of(by))
+
+
+def choices(history: History) -> tuple[list[str], list[str]]:
+    """The jobs and the tags that runs have, each once."""
+    runs = _runs(history)
+    return job_names(runs), sorted({t for r in runs for t in r["tags"]})
+
+
+def place_of(history: History, run_id: str, *, job: str | None = None, tag: str | None = None) -> int | None:
+    """The row of a run in the answer by run; None where it is not there. The other arguments are those of `ask_history`."""
+    return next((n for n, run in enumerate(_chosen(_runs(history), job, tag)) if run["run_id"] == run_id), None)
+
+
+def _runs(history: History) -> list[dict[str, Any]]:
+    """The runs, in the order in which they are told."""
+    return history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
 
 
 def chart_of(by: str) -> Chart:
@@ -224,22 +242,22 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
         return ["the history has no run"]
     jobs, nameless = job_names(runs), sum(r["job"] is None for r in runs)
     if len(jobs) + bool(nameless) > 1 and by == "run":
-        notes.append(f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared with its own; --job NAME chooses one")
+        notes.append(f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared within the job; --job NAME selects one")
     if nameless:
-        notes.append(f"{counted(nameless, 'run')} without the name of a job, taken for one job's; `import --job NAME` gives it")
+        notes.append(f"{counted(nameless, 'run')} without a job name, treated as one job; `import --job NAME` sets the name")
     undated = sum(r["start_utc_ns"] is None for r in runs)
     if undated:
-        told = "does not tell when it began" if undated == 1 else "do not tell when they began"
-        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, by path")
+        told = "does not contain its start time" if undated == 1 else "do not contain their start time"
+        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, ordered by path")
     if by == "run" and not any(r["verdict"] for r in rows):
-        notes.append(f"no run has {LEAST_VALUES} earlier ones of its job whose step time is known, so none is judged")
+        notes.append(f"no run has {LEAST_VALUES} earlier runs of its job with known step times, so none is judged")
     if by == "host" and not rows:
         notes.append("no run is on several hosts, so none is slower than others")
     if by == "finding" and not rows:
         notes.append("no run has a finding")
     codes = {r["code"] for r in runs}
     if len(codes) > 1:
-        notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, whose findings may differ for that alone")
+        notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, so findings may differ between versions")
     return notes
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, P2P, KernelRule
+from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, EXCHANGE, P2P, KernelRule
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMPUTE = "compute"
 UNCLASSIFIED = "unclassified"
-COMMUNICATION = frozenset({COLLECTIVE, P2P})
+COMMUNICATION = frozenset({COLLECTIVE, P2P, EXCHANGE})
 LONGEST_NAME = 1 << 15
 """Looking through the rest of a longer name, as a damaged report may have one, would take minutes."""
 
@@ -99,7 +99,7 @@ def read_rules(path: Path) -> KernelRules:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise InputError(path, found=f"line {number} holds no valid regular expression ({error})") from error
+            raise InputError(path, found=f"line {number} does not contain a valid regular expression ({error})") from error
         if not pattern or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
             raise InputError(path, found=f"line {number} is {line!r}", expected="a class and a regular expression")
         rules.append(KernelRule(pattern, kind))

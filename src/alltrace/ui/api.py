@@ -300,8 +300,14 @@ def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa:
 
 def _kernels(session: Session) -> KernelReports:
     if session.kernels is None:
-        raise UsageError("there are no reports of kernels; start `alltrace ui RUN --ncu REPORT`")
+        raise UsageError("there are no kernel reports; start `alltrace ui RUN --ncu REPORT`")
     return session.kernels
+
+
+def _history(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    if session.history is None:
+        raise UsageError("there is no history; start `alltrace ui RUN --history HISTORY`")
+    return JSONResponse(session.history.told(session.run.manifest, asked.maybe("job", 1000), asked.maybe("tag", 1000)))
 
 
 def _sql(session: Session, asked: Asked, token: Token) -> Response:
@@ -343,7 +349,7 @@ def _matrices(session: Session) -> Matrices:
     session.check_ready()
     aligned = session.aligned
     if aligned is None:
-        raise UsageError("a run that is still being imported has no matrix; wait until it is whole")
+        raise UsageError("a run that is still being imported has no matrix; wait until the import has finished")
     found: Matrices = session.kept("matrices", lambda: Matrices(aligned))
     return found
 
@@ -404,6 +410,7 @@ _HANDLERS: dict[str, Handler] = {
     "two-spans": _two_spans,
     "roofline": _roofline,
     "weighed": _weighed,
+    "history": _history,
 }
 _POSTED = frozenset(
     {

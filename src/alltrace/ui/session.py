@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.align.store import aligned, has_alignment
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.tiles.cancel import Token
+    from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports
 
 
@@ -75,11 +77,13 @@ class Session:
         scratch: A folder for the pyramid of a run that is still being imported.
         jobs: The most processes for what is made on first use.
         kernels: Reports of Nsight Compute that are shown with the run.
+        history: A history of many runs that is shown with the run.
         when_ready: Called in the background once a run that is whole has its pyramid, for what the page asks then.
 
     Attributes:
         path: The run directory.
         kernels: Reports of Nsight Compute, or None.
+        history: The history of many runs, or None.
         jobs: The most processes.
         partial: Whether the import has not come to its end.
         stages: How far what is made is.
@@ -92,9 +96,11 @@ class Session:
         jobs: int | None = None,
         kernels: KernelReports | None = None,
         when_ready: Callable[[Session], object] = lambda _: None,
+        history: HistoryFile | None = None,
     ) -> None:
         self.path = path
         self.kernels = kernels
+        self.history = history
         self.jobs = jobs
         self._scratch = scratch
         self._when_ready = when_ready
@@ -145,7 +151,7 @@ class Session:
 
     def _aligned(self) -> tuple[Run, Aligned]:
         """The run aligned; shown as it was imported meanwhile, unless its alignment is kept."""
-        run = Run(self.path)  # those who look at the other one see it as it was opened
+        run = copy(self.run)  # those who look at the other one see it as it was opened
         if not has_alignment(run):
             self._show(self.run, EarlyView(self.run), None)
         with self.stages.doing(CLOCKS) as advance:
@@ -246,7 +252,7 @@ class Session:
             return kept[name]
 
     def made(self, stage: str, make: Callable[[Callable[[int], None]], Any], token: Token = WANTED) -> Any:
-        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks are done."""
+        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks done."""
 
         def doing() -> Any:
             with self.stages.doing(stage) as advance:
@@ -257,7 +263,7 @@ class Session:
     def check_there(self) -> None:
         """Raises GoneError where the run was removed."""
         if not (self.path / "manifest.json").is_file():
-            raise GoneError(f"{self.path} was removed while it was looked at; import the reports again and open it anew")
+            raise GoneError(f"{self.path} was removed while it was open; import the reports again and reopen it")
 
 
 def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:

@@ -20,7 +20,7 @@ EXAMPLE = "alltrace ui ./reports/ --no-browser"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The runs, and where to listen."""
     parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
-    parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare it with")
+    parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare with")
     parser.add_argument(
         "--ncu",
         nargs="+",
@@ -28,28 +28,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="REPORT",
-        help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed) whose roofline the page shows, weighed by RUN",
+        help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed); the page shows their roofline, weighted by RUN",
+    )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        metavar="HISTORY",
+        help="a file that `alltrace history -o HISTORY` keeps; the page shows the step times, findings and slow hosts of its runs",
     )
     group = parser.add_argument_group("the server")
-    group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any that is free")
+    group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port")
     group.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. The token is needed on any",
+        help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. Every address requires the token",
     )
-    group.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+    group.add_argument("--no-browser", action="store_true", help="print the page's address and do not open a browser")
     add_import_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     from alltrace.cli.kernel_reports import read_reports
+    from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports
     from alltrace.ui.serve import serve
 
     reports, notes = read_reports(args.ncu)
     kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
+    history = None if args.history is None else HistoryFile(args.history)
     paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
     try:
         with ends_in_order():
@@ -61,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
                 jobs=args.jobs,
                 tell=_tell,
                 kernels=kernels,
+                history=history,
             )
     except KeyboardInterrupt:  # how a server is stopped
         print(file=sys.stderr)  # noqa: T201

@@ -1,5 +1,5 @@
 // @ts-check
-/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host or by their place in the grid. */
+/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host, by role or by their place in the grid. */
 import { choice, entry, h } from "./dom.js";
 import { counted } from "./units.js";
 
@@ -34,7 +34,6 @@ export class Arrangement {
   constructor(run, changed) {
     this.run = run;
     this.changed = changed;
-    this.roles = new Map(run.ranks.map((r) => [r.rank, r.role]));
     this.words = "";
     this.kind = "";
     this.order = "";
@@ -47,7 +46,7 @@ export class Arrangement {
 
   #fill() {
     const dimensions = this.run.dimensions ?? [];
-    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ["tracks", "kind of track"], ...(this.run.ranks.some((r) => r.role) ? [["role", "role"]] : []), ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
+    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ...(this.#roles.size ? [["role", "role"]] : []), ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
     this.element.replaceChildren(
       entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
       choice("kind", KINDS.map(([k, t]) => [k, t]), this.kind, (v) => ((this.kind = v), this.#done())),
@@ -79,7 +78,7 @@ export class Arrangement {
   read(values) {
     this.words = values.tracks ?? "";
     this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
-    this.order = /^(host|tracks|role|grid\d)$/.test(values.order ?? "") ? values.order : "";
+    this.order = /^(host|role|tracks|grid\d)$/.test(values.order ?? "") ? values.order : "";
     this.hidden = new Set((values.hide ?? "").split(",").filter(Boolean));
     this.#fill();
     this.#told();
@@ -101,6 +100,14 @@ export class Arrangement {
     return tracks.filter((t) => (!groups.length || groups.includes(t.group)) && words.every((w) => t.label.toLowerCase().includes(w)) && !this.hidden.has(`${rank}/${t.key}`));
   }
 
+  /** What ranks do in a program of several groups of ranks, for those that have a role. */
+  get #roles() {
+    /** @type {Map<number, string>} */
+    const found = new Map();
+    for (const r of this.run.ranks) if (r.role) found.set(r.rank, r.role);
+    return found;
+  }
+
   /**
    * A rank's place along a dimension of the grid.
    * @param {number} rank
@@ -118,7 +125,7 @@ export class Arrangement {
    */
   sorted(ranks) {
     if (this.order === "host" || this.order === "role") {
-      const words = new Map(this.run.ranks.map((r) => [r.rank, (this.order === "host" ? r.host : r.role) ?? ""]));
+      const words = this.order === "role" ? this.#roles : new Map(this.run.ranks.map((r) => [r.rank, r.host]));
       return [...ranks].sort((a, b) => (words.get(a) ?? "").localeCompare(words.get(b) ?? "", "en", { numeric: true }) || a - b);
     }
     if (!this.order.startsWith("grid")) return ranks;
@@ -134,7 +141,7 @@ export class Arrangement {
    * @param {number} rank
    */
   told(rank) {
-    const role = this.roles.get(rank);
+    const role = this.#roles.get(rank);
     return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;
   }
 
