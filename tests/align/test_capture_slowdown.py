@@ -36,7 +36,7 @@ def test_what_the_spread_explains_is_no_difference():
     times = 0.1 + 0.01 * draw.standard_normal(60)
     found = capture_slowdown(steps(range(20, 26)), printed(times))
     assert not found.certain
-    assert found.text.endswith("no difference beyond their spread")
+    assert found.text.endswith("no difference beyond their variation")
 
 
 @pytest.mark.parametrize("numbers", [range(5, 7), range(1, 30), range(90, 99)])

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.all_collectives import AllCollectives
-from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import distinct_rows
 
@@ -37,6 +37,7 @@ class Operations:
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
         exchanging: Whether it is a kernel that sends or receives or both, and nothing tells on which communicator, bool.
+        all_to_all: Whether every member sends something to every other, bool.
         sequence: The profiler's sequence number where it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
@@ -57,6 +58,7 @@ class Operations:
     synchronising: NDArray[np.bool_]
     paired: NDArray[np.int64]
     exchanging: NDArray[np.bool_]
+    all_to_all: NDArray[np.bool_]
     sequence: NDArray[np.int64]
     lane: NDArray[np.int64]
     stream: NDArray[np.int64]
@@ -115,6 +117,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
     exchanging = np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0)
+    all_to_all = np.array([*(o == ALL_TO_ALL for o in ops), False])[op]
     direction = np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op]
     group_rank = _group_ranks(rank, communicator, numbers("group_rank"), size)
     return Operations(
@@ -130,6 +133,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         synchronising=synchronising[keep],
         paired=direction[keep],
         exchanging=exchanging[keep],
+        all_to_all=all_to_all[keep],
         sequence=sequence[keep],
         lane=lane[keep],
         stream=stream[keep],

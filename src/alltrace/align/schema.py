@@ -31,6 +31,7 @@ class Group:
         found_by: `ids` where the profiler names it, `logs` where NCCL's logs do, `structure` where it was inferred.
         score: How well it explains its operations, from 0 to 1.
         messages: Whether it has sends and receives and nothing else.
+        all_to_all: Whether most of its operations are exchanges of each member with every other, as experts have them.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Group:
     found_by: str = "ids"
     score: float = 1.0
     messages: bool = False
+    all_to_all: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import json
 import re
 import tarfile
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from alltrace.export.atomic_output import Draft
 from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
-from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, INSTANT, Event, PerfettoForm, field, packet, utf8
+from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
+from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
 from alltrace.export.rank_records import Made, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
 from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of
@@ -44,7 +46,6 @@ _PLACES = 64
 _TRACK_BITS = 24
 _MOST_TRACKS = _FIRST_COUNTER = 1 << 22
 _FIRST_THREAD = 1 << 23
-_FLOW_BITS = 40
 _CLOCK = "BOOTTIME"  # that of track events which name none
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 60
@@ -57,6 +58,7 @@ def export_perfetto(
     aligned: Aligned | None = None,
     most_bytes: int | None = None,
     jobs: int | None = None,
+    gpu_events: bool = False,
 ) -> Written:
     """Write the trace, in the order of time.
 
@@ -66,6 +68,7 @@ def export_perfetto(
         aligned: The alignment, for flows between the members of a collective; None for none.
         most_bytes: The size (uncompressed) after which another file is begun; None for one file.
         jobs: The most processes; None lets the number of rows decide.
+        gpu_events: Whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as slices of tracks.
 
     Returns:
         The files, and how many slices there are.
@@ -74,25 +77,35 @@ def export_perfetto(
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft:
-        return _export(selection, draft, path, aligned, most_bytes, jobs)
+        return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
 
 
 def _export(
-    selection: Selection, draft: Draft, path: Path, aligned: Aligned | None, most_bytes: int | None, jobs: int | None
+    selection: Selection,
+    draft: Draft,
+    path: Path,
+    aligned: Aligned | None,
+    most_bytes: int | None,
+    jobs: int | None,
+    *,
+    gpu_events: bool,
 ) -> Written:
     with Sorter(draft.folder / "records") as sorter:
-        head = b""
+        head = gpu_info(selection) if gpu_events else b""
         pids, taken = process_ids(selection), set[int]()
         slices = beside = 0
-        for made in rank_records(selection, _Writer, draft.folder, aligned, jobs):
-            head += _descriptors(made, pids[made.tracks.rank.rank], taken)
-            slices, beside = slices + made.slices, beside + made.beside
+        writer = partial(_Writer, gpu_events=gpu_events)
+        for made in rank_records(selection, writer, draft.folder, None if gpu_events else aligned, jobs):
+            head += _descriptors(made, pids[made.tracks.rank.rank], taken, gpu_events=gpu_events) + made.head
+            slices, beside = slices + made.slices, beside + (0 if gpu_events else made.beside)
             sorter.take(made.runs)
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, most_bytes=most_bytes)
         return Written(files, slices, beside)
 
 
-def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None) -> Written:
+def export_by_host(
+    selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None, gpu_events: bool = False
+) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
 
     All times are on the run's aligned clock already, and the manifest says so: version 1 of `perfetto_manifest`, which Perfetto
@@ -103,6 +116,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         path: The archive, `NAME.tar`.
         aligned: As that of `export_perfetto`.
         jobs: Likewise.
+        gpu_events: Likewise.
 
     Returns:
         The archive, and how many slices there are.
@@ -112,7 +126,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     if path.suffix != ".tar":
-        raise UsageError(f"-o is {path}; expected a name that ends in .tar, as a trace for each host goes into an archive")
+        raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
     names = [f"{n:04}-{_UNSAFE.sub('_', host)[:_LONGEST_NAME]}.pftrace" for n, host in enumerate(hosts)]
     slices = beside = 0
@@ -124,7 +138,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         for host, name in zip(hosts, names, strict=True):
             own = replace(selection, ranks=tuple(r for r in selection.ranks if r.host == host))
             with Draft(draft.folder / name) as part:
-                written = _export(own, part, part.path, aligned, None, jobs)
+                written = _export(own, part, part.path, aligned, None, jobs, gpu_events=gpu_events)
                 slices, beside = slices + written.slices, beside + written.beside
             with (draft.folder / name).open("rb") as file:
                 about = tarfile.TarInfo(name)
@@ -151,8 +165,8 @@ def _uuid(rank: int, track: int = -1) -> int:
     return (rank + 1 << _TRACK_BITS) + track + 1
 
 
-def _descriptors(made: RankRecords, pid: int, taken: set[int]) -> bytes:
-    """The process of a rank, its threads, and the tracks that have slices or counters."""
+def _descriptors(made: RankRecords, pid: int, taken: set[int], *, gpu_events: bool) -> bytes:
+    """The process of a rank, its threads, and the tracks that have slices or counters; not those of GPU events."""
     tracks, rank = made.tracks, made.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     process = field(1, pid) + field(6, utf8(f"rank {rank.rank} ({rank.host})")) + field(8, utf8(about))
@@ -164,6 +178,8 @@ def _descriptors(made: RankRecords, pid: int, taken: set[int]) -> bytes:
         found.append(field(1, _uuid(rank.rank, _FIRST_THREAD + number)) + field(5, own) + field(4, thread))
     for number, track in made.placed:
         of_thread = 0 <= track.base < len(tracks.threads)
+        if gpu_events and len(tracks.threads) <= track.base < len(tracks.threads) + len(tracks.streams):
+            continue
         label = track.label if of_thread else f"{labels[track.base]} {track.label}".rstrip()
         parent = _uuid(rank.rank, _FIRST_THREAD + track.base) if of_thread else own
         found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, parent))
@@ -173,8 +189,9 @@ def _descriptors(made: RankRecords, pid: int, taken: set[int]) -> bytes:
 
 
 class _Writer:
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, selection: Selection, *, gpu_events: bool) -> None:
         self._selection = selection
+        self._pids = process_ids(selection) if gpu_events else None
         self._pool = Pool()
         self._form = PerfettoForm()
         self._names = NameCodes(selection.run, self._pool, self._form.text)
@@ -188,7 +205,13 @@ class _Writer:
         placed = ViewerTracks()
         first = _uuid(tracks.rank.rank, 0)
         maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        gpu = self._gpu = self._gpu_of(tracks)
         for part in maker.slices():
+            if gpu is not None and part.table in GPU_TABLES:
+                self._slices_made += len(part.starts)
+                for rows, records in gpu.records(part):
+                    self._sorter.add(part.starts[rows] * _PLACES + _BEGIN_LATER, records)
+                continue
             self._slices(part, first + part.tracks, self._flows(part, tracks.rank.rank, launched, across))
         if len(placed.tracks) > _MOST_TRACKS:
             raise UsageError(
@@ -198,7 +221,12 @@ class _Writer:
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
-        return Made(placed, self._slices_made, own)
+        return Made(placed, self._slices_made, own, b"" if gpu is None else gpu.head())
+
+    def _gpu_of(self, tracks: Tracks) -> GpuEvents | None:
+        if self._pids is None:
+            return None
+        return GpuEvents(self._selection, tracks, self._pids[tracks.rank.rank], self._pool, self._names)
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
         """Which calls launched work that is in the selection."""
@@ -214,7 +242,7 @@ class _Writer:
         """Flows of slices: int64 arrays of n, -1 for none."""
         found = []
         if part.launches is not None:
-            found.append(np.where(launched[part.launches], (rank + 1 << _FLOW_BITS) + part.launches, -1))
+            found.append(np.where(launched[part.launches], (rank + 1 << FLOW_BITS) + part.launches, -1))
         if part.table == "kernels" and across is not None and len(across.instances):
             at = across.places.find(part.bases, part.starts)
             found.append(np.where(at >= 0, across.instances[at], -1))
@@ -229,13 +257,16 @@ class _Writer:
         there = [long, *(f >= 0 for f in flows), few >= 0, *(valid for _, valid in many.values())]
         for (lasting, *has), rows in rows_alike(there):
             has_few, has_many = has[len(flows)], has[len(flows) + 1 :]
+            flowing = tuple(f[rows] for f, h in zip(flows, has, strict=False) if h)
             event = Event(
                 INSTANT if part.instant else BEGIN,
                 part.names[rows],
                 part.categories[rows],
-                tuple(f[rows] for f, h in zip(flows, has, strict=False) if h),
+                flowing if self._gpu is None else (),
                 few[rows] if has_few else None,
                 tuple((name, values[rows]) for (name, (values, _)), h in zip(many.items(), has_many, strict=True) if h),
+                # a flow of a call has the number of the GPU event that it launched
+                work=flowing[0] if flowing and self._gpu is not None else None,
             )
             self._add(event, part.starts[rows], uuids[rows], keys[rows], ended=not lasting and not part.instant)
         rows = np.flatnonzero(long)

@@ -32,11 +32,13 @@ class Made(NamedTuple):
         placed: The viewer's tracks.
         slices: How many slices there are.
         counters: The counters by label, with their numbers among the tracks.
+        head: What the file has of the rank ahead of its records.
     """
 
     placed: ViewerTracks
     slices: int
     counters: dict[str, int]
+    head: bytes = b""
 
 
 class RankWriter(Protocol):
@@ -56,6 +58,7 @@ class RankRecords(NamedTuple):
         beside: How many of them crossed others.
         counters: As those of `Made`.
         runs: Where the records are.
+        head: As that of `Made`.
     """
 
     tracks: Tracks
@@ -64,6 +67,7 @@ class RankRecords(NamedTuple):
     beside: int
     counters: dict[str, int]
     runs: list[KeptRuns]
+    head: bytes
 
 
 def rank_records(
@@ -77,7 +81,7 @@ def rank_records(
 
     Args:
         selection: What is exported.
-        writer: Makes a writer, once in each process; its class.
+        writer: Makes a writer, once in each process; a class, or a `functools.partial` of one.
         folder: Where to put the records; workers of a cluster must see it.
         aligned: The alignment, for what connects ranks; None for none.
         jobs: The most processes; None lets the number of rows decide.
@@ -118,4 +122,4 @@ class _Work:
             made = self._writer.rank(tracks, across, sorter)
             placed = [(n, made.placed.tracks[n]) for n in made.placed.in_order()]
             advance(1)
-            return RankRecords(tracks, placed, made.slices, made.placed.beside, made.counters, sorter.keep())
+            return RankRecords(tracks, placed, made.slices, made.placed.beside, made.counters, sorter.keep(), made.head)

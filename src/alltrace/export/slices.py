@@ -68,6 +68,7 @@ class Slices:
         arguments: Their arguments.
         launches: int64 array of n rows of the rank's launches, -1 for none: a call's own, or that of the work's call.
         instant: Whether these are marks.
+        rows: The rows that slices of kernels are made of.
     """
 
     table: str
@@ -81,6 +82,7 @@ class Slices:
     arguments: Arguments
     launches: Int64 | None = None
     instant: bool = False
+    rows: Any = None
 
 
 def base_labels(tracks: Tracks) -> list[str]:
@@ -154,7 +156,10 @@ class SliceMaker:
         of = None if found is None else (self._operations.rows, found)
         given = arguments_of(self._selection, table, rows, self._pool, self._form, of)
         launches = self._launches_of(table, part) if table in (*GPU_TABLES, "api") else None
-        return Slices(table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, given, launches)
+        of_kernels = rows if table == "kernels" else None
+        return Slices(
+            table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, given, launches, rows=of_kernels
+        )
 
     def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
         """A text for each row by its kind, which may be None."""

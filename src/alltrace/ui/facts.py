@@ -41,6 +41,7 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
                 "rank": r.rank,
                 "local_rank": r.local_rank,
                 "host": r.host,
+                "role": run.manifest.role_of(r),
                 "devices": [d.name or "GPU" for d in r.devices],
                 "rows": sum(r.rows.values()),
                 "tables": sorted(t for t, n in r.rows.items() if n),

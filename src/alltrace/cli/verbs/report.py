@@ -24,11 +24,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_step_options(group)
     group = parser.add_argument_group("the report")
     group.add_argument(
-        "-o", "--output", type=file_or_output, metavar="FILE", help="the file to write; needed for html, else standard output"
+        "-o",
+        "--output",
+        type=file_or_output,
+        metavar="FILE",
+        help="the file to write; required for html, else default: standard output",
     )
     group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
     group.add_argument(
-        "--title", metavar="TEXT", help="what the run is called; default: its job, when it was and where, as far as it tells"
+        "--page",
+        type=_page,
+        metavar="ADDRESS",
+        help="the page that times of the html link to, as of `alltrace ui RUN --port N`; default: http://127.0.0.1:8765/",
+    )
+    group.add_argument(
+        "--title", metavar="TEXT", help="title of the report; default: the run's job, date and machine, as far as known"
     )
 
 
@@ -62,6 +72,20 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _page(text: str) -> str:
+    """The address of a page, without what stands behind `?` or `#`: a token is a secret."""
+    from argparse import ArgumentTypeError
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ArgumentTypeError(f"{printable(text)!r} is not an address of a page; expected one such as http://127.0.0.1:8765/")
+    return f"{parts.scheme}://{parts.netloc}{parts.path or '/'}"
+
+
 def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     """A function that writes a report as `args` say; what cannot work is refused here, before the work."""
     from alltrace.cli.output import emit
@@ -69,13 +93,13 @@ def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     from alltrace.report.page import check_plotly
 
     if args.output is None and args.format == "html":
-        raise UsageError("report needs -o FILE for its page; or --format md, which may go to standard output")
+        raise UsageError("report needs -o FILE for a page; --format md may go to standard output")
     if args.output is not None and (not args.output.name or args.output.is_dir()):
         raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
     if args.format == "html":
         check_plotly()
-    render = to_html if args.format == "html" else to_markdown
-    return lambda report: emit([render(report)], args.output)
+    about = {} if args.page is None else {"page": args.page}
+    return lambda report: emit([to_html(report, **about) if args.format == "html" else to_markdown(report)], args.output)
 
 
 def _progress(title: str) -> None:

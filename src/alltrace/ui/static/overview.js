@@ -4,7 +4,7 @@ import { shades } from "./colors.js";
 import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { listOf, tableOf } from "./table.js";
-import { count, duration, rankText } from "./units.js";
+import { count, counted, duration, rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -59,9 +59,9 @@ export function show(ctx, values) {
     const sorted = (/** @type {number[]} */ ranks) => [...ranks].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0) || a - b);
     /** @type {import("./heatmap.js").Group[]} */
     let groups = [{ name: "", ranks: run.ranks.map((r) => r.rank) }];
-    if (state.group === "host") {
-      const hosts = [...new Set(run.ranks.map((r) => r.host))];
-      groups = hosts.map((host) => ({ name: host, ranks: run.ranks.filter((r) => r.host === host).map((r) => r.rank) }));
+    if (state.group === "host" || state.group === "role") {
+      const of = (/** @type {import("./types.js").RankFacts} */ r) => (state.group === "role" ? (r.role ?? "no role") : r.host);
+      groups = [...new Set(run.ranks.map(of))].map((name) => ({ name, ranks: run.ranks.filter((r) => of(r) === name).map((r) => r.rank) }));
     } else if (state.group === "communicator" && run.communicators) {
       const left = new Set(run.ranks.map((r) => r.rank));
       groups = [];
@@ -103,6 +103,8 @@ export function show(ctx, values) {
     }));
   }
   metricChoice();
+  const groupings = /** @type {[string, string][]} */ ([["host", "host"], ["communicator", "communicator"], ["none", "nothing"]]);
+  if (run.ranks.some((r) => r.role)) groupings.splice(1, 0, ["role", "role"]);
   ctx.main.append(
     ctx.runB ? h("h2", {}, run.name) : "",
     told,
@@ -117,7 +119,7 @@ export function show(ctx, values) {
           "div",
           { class: "bar" },
           metrics,
-          choice("group by", [["host", "host"], ["communicator", "communicator"], ["none", "nothing"]], state.group, (v) => ((state.group = v), arrange())),
+          choice("group by", groupings, state.group, (v) => ((state.group = v), arrange())),
           sorts,
           h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } }, "whole run"),
           h("span", { class: "legend", id: "legend" }),
@@ -231,18 +233,19 @@ export function notes(lines) {
 /** @param {import("./types.js").Run} run */
 function facts(run) {
   const card = (/** @type {string} */ value, /** @type {string} */ name) => h("li", {}, h("b", {}, value), h("span", {}, name));
+  const number = (/** @type {number} */ n, /** @type {string} */ thing) => card(count(n), counted(n, thing).replace(/^\S+ /, ""));
   const residuals = run.clocks.map((c) => c.residual_ns).filter((r) => r !== null);
   return h(
     "ul",
     { class: "cards", "aria-label": "facts of the run" },
     card(duration(run.run.span_ns), "span"),
-    card(count(run.run.ranks), "ranks"),
-    card(count(run.run.hosts), "hosts"),
-    card(count(run.run.devices), "GPUs"),
-    card(count(run.ranks.reduce((n, r) => n + r.rows, 0)), "events"),
-    run.steps.length ? card(count(run.steps.length), "steps") : null,
+    number(run.run.ranks, "rank"),
+    number(run.run.hosts, "host"),
+    number(run.run.devices, "GPU"),
+    number(run.ranks.reduce((n, r) => n + r.rows, 0), "event"),
+    run.steps.length ? number(run.steps.length, "step") : null,
     residuals.length ? card(duration(Math.max(...residuals)), "largest clock residual") : null,
-    run.missing_ranks.length ? card(count(run.missing_ranks.length), "missing ranks") : null,
+    run.missing_ranks.length ? number(run.missing_ranks.length, "missing rank") : null,
   );
 }
 

@@ -13,6 +13,7 @@ from alltrace.recipes.questions.diagnose.gaps import (
     is_pageable,
     regions_of,
 )
+from alltrace.recipes.questions.diagnose.hand_over import working
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
@@ -62,6 +63,7 @@ class RankFacts:
         whole_run: Whether no steps were known, so that the run was taken for one.
         device: The name of its first device, where the report tells.
         calls: Whether the report has calls, without which nothing is known of the host.
+        working: When the devices compute or copy, in the whole run, pauses of less than 10 ms closed, (k, 2).
         left_out: Steps that are not judged because work may have run in them whose records are lost; of a whole run 1 for a part.
     """
 
@@ -69,6 +71,7 @@ class RankFacts:
     regions: Int64
     times: Int64
     waits: Int64
+    working: Int64
     work: KernelWork
     potentials: dict[str, Potential]
     copy_kinds: list[str]
@@ -134,6 +137,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         regions=regions,
         times=times,
         waits=np.stack((waits.starts, waits.ends), axis=1),
+        working=working(work.compute, work.copies),
         work=work_done,
         potentials=potentials(rank, counted, work),
         copy_kinds=kinds,
