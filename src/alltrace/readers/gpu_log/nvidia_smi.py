@@ -43,9 +43,7 @@ class CsvLines:
         """What the columns lack to be of any use, in words; None where they suffice."""
         if not any(c in _IDENTITIES for c in self._columns):
             return "no uuid, index or pci.bus_id"
-        return (
-            None if any(c in _VALUES for c in self._columns) else "no clock, power, temperature or event reasons"
-        )
+        return None if any(c in _VALUES for c in self._columns) else "no clock, power, temperature or event reasons"
 
     def sample(self, line: str) -> Sample | None:
         """The sample of a line; None for a header, of which a log that was continued has several.

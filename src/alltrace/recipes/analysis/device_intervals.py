@@ -112,12 +112,12 @@ def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     if 1000 * unknown >= kernel > 0:  # less is 0.0 % and changes no answer
         notes.append(
-            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it counts as compute "
-            "(rules of your own: --kernel-rules)"
+            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule classifies; it counts as "
+            "compute (add rules with --kernel-rules)"
         )
     if graph:
         notes.append(
-            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is not seen "
+            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is not visible "
             "(capture with --cuda-graph-trace=node to see it)"
         )
     return notes
