@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,50 @@ def made_run(name: str, scenario: str, faults: tuple[str, ...] = (), **values: A
 
         write_run(scenario, FOLDER / name / "reports", faults=faults, **values)
         import_reports([str(FOLDER / name / "reports")], run, jobs=1)
+    return run
+
+
+def many_ranks(name: str, like: Path, ranks: int) -> Path:
+    """A run of as many ranks as wanted, made from one of few whose ranks all do the same, so that nobody waits for a simulation.
+
+    Each rank is a copy of one of the run's, with files of its own. Hosts have other names, and clocks and stamps that are off by
+    other times.
+    """
+    run = FOLDER / name / "run"
+    if (run / "manifest.json").is_file():
+        return run
+    from alltrace.run.checksums import FILES, write_rank_record
+    from alltrace.run.json_files import read_json
+    from alltrace.run.manifest import RANK_RECORD, Clock, read_manifest, write_manifest
+
+    shutil.rmtree(run, ignore_errors=True)
+    run.mkdir(parents=True)
+    manifest, chance = read_manifest(like), random.Random(ranks)
+    shutil.copy(like / "names.parquet", run)
+    off: dict[str, int] = {}
+    records, reports = [], []
+    for number in range(ranks):
+        turn, place = divmod(number, len(manifest.ranks))
+        old = manifest.ranks[place]
+        host = f"{old.host}-{turn:03d}"
+        by = off.setdefault(host, chance.randrange(50_000_000))
+        stamp = (old.time_base_utc_ns or 0) + by + chance.randrange(1_000_000)
+        report = manifest.reports[old.reports[0]]
+        system = None if report.system_clock_ns is None else report.system_clock_ns + by
+        digest = f"{chance.getrandbits(128):032x}"
+        path = f"{host}/rank{number}.sqlite"
+        reports.append(report._replace(path=path, host=host, utc_ns=stamp, content_hash=digest, system_clock_ns=system))
+        devices = tuple(d._replace(host=host, uuid=f"{number}-{d.uuid}") for d in old.devices)
+        record = old._replace(rank=number, host=host, devices=devices, reports=(number,), time_base_utc_ns=stamp)
+        (run / record.folder).mkdir(parents=True)
+        written = read_json(like / old.folder / RANK_RECORD)
+        for file in written[FILES]:
+            shutil.copy(like / old.folder / file, run / record.folder)
+        write_rank_record(run / record.folder, record, written["signature"], written[FILES])
+        records.append(record)
+    clocks = tuple(Clock(host, component=n) for n, host in enumerate(off))
+    zero = min(r.time_base_utc_ns or 0 for r in records)
+    write_manifest(run, manifest.with_ranks(records)._replace(reports=tuple(reports), clocks=clocks, zero_utc_ns=zero))
     return run
 
 

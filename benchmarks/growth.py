@@ -1,9 +1,10 @@
 """How the work grows with the ranks: `python -m benchmarks.growth [--clocks] [--ranks 128 256 512] [--scenarios healthy pipeline]`.
 
 Runs with few events a rank are simulated and imported once. Each stage then runs as a process of its own with one process, from its
-beginning: the alignment, the page's levels of detail, and questions; `diagnose` once more, where its findings are kept. The power
-is that with which CPU time grows from the fewest to the most ranks; the start of Python is in it. `--clocks` measures the fit of
-clocks alone, in this process: jobs of `benchmarks.accuracy_clocks` with 8 steps, with and without monotonic stamps.
+beginning: the import, the alignment, the page's levels of detail, and questions; these once more where what each rank gives is
+kept, and `diagnose` where its findings are. The power is that with which CPU time grows from the fewest to the most ranks; the
+start of Python is in it. `--clocks` measures the fit of clocks alone, in this process: jobs of `benchmarks.accuracy_clocks` with 8
+steps, with and without monotonic stamps. `tools/make_growth_chart.py` draws the table in docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
 
 SCENARIOS = ("healthy", "pipeline", "sharded", "experts")
 STAGES = {
+    "import": (None, ()),
     "alignment": ("info", ("align", "operations")),
     "levels of detail": (None, ("tiles",)),
     "diagnose": ("diagnose", ("findings",)),
+    "diagnose, parts kept": ("diagnose", ("findings/diagnose.arrow",)),
     "diagnose, kept": ("diagnose", ()),
-    "whatif": ("whatif", ()),
-    "critical-path": ("critical-path", ()),
-    "stragglers": ("stragglers", ()),
+    "whatif": ("whatif", ("findings",)),
+    "whatif, parts kept": ("whatif", ()),
+    "critical-path, parts kept": ("critical-path", ()),
+    "stragglers, parts kept": ("stragglers", ()),
 }
 """The verb of each stage, and what of the run is removed before it; in this order."""
 
@@ -56,11 +60,17 @@ def small_ranks(scenario: str, ranks: int, steps: int) -> Path:
 def measured(run: Path, stage: str, runs: int) -> Taken:
     """What a stage takes, with one process: medians of several runs, and the largest peak."""
     verb, made = STAGES[stage]
-    command = [sys.executable, "-c", _TILES, str(run)] if verb is None else [*ALLTRACE, verb, str(run), "--jobs", "1"]
+    again = run.with_name("again")
+    command = [*ALLTRACE, verb or "", str(run), "--jobs", "1"]
+    if stage == "import":
+        command = [*ALLTRACE, "import", str(run.with_name("reports")), "-o", str(again), "--jobs", "1"]
+    elif verb is None:
+        command = [sys.executable, "-c", _TILES, str(run)]
     taken = []
     for _ in range(runs):
         forget(run, *made)
         taken.append(run_once(command))
+        forget(again, "")
     return Taken(median([t.wall_s for t in taken]), median([t.cpu_s for t in taken]), max(t.peak_mb for t in taken))
 
 

@@ -96,6 +96,8 @@ def cpu_of_this_process() -> float:
 
 
 def forget(run: Path, *made: str) -> None:
-    """Remove what was made of a run when it was needed, by its folders in the run."""
-    for folder in made:
-        shutil.rmtree(run / folder, ignore_errors=True)
+    """Remove what was made of a run when it was needed, by its folders and files in the run."""
+    for name in made:
+        if (run / name).is_file():
+            (run / name).unlink()
+        shutil.rmtree(run / name, ignore_errors=True)

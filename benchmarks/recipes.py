@@ -94,16 +94,16 @@ def _on_workers(run_folder: Path, work: Path, runs: int) -> list[str]:
         for recipe in _ON_WORKERS:
             command = [*ALLTRACE, "recipe", recipe, str(run_folder), "-o", f"{work / 'out'}/"]
             run_once([*command, "--dask", cluster.scheduler_address])  # the workers load what they need once
-            idle = _helpers_cpu()
+            idle = helpers_cpu()
             time.sleep(_IDLE_S)
-            idle = (_helpers_cpu() - idle) / _IDLE_S
+            idle = (helpers_cpu() - idle) / _IDLE_S
             local, dask, walls = [], [], []
             for _ in range(runs):
                 one = run_once([*command, "--jobs", "2"])
-                before = _helpers_cpu()
+                before = helpers_cpu()
                 other = run_once([*command, "--dask", cluster.scheduler_address])
                 local.append(one.cpu_s)
-                dask.append(other.cpu_s + max(_helpers_cpu() - before - idle * other.wall_s, 0.0))
+                dask.append(other.cpu_s + max(helpers_cpu() - before - idle * other.wall_s, 0.0))
                 walls.append((one.wall_s, other.wall_s))
             one_s, other_s = (median([w[i] for w in walls]) for i in (0, 1))
             figures = f"CPU {median(dask):.1f} s against {median(local):.1f} s; wall {other_s:.1f} s against {one_s:.1f} s"
@@ -112,7 +112,7 @@ def _on_workers(run_folder: Path, work: Path, runs: int) -> list[str]:
     return rows
 
 
-def _helpers_cpu() -> float:
+def helpers_cpu() -> float:
     """CPU seconds of this process and its children so far: of the scheduler and the workers, but not of commands that ended."""
     own = os.getpid()
     parents, ticks = {}, {}

@@ -1,8 +1,10 @@
-"""The page with many ranks: `python -m benchmarks.ui [--ranks 1024] [--steps 126] [--folder FOLDER] [--keep]`.
+"""The page with many ranks: `python -m benchmarks.ui [--ranks 1024] [--steps 126] [--folder FOLDER] [--keep] [--starts]`.
 
 Sixteen ranks are simulated and imported; all others are hard links to their tables under other numbers and hosts, so that little
 disk is used and the files of a rank are read as often as there are ranks. The run is aligned and tiled as any other. Then the
 server is started as a process of its own, asked for tiles of random views, and looked at with Chromium.
+
+With `--starts` all that is kept of the run is removed, and a browser opens the page of a first start and of a second one.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from alltrace.run.overlay import ALIGN
+from alltrace.run.verify import FINDINGS, OPERATIONS, TILES
+
 BASE = 16
 FOLDER = Path(__file__).parent / "data" / "ui"
 
@@ -34,8 +39,16 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="look at the pyramid that is there instead of building it again")
     parser.add_argument("--server-only", action="store_true", help="do not look at it with a browser")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the run lies; made where it is not there")
+    parser.add_argument("--starts", action="store_true", help="measure a first and a second start of the page, and nothing else")
     args = parser.parse_args()
     run, import_cpu_s = made_run(args.folder, args.ranks, args.steps, keep=args.keep)
+    if args.starts:
+        for made in (ALIGN, OPERATIONS, TILES, FINDINGS):
+            shutil.rmtree(run / made, ignore_errors=True)
+        for which in ("first", "second"):
+            told([(f"{which} start, {what}", value) for what, value in started(run)])
+        print(f"{args.ranks} ranks, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the end")
+        return
     told(build(run, import_cpu_s, args.ranks))
     process, address = server(run)
     try:
@@ -126,17 +139,68 @@ def build(path: Path, import_cpu_s: float, ranks: int) -> list[tuple[str, str]]:
     ]
 
 
+def started(run: Path) -> list[tuple[str, str]]:
+    """When what is on the page, in s since the command and since the page was opened; it is opened as soon as it can be."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("ALLTRACE_CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.set_default_timeout(600_000)
+        begun = time.monotonic()
+        process, address = server(run)
+        try:
+            opened = time.monotonic() - begun
+            page.goto(address)
+            times = {"heat map of the ranks in view": opened + page.evaluate(_PAINTED) / 1000}
+            while len(times) <= len(_LATER):
+                seen = page.evaluate(_SEEN)
+                times |= {what: opened + seen["now"] / 1000 for what in _LATER if seen[what] and what not in times}
+                time.sleep(0.05)
+            told = [f"{at:.1f} s since the command, {at - opened:.1f} s since the page was opened" for at in times.values()]
+            cpu = ("CPU time of the server, without its processes", f"{cpu_s_of(process.pid):.1f} s")
+            memory = ("server memory, largest", f"{memory_mb(process.pid):.0f} MB")
+            return [("address", f"{opened:.1f} s since the command"), *zip(times, told, strict=True), cpu, memory]
+        finally:
+            browser.close()
+            process.terminate()
+            process.wait(20)
+
+
+_LATER = ("clocks aligned", "heat map of all ranks", "where the time went", "findings")
+_SEEN = """async () => {
+  const state = await (await fetch('/api/state')).json();
+  const there = (selector) => document.querySelector(selector) !== null;
+  return {
+    'clocks aligned': state.aligned,
+    'heat map of all ranks': state.ready,
+    'where the time went': there('.jobbar'),
+    findings: there('.finding'),
+    now: performance.now(),
+  };
+}"""
+
+
 def server(run: Path) -> tuple[subprocess.Popen[str], str]:
     command = [sys.executable, "-m", "alltrace.cli.main", "ui", str(run), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     address = process.stdout.readline().strip()
+    if not address:
+        raise SystemExit(f"the server of {run} did not start; remove the folder where it was made by another version")
     return process, address
 
 
 def memory_mb(pid: int) -> float:
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) / 1024 if found else float("nan")
+
+
+def cpu_s_of(pid: int) -> float:
+    """The CPU time of a process, not that of those it started."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def asked(address: str, requests: int) -> list[tuple[str, str]]:

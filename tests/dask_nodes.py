@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.slurm_cluster import free_ports
 
@@ -68,7 +68,8 @@ class Nodes:
                 self.start_worker(name, number)
         from distributed import Client
 
-        with Client(self.address, timeout=_START_S, set_as_default=False) as client:
+        connect: Any = Client
+        with connect(self.address, timeout=_START_S, set_as_default=False) as client:
             client.wait_for_workers(len(self.disks) * self._workers, timeout=_START_S)
 
     def start_worker(self, node: str, number: int = 0) -> None:

@@ -14,6 +14,7 @@ from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import built_in_rules
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES
+from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ def make_run(
     warnings: Sequence[str | ReportWarning] = (),
     redactions: Sequence[str] = (),
     unrecorded: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+    roles: Mapping[int, str] | None = None,
 ) -> OpenRun:
     """A run with these rows.
 
@@ -59,6 +61,7 @@ def make_run(
         notes: The run's notes.
         warnings: Warnings of the first rank's report; a text touches all tables.
         redactions: What was left out.
+        roles: What ranks do in a program of several groups of ranks.
         unrecorded: When work may have run whose records are lost, by rank; said to be that of one of ten launches.
     """
     texts: set[str] = set()
@@ -103,7 +106,14 @@ def make_run(
     given_warnings = tuple(ReportWarning(w, EVENT_TABLES) if isinstance(w, str) else w for w in warnings)
     manifest = Manifest(
         reports=tuple(
-            ReportRecord(f"rank{r.rank}.sqlite", 1, f"{r.rank}", host=r.host, warnings=given_warnings if i == 0 else ())
+            ReportRecord(
+                f"rank{r.rank}.sqlite",
+                1,
+                f"{r.rank}",
+                host=r.host,
+                warnings=given_warnings if i == 0 else (),
+                environment={ROLE: roles[r.rank]} if r.rank in (roles or {}) else {},
+            )
             for i, r in enumerate(records)
         ),
         ranks=tuple(records),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
+from tools import make_growth_chart
 
 from benchmarks import growth, in_turn, measure, processes
 from benchmarks.__main__ import main
@@ -100,17 +102,46 @@ def test_each_way_begins_its_alignment_anew(monkeypatch, tmp_path):
 
 
 def test_each_stage_is_measured_from_its_beginning(monkeypatch, tmp_path):
-    made = ("align", "operations", "tiles", "findings")
+    run = tmp_path / "run"
+    made = ("align", "operations", "tiles", "findings", "findings/diagnose.arrow", "../again")
     asked = []
 
     def once(command):
-        asked.append((command[len(measure.ALLTRACE)], [f for f in made if not (tmp_path / f).exists()]))
-        for folder in made:
-            (tmp_path / folder).mkdir(exist_ok=True)
+        asked.append((command[len(measure.ALLTRACE)], [f for f in made if not (run / f).exists()]))
+        for folder in ("align", "operations", "tiles", "findings", "../again"):
+            (run / folder).mkdir(exist_ok=True, parents=True)
+        (run / "findings" / "diagnose.arrow").touch()
         return Taken(1.0, float(len(asked)), 10.0 * len(asked))
 
     once([*measure.ALLTRACE, "import"])
     monkeypatch.setattr(growth, "run_once", once)
-    taken = {stage: growth.measured(tmp_path, stage, 1) for stage in growth.STAGES}
-    assert [missing for _, missing in asked[1:]] == [["align", "operations"], ["tiles"], ["findings"], [], [], [], []]
-    assert growth.row("healthy", "alignment", [128, 512], [taken["alignment"], taken["critical-path"]]).endswith("| 0.90 |")
+    for stage in growth.STAGES:
+        growth.measured(run, stage, 1)
+    missing = [[f for f in its if f != "../again"] for _, its in asked[1:]]
+    cold = ["findings", "findings/diagnose.arrow"]
+    assert missing == [[], ["align", "operations"], ["tiles"], cold, cold[1:], [], cold, [], [], []]
+    assert asked[1][0] == "import"
+    assert not (tmp_path / "again").exists()
+    assert growth.row("healthy", "alignment", [128, 512], [Taken(1, 3.0, 1), Taken(1, 10.5, 1)]).endswith("| 0.90 |")
+
+
+def test_a_chart_of_growth_has_a_line_for_each_stage():
+    page = "\n".join(
+        [
+            "| stage | 10 ranks | 100 ranks | 1,000 ranks | power |",
+            "|---|---|---|---|---|",
+            "| `one` | 1.0 CPU s, 9 MB | 10.0 CPU s | 100.0 CPU s | 1.00 |",
+            "| `two` | 2.0 CPU s | - | 2,000.0 CPU s | 1.50 |",
+            "",
+        ]
+    )
+    ranks, stages, powers = make_growth_chart.growth_table(page)
+    assert ranks == [10, 100, 1_000]
+    assert stages == {"`one`": [1.0, 10.0, 100.0], "`two`": [2.0, None, 2_000.0]}
+    root = ET.fromstring(make_growth_chart.growth_chart(ranks, stages, powers))
+    lines = [[tuple(map(float, p.split(","))) for p in e.get("points").split()] for e in root if e.tag.endswith("polyline")]
+    assert [len(line) for line in lines] == [3, 2]
+    (x0, y0), (x1, y1), (x2, y2) = lines[0]
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
+    assert y1 - y0 == pytest.approx(y2 - y1, abs=0.2)
+    assert y0 > y2  # more is higher

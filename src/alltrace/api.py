@@ -31,9 +31,11 @@ class Result(NamedTuple):
 
     Attributes:
         answer: Its table, what its columns mean, and notes.
+        zero_ns: What its times are at the run's start: 0, but of `stats` and `nsys`, which count as the session's clock does.
     """
 
     answer: Answer
+    zero_ns: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -79,7 +81,19 @@ class Result(NamedTuple):
         """What a notebook shows: the first rows and the notes. Text from a trace is text, never markup."""
         from alltrace.charts.html_table import answer_html
 
-        return answer_html(self.answer)
+        return answer_html(self.answer, self.zero_ns)
+
+    def timeline_links(self, page: str | None = None) -> list[str | None]:
+        """For each row the address of its place on the timeline of the page; None for rows without a time.
+
+        Args:
+            page: Where the page is served; None for `http://127.0.0.1:8765/`, as by `alltrace ui RUN --port 8765`.
+        """
+        from alltrace.charts.timeline_links import PAGE, places_of
+
+        places = places_of(self.answer.columns, self.zero_ns)
+        found = [None if places is None else places.fragment(row) for row in self.to_pylist()]
+        return [None if fragment is None else f"{page or PAGE}{fragment}" for fragment in found]
 
     def figure(self) -> dict[str, object]:
         """The answer's picture in plotly's format: `plotly.graph_objects.Figure(result.figure())` shows it.
@@ -190,8 +204,10 @@ class OpenRun(Run):
             UsageError: There is no such recipe, option, rank or step.
         """
         from alltrace.recipes.execution.ask import ask
+        from alltrace.recipes.registry import find
 
-        return Result(ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup))
+        answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
+        return Result(answer, self.origin_ns if find(name).session_time else 0)
 
     def diagnosis(self, *, ranks: Sequence[int] | None = None, steps: str | None = None, skip_warmup: bool = False) -> Findings:
         """The verdict in a sentence, and a card for each finding: what, who, what it costs, the evidence, what to do.

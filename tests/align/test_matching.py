@@ -329,12 +329,46 @@ def test_what_is_told_of_a_thousand_ranks_looks_at_each_operation_a_few_times():
     rank = np.repeat(np.arange(ranks), each)
     end = np.tile(np.arange(each, dtype=np.float64), ranks)
     nothing = np.zeros(len(rank), np.int64)
-    facts = {"paired": nothing, "exchanging": nothing > 0, "group_size": nothing - 1, "names": ["c"] * (ranks // 8)}
+    facts = {
+        "paired": nothing,
+        "peer": nothing,
+        "exchanging": nothing > 0,
+        "all_to_all": nothing > 0,
+        "group_size": nothing - 1,
+        "names": ["c"] * (ranks // 8),
+    }
     operations = SimpleNamespace(rank=rank, communicator=rank // 8, **facts)
     begin = process_time()
     timing = SimpleNamespace(end=end, component=np.zeros(len(rank), np.int64))
     lacking = matching._lacking(operations, timing, (rank == 3) & (end < 500))
-    groups = matching._groups(operations, np.arange(ranks // 8), np.zeros(len(rank), np.bool_), np.ones(len(rank)))
+    groups = matching._groups(operations, np.arange(ranks // 8), np.zeros(len(rank), np.bool_), np.ones(len(rank)), nothing + 8)
     assert process_time() - begin < 4
     assert lacking == {**dict.fromkeys(range(ranks), 0.0), 3: 0.5}
     assert [g.ranks for g in groups] == [tuple(range(first, first + 8)) for first in range(0, ranks, 8)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "dense"),
+    [
+        ([(a, b) for a in range(4) for b in range(4) if a != b], True),
+        ([(a, b) for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4], False),
+    ],
+)
+def test_members_that_all_send_to_each_other_exchange_and_stages_of_a_pipeline_do_not(pairs, dense):
+    rank, peer = (np.array(side * 2) for side in zip(*pairs, strict=True))
+    paired = np.repeat([1, -1], len(pairs))
+    nothing = np.zeros(len(rank), np.bool_)
+    operations = SimpleNamespace(rank=rank, peer=peer, paired=paired, exchanging=nothing, all_to_all=nothing)
+    assert matching._all_to_all(operations, np.arange(len(rank)), np.full(len(rank), 2), 4) is dense
+
+
+@pytest.mark.parametrize(("members", "size", "dense"), [(8, 8, True), (2, 8, False), (2, 2, False)])
+def test_a_kernel_that_all_members_run_at_once_is_an_exchange(members, size, dense):
+    operations = SimpleNamespace(
+        rank=np.arange(size),
+        peer=np.full(size, -1),
+        paired=np.zeros(size, int),
+        exchanging=np.ones(size, bool),
+        all_to_all=np.zeros(size, bool),
+    )
+    assert matching._all_to_all(operations, np.arange(size), np.full(size, members), size) is dense

@@ -8,10 +8,10 @@ from alltrace.align.parallel_grid import grid_of
 from alltrace.align.schema import Group
 
 
-def groups_of(*families, messages=()):
-    """A communicator for each of these groups of ranks, those at the places in `messages` of sends and receives."""
+def groups_of(*families, messages=(), experts=()):
+    """A communicator for each of these groups of ranks; families in `messages` send and receive, those in `experts` exchange."""
     return [
-        Group(n, f"c{n}", tuple(ranks), len(ranks), score=1.0 - f / 10, messages=f in messages)
+        Group(n, f"c{n}", tuple(ranks), len(ranks), score=1.0 - f / 10, messages=f in messages, all_to_all=f in experts)
         for n, (f, ranks) in enumerate((f, ranks) for f, family in enumerate(families) for ranks in family)
     ]
 
@@ -53,3 +53,14 @@ def test_groups_beside_the_grid_do_not_hide_it():
 )
 def test_what_divides_the_ranks_in_no_regular_way_is_no_grid(groups, ranks):
     assert grid_of(groups, ranks) is None
+
+
+@pytest.mark.parametrize("messages", [(), (0,)])
+def test_groups_whose_members_all_exchange_are_of_experts(messages):
+    groups = groups_of(strided(16, 8, 1), strided(16, 2, 8), [tuple(range(16))], messages=messages, experts=(0,))
+    assert grid_of(groups, range(16)).text == "EP 8 x DP 2"
+
+
+def test_experts_lie_between_tensor_and_data_parallel_groups():
+    groups = groups_of(strided(32, 2, 1), strided(32, 4, 2), strided(32, 4, 2), strided(32, 4, 8), experts=(2,))
+    assert grid_of(groups, range(32)).text == "TP 2 x EP 4 x DP 4"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.making import kernel, make_run
 
-import alltrace.engine.cluster
+import alltrace.engine.cluster_start
 from alltrace.cli.main import main
 from alltrace.engine import local
 
@@ -85,7 +85,7 @@ def test_a_budget_that_cannot_be_read_is_told(runs, tmp_path, capsys):
 
 def test_two_runs_are_read_by_one_cluster(runs, monkeypatch):
     class Workers:
-        def run_tasks(self, function, items, progress=None):
+        def run_tasks(self, function, items, progress=None, **_):
             return local.run_tasks(function, items, jobs=1, progress=progress)
 
     started = []
@@ -95,7 +95,7 @@ def test_two_runs_are_read_by_one_cluster(runs, monkeypatch):
         started.append(asked[:2])
         yield Workers()
 
-    monkeypatch.setattr(alltrace.engine.cluster, "queue_engine", queue_engine)
+    monkeypatch.setattr(alltrace.engine.cluster_start, "queue_engine", queue_engine)
     assert main(["diff", *runs, "--slurm", "2"]) == 0
     assert started == [("slurm", 2)]
     assert main(["info", runs[0], "--slurm", "3"]) == 0

@@ -40,6 +40,21 @@ def test_tasks_run_on_both_nodes(slurm, tmp_path):
     assert len(list(tmp_path.glob("*.out"))) == 2
 
 
+def test_tasks_of_a_host_run_on_that_host_alone(slurm, tmp_path):
+    hosts = ["n0", "n1", "n1", "n1", "n0", "n1"]
+    with queue_engine("slurm", 2, SETTINGS, tmp_path, hosts=("n0", "n1")) as engine, using(engine):
+        outcomes = sorted(run_tasks(node_of_task, range(6), hosts=hosts), key=lambda o: o.index)
+    assert [o.get() for o in outcomes] == hosts
+
+
+def test_fewer_jobs_than_hosts_are_refused(tmp_path, capsys):
+    asked = ["import", "n0:/scratch/job", "n1:/scratch/job", "-o", str(tmp_path / "run"), "--cache-dir", str(tmp_path / "cache")]
+    assert main([*asked, "--slurm", "1"]) == 2
+    assert "--slurm 1 is fewer than the 2 hosts with reports; give --slurm 2" in capsys.readouterr().err
+    assert main([*asked, "--pbs", "2"]) == 2
+    assert "--pbs cannot choose nodes, and reports are on n0" in capsys.readouterr().err
+
+
 def test_answers_are_those_of_this_machine(slurm, tmp_path, capsys):
     write_run("tiny", tmp_path / "reports")
     cluster = [part for key, value in SETTINGS.items() for part in ("--cluster", f"{key}={value}")]

@@ -47,3 +47,59 @@ def test_all_name_the_same_rank_first_and_the_same_loss(tmp_path, layout, fault,
     assert sum(row["lost_ns"] for row in found if "compute" in row["classes"]) == pytest.approx(
         sum(row["saved_ns"] for row in saved[len(saved) - judged :]), rel=0.03
     )
+
+
+REASONS = (
+    SAME,
+    "no collective is matched across ranks",
+    "waits between them may be clock errors",
+    "culprit is the rank with the most useful time",
+)
+"""Notes that say why an answer names another rank than others do."""
+
+REAL = (
+    "h100x2_nccl_sendrecv_nsys2026.2",
+    "h100x2_torchrun_nsys2026.2",
+    "mfu_after_2gpu_nsys2026.2",
+    "mfu_before_2gpu_nsys2026.2",
+    "mpi_p2p_collectives_nsys2023.1",
+    "v100x4_mpi_openacc_one_report_nsys2022.3",
+)
+
+
+def first_culprits(run, name):
+    """The ranks that an answer blames first, and its notes; no ranks where it blames none, or all alike."""
+    answer = run.recipe(name)
+    rows = answer.to_pylist()
+    if name == "diagnose":
+        ranks = next((row["ranks"] for row in rows if row["lost_ns"]), [])
+        return set(ranks) if len(ranks) < len(run.ranks) else set(), answer.notes
+    if name == "efficiency":
+        return {rows[0]["culprit"]} - {None}, answer.notes
+    amount = {"stragglers": "caused_ns", "whatif": "saved_ns", "critical-path": "time_ns"}[name]
+    most = max(rows, key=lambda row: (row["rank"] is not None, row[amount] or 0))
+    return {most["rank"]} if most["rank"] is not None and most[amount] else set(), answer.notes
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("report", REAL)
+def test_of_a_real_run_all_name_one_first_culprit_or_say_why_not(corpus, tmp_path, report):
+    run = alltrace.open(corpus / "nsys" / f"{report}.sqlite", cache_dir=tmp_path / "cache")
+    assert len(run.ranks) > 1
+    named = {n: first_culprits(run, n) for n in ("diagnose", "stragglers", "whatif", "critical-path", "efficiency")}
+    blamed = {n: ranks for n, (ranks, _) in named.items() if ranks}
+    if blamed and not set.intersection(*blamed.values()):
+        reference = next(iter(blamed.values()))
+        for name, ranks in blamed.items():
+            assert ranks & reference or any(reason in note for note in named[name][1] for reason in REASONS), (name, blamed)
+
+
+@pytest.mark.corpus
+def test_every_real_report_of_several_ranks_is_looked_at(corpus, tmp_path):
+    """A report that is added to the data is to be added to `REAL` too."""
+    several = {
+        path.stem
+        for path in sorted((corpus / "nsys").glob("*.sqlite"))
+        if len(alltrace.open(path, cache_dir=tmp_path / "cache").ranks) > 1
+    }
+    assert several <= set(REAL)

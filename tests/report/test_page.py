@@ -13,6 +13,7 @@ from tests.charts.answers import HOSTILE
 from tests.making import make_run
 from tests.recipes.questions.diagnose.test_cards import row, told
 
+from alltrace.charts.timeline_links import PAGE
 from alltrace.recipes.base import Answer
 from alltrace.report import Report, gather, to_html, to_markdown
 from alltrace.report.content import ASKS, Section
@@ -86,7 +87,7 @@ def test_the_page_is_whole_and_every_section_has_its_place(page):
     parsed, _ = page
     assert parsed.open == []
     assert len(parsed.ids) == len(set(parsed.ids))
-    assert {link[1:] for link in parsed.links} <= set(parsed.ids)
+    assert {link[1:] for link in parsed.links if not link.startswith(PAGE)} <= set(parsed.ids)
     words = " ".join(parsed.text)
     assert "4 ranks" in re.sub(r"\s+", " ", words)
     assert "rank 4: no report" in words
@@ -94,7 +95,10 @@ def test_the_page_is_whole_and_every_section_has_its_place(page):
 
 def test_nothing_is_loaded_from_anywhere(page):
     parsed, _ = page
-    assert all(link.startswith("#") for link in parsed.links)
+    places = [a["href"] for tag, a in parsed.tags if tag == "a" and a.get("class") == "place"]
+    assert places
+    assert all(link.startswith("#") or link in places for link in parsed.links)
+    assert all(link.startswith(f"{PAGE}#timeline?") for link in places)
     policy = next(a["content"] for t, a in parsed.tags if t == "meta" and "http-equiv" in a)
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe-eval" not in policy
@@ -136,3 +140,11 @@ def test_plotly_that_is_not_there_is_said_before_the_work(monkeypatch):
     monkeypatch.setattr("alltrace.report.page.find_spec", lambda _name: None)
     with pytest.raises(UsageError, match="need plotly, which is not installed"):
         check_plotly()
+
+
+def test_times_lead_to_where_the_page_is_served(hostile_run):
+    parsed = Page(to_html(gather(hostile_run, "r"), 'http://host:1/"><b>'))
+    places = [a["href"] for tag, a in parsed.tags if tag == "a" and a.get("class") == "place"]
+    assert places
+    assert all(p.startswith('http://host:1/"><b>#timeline?') for p in places)
+    assert parsed.open == []

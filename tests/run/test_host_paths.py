@@ -137,3 +137,41 @@ def test_a_run_that_not_all_nodes_see_is_refused_before_any_work(nodes, tmp_path
         assert not (tmp_path / "run").exists()
     finally:
         shutil.rmtree(hidden)
+
+
+@emulated
+def test_workers_that_were_started_in_another_folder_take_relative_paths(nodes, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("alltrace.recipes.execution.kept_parts.ROWS_WORTH_KEEPING", 0)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(nodes.local.parent / "reports", "reports")
+    place = ["--dask", nodes.address]
+    before = set(nodes.local.parent.rglob("*"))
+    assert main(["import", "reports", "-o", "run", *place]) == 0
+    assert main(["diagnose", "run", "--format", "json", *place]) == 0
+    assert main(["export", "perfetto", "run", "-o", "out.pftrace", *place]) == 0
+    assert main(["export", "parquet", "run", "-o", "tables", *place]) == 0
+    assert sorted(p.name for p in Path("run").iterdir() if p.name in ("align", "findings", "operations", "ranks")) == [
+        "align", "findings", "operations", "ranks",
+    ]  # fmt: skip
+    assert list(Path("run/findings").rglob("rank=3*"))
+    assert {p for p in set(nodes.local.parent.rglob("*")) - before if "work-" not in str(p)} == set()
+    capsys.readouterr()
+
+
+@emulated
+def test_many_reports_of_which_some_are_broken_and_some_are_missing(nodes, tmp_path, capsys):
+    reports = tmp_path / "reports"
+    write_run("tiny", reports, ranks=12, hosts=3, steps=2)
+    for number in (4, 9):
+        (reports / f"tiny_rank{number}.sqlite").write_bytes(b"SQLite format 3\0 and no more")
+    (reports / "tiny_rank6.sqlite").unlink()
+    told, found = [], []
+    for name, place in (("there", ["--dask", nodes.address]), ("here", [])):
+        assert main(["import", str(reports), "-o", str(tmp_path / name), *place]) == 0
+        told.append(capsys.readouterr().err.replace(name, ""))
+        found.append(read_manifest(tmp_path / name))
+    assert told[0] == told[1]
+    assert found[0] == found[1]
+    assert {4, 6, 9} & {r.rank for r in found[0].ranks} == set()
+    assert "rank 6" in told[0] or "ranks 4, 6, 9" in told[0]
+    assert main(["import", str(reports), "-o", str(tmp_path / "strict"), "--strict", "--dask", nodes.address]) == 4

@@ -52,19 +52,6 @@ COLLECTIVES = [
     "void flashinfer::mixed_comm::allgather_kernel<4, 2>(Args)",
     "void flashinfer::comm::pcie_ipc::ipc_rsag_ring_push_param_kernel<__half>(Params)",
     "void flashinfer::comm::ulysses::ulysses_a2a_kernel<__half, 8>(__half const*)",
-    "void tensorrt_llm::kernels::moe_alltoall::moeA2ADispatchKernel<8, false, false, false>(int const*)",
-    "moeA2APrepareDispatchKernel(int*, int*, int, unsigned int*, bool)",
-    "void moeA2ACombineKernel<__nv_bfloat16, 8>(CombineKernelPointers, int, int)",
-    "void flashinfer::trtllm_alltoall::moeAllToAllKernel<false>(MoeEpWorldInfo)",
-    "helixAllToAllKernel<true>(HelixAllToAllParams)",
-    "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)",
-    "void deep_ep::internode_ll::combine<true, false, 7168>(void*)",
-    "void deep_ep::internode::notify_dispatch<false, 4>(int const*)",
-    "void deep_ep::elastic::hybrid_dispatch_impl<2, 8>(void*)",
-    "void hybrid_ep::dispatch_kernel<8, 4>(hybrid_ep::dispatch_kernel_param_t)",
-    "void uccl::internode_ll::dispatch<true, 7168>(void*)",
-    "void a2a_dispatch_recv_kernel<16, 8, int, int>(unsigned long)",
-    "void a2a_combine_send_kernel<16, 8, int>(unsigned long)",
     "void nvshmemi_reduce_kernel<int, (rdxn_ops)4>(int, int, int, int*, int const*)",
     "void alltoall_on_stream_kernel<int, (threadgroup_t)1>(int, int*, int const*)",
     "void rdxn_on_stream_kernel<float, (rdxn_ops)4>(int, float*)",
@@ -77,8 +64,6 @@ COLLECTIVES = [
     "void tensorrt_llm::kernels::lowPrecisionTwoShotHierAllreduceKernel<__half, 8>(LowPrecisionAllReduceParams)",
     "void flashinfer::trtllm_alltoall::moe_prepare::allToAllMetadataDevice(int*, int*, float*)",
     "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int, int, void**)",
-    "void store_publish_fp8_kernel<8>(PushLayout, __nv_bfloat16 const*, int)",
-    "wait_combine_kernel(PushLayout, int const*)",
     "barrier_on_stream_kernel_threadgroup<(threadgroup_t)0>(int, int)",
     "oneccl_reduce_base<float, 2, 16, 1, 1, 2>",
     "AllreduceMediumKernel_GlobalSync<float>",
@@ -98,10 +83,27 @@ COLLECTIVES = [
     "hcom_alltoallv_",
     "allreduceAicpuKernel",
 ]
+EXCHANGES = [
+    "void store_publish_fp8_kernel<8>(PushLayout, __nv_bfloat16 const*, int)",
+    "wait_combine_kernel(PushLayout, int const*)",
+    "void tensorrt_llm::kernels::moe_alltoall::moeA2ADispatchKernel<8, false, false, false>(int const*)",
+    "moeA2APrepareDispatchKernel(int*, int*, int, unsigned int*, bool)",
+    "void moeA2ACombineKernel<__nv_bfloat16, 8>(CombineKernelPointers, int, int)",
+    "void flashinfer::trtllm_alltoall::moeAllToAllKernel<false>(MoeEpWorldInfo)",
+    "helixAllToAllKernel<true>(HelixAllToAllParams)",
+    "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)",
+    "void deep_ep::internode_ll::combine<true, false, 7168>(void*)",
+    "void deep_ep::internode::notify_dispatch<false, 4>(int const*)",
+    "void deep_ep::elastic::hybrid_dispatch_impl<2, 8>(void*)",
+    "void hybrid_ep::dispatch_kernel<8, 4>(hybrid_ep::dispatch_kernel_param_t)",
+    "void uccl::internode_ll::dispatch<true, 7168>(void*)",
+    "void a2a_dispatch_recv_kernel<16, 8, int, int>(unsigned long)",
+    "void a2a_combine_send_kernel<16, 8, int>(unsigned long)",
+    "c10d::symmetric_memory::put_signal_kernel(unsigned int**, int, int, int)",
+]
 POINT_TO_POINT = [
     "hcom_send__210_4_1",
     "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
-    "c10d::symmetric_memory::put_signal_kernel(unsigned int**, int, int, int)",
     "nvshmemi_proxy_rma_signal_entrypoint(void*, void*)",
     "nvshmemi_uint64_wait_until_on_stream_kernel(unsigned long volatile*, int, unsigned long)",
 ]
@@ -121,14 +123,16 @@ COMPUTE = [
 ]
 
 
-@pytest.mark.parametrize(("names", "kind"), [(COLLECTIVES, "collective"), (POINT_TO_POINT, "p2p"), (COMPUTE, "compute")])
+@pytest.mark.parametrize(
+    ("names", "kind"), [(COLLECTIVES, "collective"), (EXCHANGES, "exchange"), (POINT_TO_POINT, "p2p"), (COMPUTE, "compute")]
+)
 def test_names_of_the_sources(names, kind):
     rules = built_in_rules()
     assert {name: rules.kind(name) for name in names} == dict.fromkeys(names, kind)
 
 
 def test_each_rule_names_its_source_and_decides_about_a_name():
-    names = COLLECTIVES + POINT_TO_POINT + COMPUTE
+    names = COLLECTIVES + EXCHANGES + POINT_TO_POINT + COMPUTE
     deciding = {next((r for r in built_in_rules().rules if re.search(r.pattern, name)), None) for name in names}
     assert [r.pattern for r in COMMUNICATION_KERNELS if r not in deciding or not r.source] == []
 

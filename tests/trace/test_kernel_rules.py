@@ -13,7 +13,7 @@ KINDS = {
     "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)": "p2p",
     "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t": "p2p",
     "void vllm::cross_device_reduce_1stage<float, 4>": "collective",
-    "deep_ep::intranode::dispatch": "collective",
+    "deep_ep::intranode::dispatch": "exchange",
     "ampere_sgemm_128x64_tn": "compute",
     "void at::native::vectorized_elementwise_kernel<4>": "compute",
     "triton_poi_fused_add_0": "compute",

@@ -23,8 +23,16 @@ def chromium() -> str:
     return found
 
 
-def served(paths, scratch, kernels=None):
-    """Serve runs; the address, and what stops it."""
+def made_ready(session):
+    """Make all that is shown of a run; what is told later comes in the background, as of the command."""
+    from alltrace.ui.facts import make_answers
+
+    session.prepare()
+    threading.Thread(target=make_answers, args=[session], daemon=True).start()
+
+
+def served(paths, scratch, kernels=None, begin=made_ready, history=None):
+    """Serve runs, each begun with `begin`; the address, and what stops it."""
     import uvicorn
 
     from alltrace.ui.app import make_app
@@ -34,9 +42,9 @@ def served(paths, scratch, kernels=None):
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     port = listening.getsockname()[1]
-    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None) for n, p in enumerate(paths)]
+    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None, history=history) for n, p in enumerate(paths)]
     for session in sessions:
-        session.prepare()
+        begin(session)
     app = make_app(sessions, token=TOKEN, host="127.0.0.1", port=port)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

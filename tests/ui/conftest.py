@@ -11,14 +11,14 @@ TOKEN = "a-token-that-nobody-guesses"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
-def client_of(paths, scratch, *, host="127.0.0.1", ready=True, kernels=None, when_ready=lambda _: None):
+def client_of(paths, scratch, *, host="127.0.0.1", ready=True, kernels=None, when_ready=lambda _: None, history=None):
     """A client of the page of these runs, with the token."""
     from starlette.testclient import TestClient
 
     from alltrace.ui.app import make_app
     from alltrace.ui.session import Session
 
-    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None, when_ready) for n, p in enumerate(paths)]
+    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None, when_ready, history) for n, p in enumerate(paths)]
     if ready:
         for session in sessions:
             session.prepare()

@@ -28,6 +28,16 @@ def test_a_large_run_is_asked_in_a_process_of_its_own_with_the_same_answer(tmp_p
         answer(session, Question("breakdown", {"x": 1}))
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_how_far_a_question_is_comes_from_its_process(tmp_path, monkeypatch, large):
+    make_run(tmp_path / "run", {r: rank_rows(r) for r in range(3)})
+    session = Session(tmp_path / "run", tmp_path / "scratch", 1)
+    monkeypatch.setattr("alltrace.ui.recipe_process.LARGE_ROWS", 0 if large else 1 << 60)
+    done = []
+    answer(session, Question("breakdown", jobs=1), progress=done.append)
+    assert sum(done) == 3
+
+
 def test_large_runs_are_compared_in_a_process_of_their_own_with_the_same_answer(tmp_path, monkeypatch):
     more = rank_rows()
     more["kernels"] = [*more["kernels"], {**more["kernels"][0], "start": 100_000, "end": 160_000}]

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import importlib
 import threading
 
 import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
+from tests.ui.gates import Gate, hold
 
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.importer import import_reports
@@ -15,35 +15,6 @@ from alltrace.run.partial import PartialRun
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError
 from alltrace.ui.facts import make_answers
-
-
-class Gate:
-    """Holds a thread at a place until the test lets it go on."""
-
-    def __init__(self):
-        self._there, self._go = threading.Event(), threading.Event()
-
-    def reached(self):
-        assert self._there.wait(30)
-
-    def open(self):
-        self._go.set()
-
-    def pass_(self):
-        self._there.set()
-        assert self._go.wait(30)
-
-
-def hold(monkeypatch, name, gate):
-    """Let what is called by this name wait at a gate first."""
-    module, _, function = name.rpartition(".")
-    real = getattr(importlib.import_module(module), function)
-
-    def held(*given, **named):
-        gate.pass_()
-        return real(*given, **named)
-
-    monkeypatch.setattr(name, held)
 
 
 def being_imported(folder, done):

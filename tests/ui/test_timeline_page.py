@@ -6,20 +6,28 @@ import re
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 import pytest
+from tests.charts.test_timeline_links import values_of
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.tiles.test_event_waits import rows as event_rows
 from tests.ui.browser import SCREENSHOTS, click_event, go, served, settled, shot, state_of
 from tests.ui.conftest import TOKEN
 
+from alltrace.api import OpenRun
+from alltrace.report import gather, to_html
+from alltrace.report.content import ASKS
 from alltrace.synth import write_run
 from alltrace.synth.faults.parse import parse_fault
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 pytest.importorskip("playwright.sync_api")
 pytest.importorskip("uvicorn")
+
+
+RUNS: dict[str, Path] = {}
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +40,7 @@ def address(tmp_path_factory):
     write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=5, faults=faults)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     base, stop = served([folder / "run"], folder / "scratch")
+    RUNS[base] = folder / "run"
     yield base
     stop()
 
@@ -217,6 +226,63 @@ def test_tracks_are_filtered_hidden_and_ordered_and_the_address_says_so(page):
     assert labels_of(page) == before
 
 
+def test_a_stream_is_pinned_on_all_ranks(page):
+    go(page, "#timeline?ranks=0-3&open=0", "timeline")
+    settled(page)
+    page.locator("button[aria-label='pin GPU 0 stream 13']").click(modifiers=["Shift"])
+    page.wait_for_function("() => window.alltraceTimeline.tracks.size === 4")
+    pinned = [f"{r}: GPU {r % 2} stream 13" for r in range(4)]
+    assert labels_of(page)[:4] == pinned
+    assert re.fullmatch(r"\*0/gpu/\d+/\d+/13", state_of(page, "pin"))
+    shot(page, "pinned-stream")
+    page.fill("input[aria-label^='ranks shown']", "1-2")
+    page.keyboard.press("Enter")
+    assert labels_of(page)[:2] == pinned[1:3], "those of the ranks that are shown"
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_function("() => window.alltraceTimeline?.rows[0]?.label.includes('stream 13')")
+    page.locator("button[aria-label='pin 2: GPU 0 stream 13']").click()
+    assert labels_of(page)[0] == "rank 1", "a pin is taken away as a whole"
+
+
+def test_the_mouse_does_what_perfetto_has_taught(page):
+    go(page, "#timeline?ranks=0-3&open=0-3", "timeline")
+    page.wait_for_function("() => window.alltraceTimeline.tracks.size === 4")
+    settled(page)
+    page.mouse.move(700, row_of(page, "0/summary"))
+    page.mouse.wheel(0, 120)
+    page.wait_for_function("() => window.alltraceTimeline.scrolled === 120")
+    page.mouse.wheel(0, -120)
+    page.keyboard.press("Home")
+    whole = int(state_of(page, "end"))
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    assert int(state_of(page, "end")) - int(state_of(page, "start")) < whole * 0.7
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, 200)
+    page.keyboard.up("Shift")
+    page.keyboard.press("Home")
+    go(page, "#timeline?ranks=0&open=0&event=0/kernels/30", "timeline")
+    page.locator(".details h3:text-is('Event')").wait_for()
+    page.keyboard.press("Shift+M")
+    span = page.evaluate("() => window.alltraceTimeline.facts.span")
+    assert state_of(page, "cursors") == f"{span['start']},{span['end']}"
+    box = page.locator(".tracks").bounding_box()
+    page.mouse.click(700, box["y"] + box["height"] - 10)
+    page.locator(".details.empty").wait_for()
+    assert state_of(page, "event") is None
+
+
+def test_an_address_without_a_selection_shows_none(page):
+    go(page, "#timeline?ranks=0&open=0&range=20000000-60000000&area=0", "timeline")
+    page.locator(".details h3:text-is('Totals by name')").wait_for()
+    go(page, "#timeline?ranks=0&open=0", "timeline")
+    page.locator(".details.empty").wait_for()
+    assert state_of(page, "range") is None
+
+
 def test_ranks_stand_by_their_place_in_the_grid(page):
     order = page.evaluate(
         "async () => { const { Arrangement } = await import('/static/arrange.js');"
@@ -226,6 +292,14 @@ def test_ranks_stand_by_their_place_in_the_grid(page):
         " const of = (order) => { a.read({order}); return a.sorted(all) };"
         " return [of('grid0'), of('grid1'), of('grid2'), of('host'), a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
     )
+    roles = page.evaluate(
+        "async () => { const { Arrangement } = await import('/static/arrange.js');"
+        " const run = {ranks: [0, 1, 2, 3].map((rank) => ({rank, host: 'h', role: ['critic', 'actor', null, 'actor'][rank]}))};"
+        " const a = new Arrangement(run, () => {}); a.read({order: 'role'});"
+        " return [a.sorted([0, 1, 2, 3]), a.told(1), a.told(2), [...a.element.querySelectorAll('option')].map((o) => o.value)] }"
+    )
+    assert roles[:3] == [[2, 1, 3, 0], " · actor", ""]
+    assert "role" in roles[3]
     assert order[:4] == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 1, 3, 4, 6, 5, 7], [0, 4, 1, 5, 2, 6, 3, 7], [0, 3, 6, 1, 4, 7, 2, 5]]
     assert order[4:] == ["", " · TP 1, DP 0, PP 1"]
 
@@ -341,6 +415,34 @@ def test_two_steps_of_a_run_are_compared(page):
     shot(page, "steps")
 
 
+def test_a_chart_is_saved_as_svg_that_shows_what_the_page_shows(page, tmp_path, browser):
+    page.allowed.append("Applying inline style")  # of the library of charts, which asks for it
+    go(page, "#recipes?name=breakdown", "recipes")
+    page.wait_for_selector(".picture svg")
+    with page.expect_download() as saving:
+        page.click("#save")
+    assert saving.value.suggested_filename == "run-recipes.svg"
+    path = tmp_path / "run-recipes.svg"
+    saving.value.save_as(path)
+    tree = ET.parse(path)
+    names = {e.tag.rpartition("}")[2] for e in tree.iter()}
+    assert not names & {"script", "foreignObject", "image", "iframe", "animate", "set", "use"}
+    attributes = [(n.rpartition("}")[2].lower(), v) for e in tree.iter() for n, v in e.attrib.items()]
+    assert not [(n, v) for n, v in attributes if n.startswith("on") or n == "href" or "javascript:" in v or "://" in v]
+    texts = "() => [...document.querySelectorAll('svg text')].map((t) => t.textContent).filter(Boolean)"
+    colors = "() => [...document.querySelectorAll('svg.main-svg path')].map((p) => getComputedStyle(p).fill)"
+    shown, inked = page.evaluate(texts), page.evaluate(colors)
+    other = browser.new_page()
+    other.goto(path.as_uri())
+    assert sorted(other.evaluate(texts)) == sorted(shown)
+    assert set(inked) == set(other.evaluate(colors)), "its colours do not depend on the page's style sheet"
+    box = page.locator(".picture svg").first.bounding_box()
+    root = other.evaluate("() => { const b = document.documentElement.getBoundingClientRect(); return [b.width, b.height] }")
+    assert root == pytest.approx([box["width"], box["height"]], abs=1)
+    shot(other, "saved-svg")
+    other.close()
+
+
 def test_a_picture_is_saved_and_the_address_is_copied_without_the_token(page, tmp_path):
     go(page, "#timeline?ranks=0-3&open=0", "timeline")
     settled(page)
@@ -407,3 +509,44 @@ def test_a_note_is_kept_with_the_run_and_its_address_shows_it(page):
     page.get_by_text("remove this note").click()
     page.get_by_text("None yet").wait_for()
     assert page.evaluate("async () => (await (await fetch('/api/notes')).json()).notes") == []
+
+
+def test_the_times_of_a_report_lead_to_the_timeline(page, tmp_path, monkeypatch):
+    """A journey: from a row of a report to its place."""
+    monkeypatch.setattr("alltrace.report.content.ASKS", tuple(a for a in ASKS if a.key in ("findings", "gaps", "ranks")))
+    run = OpenRun(RUNS[page.base])
+    report = tmp_path / "report.html"
+    report.write_text(to_html(gather(run, "r"), "http://127.0.0.1:9/"), encoding="utf-8")
+    page.goto(report.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    page.fill("#page", "javascript:alert(1)")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#page", "aria-invalid") == "true"
+    page.fill("#page", page.base)
+    page.keyboard.press("Enter")
+    row = run.recipe("gaps").to_pylist()[0]
+    link = page.locator("#gaps a.place").first
+    assert link.get_attribute("href").startswith(f"{page.base}#timeline?")
+    with page.context.expect_page() as opening:
+        link.click()
+    other = opening.value
+    other.wait_for_selector("body[data-shown=timeline]")
+    found = other.evaluate("() => [window.alltraceTimeline.cursors, window.alltraceTimeline.ranks]")
+    assert found == [[row["start_ns"], row["start_ns"] + row["duration_ns"]], [row["rank"]]]
+    other.close()
+
+
+def test_a_report_and_the_page_lead_to_the_same_places(page):
+    run = OpenRun(RUNS[page.base])
+    for name in ("gaps", "info", "steps", "stats:cuda_gpu_trace", "stats:nvtx_pushpop_trace"):
+        result = run.recipe(name, **({"per_step": True} if name == "steps" else {}))
+        columns = [{"name": c.name, "unit": c.unit} for c in result.answer.columns]
+        rows = [list(r.values()) for r in result.to_pylist()[:5]]
+        theirs = page.evaluate(
+            "async ([columns, rows, zero]) => { const { placesOf } = await import('/static/places.js');"
+            " const places = placesOf(columns, zero); return rows.map((r) => places && places.address(r)) }",
+            [columns, rows, result.zero_ns],
+        )
+        ours = [link and link[link.index("#") :] for link in result.timeline_links()[:5]]
+        assert [f and values_of(f) for f in ours] == [f and values_of(f) for f in theirs], name
+        assert any(ours) == (name != "steps"), name

@@ -55,9 +55,12 @@ def join_ranks(run: Run, tables: Mapping[int, Any], texts: Callable[[Any], Any])
     how = found_by(run.path)
     joined = Joined(dict(tables))
     for record in run.ranks:
-        found = _join_rank(run, record, tables[record.rank], texts, how.get(record.rank, "none"), joined.texts)
+        before = joined.tables[record.rank]
+        found = _join_rank(run, record, before, texts, how.get(record.rank, "none"), joined.texts)
         match, joined.tables[record.rank], joined.told[record.rank] = found
         joined.matches.append(match)
+        if found[1] is not before:
+            joined.changed.add(record.rank)
     return joined
 
 
@@ -322,6 +325,7 @@ def _from_others(joined: Joined, members: Any) -> None:
             array = pa.array(new, pa.int64(), mask=new == _UNKNOWN).cast(column.type)
             table = table.set_column(table.column_names.index(name), name, array)
         joined.tables[match.rank] = _marked(table, given)
+        joined.changed.add(match.rank)
         joined.matches[at] = match._replace(from_others=len(mine))
 
 

@@ -34,6 +34,8 @@ _MANY_UNMATCHED, _FEW = 0.1, 10
 _FARTHEST_NS = 2_000_000_000
 _SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
 _GUESSED = 0.9
+_DENSE = 0.9
+"""Of all pairs of members so many send each other something where each sends to every other."""
 
 
 @dataclass(frozen=True)
@@ -299,15 +301,19 @@ def _result(
     score = round(float(value[counts].mean()), 3) if counts.any() else None
     unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
     reason = reason_of(score, unnamed, timing, apart)
-    groups = _groups(operations, used, guessed, np.where(counts, value, np.nan))
+    groups = _groups(operations, used, guessed, np.where(counts, value, np.nan), of)
     inferred_groups = len(np.unique(operations.communicator[guessed]))
     return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)
 
 
 def _groups(
-    operations: Operations, used: NDArray[np.int64], guessed: NDArray[np.bool_], value: NDArray[np.float64]
+    operations: Operations,
+    used: NDArray[np.int64],
+    guessed: NDArray[np.bool_],
+    value: NDArray[np.float64],
+    of: NDArray[np.int64],
 ) -> tuple[Group, ...]:
-    """The communicators; `value` is how well each operation is explained, NaN where that does not count."""
+    """The communicators; `value` is how well each operation is explained, NaN where that does not count, `of` its members."""
     groups = []
     order = np.argsort(operations.communicator, kind="stable")
     bounds = [np.searchsorted(operations.communicator[order], used, side).tolist() for side in ("left", "right")]
@@ -319,8 +325,24 @@ def _groups(
         score = round(float(told.mean()), 3) if len(told) else 1.0
         found_by = "structure" if guessed[mine].any() else "ids"
         messages = bool(((operations.paired[mine] != 0) | operations.exchanging[mine]).all())
-        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score, messages))
+        dense = _all_to_all(operations, mine, of[mine], len(ranks))
+        groups.append(Group(place, operations.names[communicator], ranks, size, found_by, score, messages, dense))
     return tuple(groups)
+
+
+def _all_to_all(operations: Operations, mine: NDArray[np.int64], of: NDArray[np.int64], size: int) -> bool:
+    """Whether each member of a communicator exchanges with every other most of the time.
+
+    Either the operation says so, or it is a kernel that sends and receives and all members run it at once, or each member sends
+    to every other. Of two members an exchange looks like that of two stages of a pipeline.
+    """
+    exchanges = operations.all_to_all[mine]
+    if size > 2:
+        sends = mine[operations.paired[mine] > 0]
+        pairs = distinct_rows(operations.rank[sends], operations.peer[sends])[0]
+        dense = pairs.shape[1] >= _DENSE * size * (size - 1)
+        exchanges = exchanges | (operations.exchanging[mine] & (of == size)) | ((operations.paired[mine] != 0) & dense)
+    return bool(exchanges.mean() > 1 / 2)
 
 
 def _lacking(operations: Operations, timing: Timing, alone: NDArray[np.bool_]) -> dict[int, float]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from alltrace.align.nccl_kernels import NOT_KNOWN
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND
+from alltrace.trace.communication_kernels import EXCHANGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from alltrace.align.nccl_calls import Calls
     from alltrace.align.nccl_kernels import Kernels
 
-_KERNEL, _CALL, _BOTH = 0, 1, 2
-_WORDS = ("kernel", "nvtx", "nvtx+kernel")
+_KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE = range(5)
+_WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE)
 
 
 def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
@@ -27,10 +28,10 @@ def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
     Sends and receives among all members, grouped, are one all-to-all.
     """
     parts = []
-    alone = np.ones(kernels.count if kernels else 0, np.bool_)
+    alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # what a copy is for, its call alone says
     if calls is not None and calls.count:
         unit = _units_of_kernels(calls, kernels) if kernels else np.zeros(0, np.int64)
-        alone = unit < 0
+        alone &= unit < 0
         parts.append(_of_calls(calls, kernels, unit))
     if kernels is not None and alone.any():
         parts.append(_of_kernels(kernels, np.flatnonzero(alone)))
@@ -63,6 +64,7 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
     start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
     device, stream = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     type_code = np.full(count, -1, np.int64)
+    evidence = np.where(have, _BOTH, _CALL)
     kernel_types: list[str] = []
     if kernels is not None and have.any():
         order = np.lexsort((np.arange(kernels.count), unit))  # kernels by unit, which first and last count in
@@ -71,6 +73,7 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
         end[have] = _range_maximum(finish, first[have], last[have])
         device[have], stream[have] = kernels.device[order][first[have]], kernels.stream[order][first[have]]
         type_code[have] = kernels.datatype[order][first[have]]
+        evidence[np.flatnonzero(have)[kernels.copied[order][first[have]]]] = _COPIES
         kernel_types = kernels.datatypes
     numbers, valid = _payload_numbers(calls)
     types = sorted({p.datatype for p in told if p.datatype is not None} | set(kernel_types))
@@ -92,7 +95,7 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
         "communicator": _texts(names, communicator[rows]),
         "op": _texts(ops, op[rows]),
         "datatype": _texts(types, np.where(own >= 0, own, launched)[rows]),
-        "evidence": _texts(list(_WORDS), np.where(have, _BOTH, _CALL)[rows]),
+        "evidence": _texts(list(_WORDS), evidence[rows]),
         **{name: _array(numbers[name][rows], valid[name][rows]) for name in numbers},
     }
 
@@ -216,7 +219,7 @@ def _of_kernels(kernels: Kernels, rows: NDArray[np.int64]) -> dict[str, Any]:
         "stream": _array(kernels.stream[rows], kernels.stream[rows] >= 0),
         "op": _texts(kernels.ops, kernels.op[rows]),
         "datatype": _texts(kernels.datatypes, kernels.datatype[rows]),
-        "evidence": _texts(list(_WORDS), np.full(len(rows), _KERNEL)),
+        "evidence": _texts(list(_WORDS), np.where(kernels.exchanging[rows], _EXCHANGE, _KERNEL)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Communication kernels with the calls that launched them."""
+"""Communication kernels, and copies of collectives by copy engines, with the calls that launched them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import coded, integers, is_one_of, is_true
+from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -17,13 +19,13 @@ if TYPE_CHECKING:
 
     from alltrace.run.rank_tables import RankTables
 
-_COLUMNS = ["start", "end", "process", "device", "stream", "correlation", "name"]
+_COLUMNS = ["start", "end", "process", "device", "stream", "correlation"]
 NOT_KNOWN = np.iinfo(np.int64).min
 
 
 @dataclass
 class Kernels:
-    """Communication kernels by start; -1 is an unknown process, device, stream, thread, operation or type.
+    """Communication kernels and copies by start; -1 is an unknown process, device, stream, thread, operation or type.
 
     Attributes:
         start: ns; likewise `end`.
@@ -32,6 +34,8 @@ class Kernels:
         op: Index in `ops`.
         datatype: Index in `datatypes`.
         api_start: Start of the launching call, `NOT_KNOWN` where it is; likewise `api_end`.
+        copied: Whether it is a copy, of which neither operation nor type are known, bool.
+        exchanging: Whether it waits for peers inside (class `exchange`), bool.
         ops: Names of operations.
         datatypes: Names of types.
     """
@@ -46,6 +50,8 @@ class Kernels:
     datatype: NDArray[np.int64]
     api_start: NDArray[np.int64]
     api_end: NDArray[np.int64]
+    copied: NDArray[np.bool_]
+    exchanging: NDArray[np.bool_]
     ops: list[str]
     datatypes: list[str]
 
@@ -56,15 +62,23 @@ class Kernels:
 
 
 def read_kernels(rank: RankTables) -> Kernels | None:
-    """The communication kernels of a rank, by the kernel rules; None where there are none."""
-    import pyarrow as pa
-
-    if not rank.has("kernels"):
+    """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None where there are none."""
+    parts = []
+    if rank.has("kernels"):
+        keep = is_one_of(rank.table("kernels", ["kind"]).column("kind"), COMMUNICATION)
+        if keep.any():
+            kernels = rank.table("kernels", [*_COLUMNS, "name", "kind"]).filter(pa.array(keep))
+            exchanging = pa.array(is_one_of(kernels.column("kind"), (EXCHANGE,)))
+            parts.append(_marked(kernels.drop_columns("kind"), copied=False, exchanging=exchanging))
+    if rank.has("copies"):
+        keep = is_true(rank.table("copies", ["collective"]).column("collective"))
+        if keep.any():
+            copies = rank.table("copies", _COLUMNS).filter(pa.array(keep))
+            copies = copies.append_column("name", pa.nulls(copies.num_rows, pa.int64()))
+            parts.append(_marked(copies, copied=True, exchanging=pa.array(np.zeros(copies.num_rows, np.bool_))))
+    if not parts:
         return None
-    keep = is_one_of(rank.table("kernels", ["kind"]).column("kind"), COMMUNICATION)
-    if not keep.any():
-        return None
-    table = rank.table("kernels", _COLUMNS).filter(pa.array(keep))
+    table = pa.concat_tables(parts)
     table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
     table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
     ids, at = coded(table.column("name"))
@@ -77,15 +91,21 @@ def read_kernels(rank: RankTables) -> Kernels | None:
     process, device, stream, correlation = (integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation"))
     thread, api_start, api_end = _launches(rank, process, correlation)
     start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
-    return Kernels(start, end, process, device, stream, thread, op, datatype, api_start, api_end, ops, datatypes)
+    copied, exchanging = (is_true(table.column(c)) for c in ("copied", "exchanging"))
+    return Kernels(
+        start, end, process, device, stream, thread, op, datatype, api_start, api_end, copied, exchanging, ops, datatypes
+    )
+
+
+def _marked(table: pa.Table, *, copied: bool, exchanging: pa.Array) -> pa.Table:
+    table = table.append_column("copied", pa.array(np.full(table.num_rows, copied)))
+    return table.append_column("exchanging", exchanging)
 
 
 def _launches(
     rank: RankTables, process: NDArray[np.int64], correlation: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Thread, start and end of the call that launched each kernel, by process and correlation."""
-    import pyarrow as pa
-
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
     if not rank.has("api"):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import distinct_rows
 
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-COLUMNS = (
-    "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "sequence", "bytes", "datatype", "peer",
-    "root", "group_rank", "group_size", "evidence",
-)  # fmt: skip
 _WITH_SEQUENCE = ("trace", "log")
 _HOST = "mpi"
 
@@ -40,6 +37,7 @@ class Operations:
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
         exchanging: Whether it is a kernel that sends or receives or both, and nothing tells on which communicator, bool.
+        all_to_all: Whether every member sends something to every other, bool.
         sequence: The profiler's sequence number where it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
@@ -60,6 +58,7 @@ class Operations:
     synchronising: NDArray[np.bool_]
     paired: NDArray[np.int64]
     exchanging: NDArray[np.bool_]
+    all_to_all: NDArray[np.bool_]
     sequence: NDArray[np.int64]
     lane: NDArray[np.int64]
     stream: NDArray[np.int64]
@@ -78,15 +77,15 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     """The operations of all ranks.
 
     Args:
-        tables: Each rank's `collectives`.
+        tables: Each rank's `collectives`, of one rank at least.
         texts: The strings of an Arrow array of name ids.
         shifts_ns: What is added to a rank's times; 0 for a rank that is not in it.
     """
     import pyarrow as pa
 
-    ranks = sorted(tables)
-    whole = pa.concat_tables([tables[r].select(list(COLUMNS)) for r in ranks]).unify_dictionaries().combine_chunks()
-    counts = [tables[r].num_rows for r in ranks]
+    every = AllCollectives.of(tables)
+    ranks, counts = list(every), list(every.rows.values())
+    whole = every.whole
     rank = np.repeat(np.array(ranks, np.int64), counts)
     row = np.concatenate([np.arange(n, dtype=np.int64) for n in counts]) if counts else np.zeros(0, np.int64)
     shift = np.repeat(np.array([shifts_ns.get(r, 0) for r in ranks], np.int64), counts)
@@ -118,6 +117,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
     exchanging = np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0)
+    all_to_all = np.array([*(o == ALL_TO_ALL for o in ops), False])[op]
     direction = np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op]
     group_rank = _group_ranks(rank, communicator, numbers("group_rank"), size)
     return Operations(
@@ -133,6 +133,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         synchronising=synchronising[keep],
         paired=direction[keep],
         exchanging=exchanging[keep],
+        all_to_all=all_to_all[keep],
         sequence=sequence[keep],
         lane=lane[keep],
         stream=stream[keep],

@@ -1,4 +1,4 @@
-"""The grid of ranks that communicators form: tensor, data and pipeline parallel groups at regular strides."""
+"""The grid of ranks that communicators form: tensor, expert, data and pipeline parallel groups at regular strides."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ class ParallelGrid(NamedTuple):
 class _Dimension(NamedTuple):
     size: int
     stride: int
-    messages: bool
+    kind: str
     groups: tuple[Group, ...]
+
+
+_MESSAGES, _EXPERTS, _OTHER = "PP", "EP", ""
 
 
 def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | None:
     """The grid that communicators form; None where no regular ones divide the ranks.
 
     Dimensions are taken from the smallest stride on, each beginning where the one before ends, until their sizes multiply to the
-    number of ranks. One of messages is a pipeline (PP). Of others the innermost is called tensor parallel (TP) if there is a
-    further one, and every further one data parallel (DP): context and expert parallel groups look the same.
+    number of ranks. One of messages is a pipeline (PP), one whose members all exchange with each other has experts (EP). Of
+    others the innermost is called tensor parallel (TP) if there is a further one, and every further one data parallel (DP):
+    context parallel groups look the same.
 
     Args:
         groups: The communicators.
@@ -52,39 +56,45 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
     stride = 1
     while stride < count:
         # groups of all that is left are the last choice: a communicator of all ranks exists beside any grid
-        at = sorted((d for d in regular if d.stride == stride), key=lambda d: (d.size * stride == count, -len(d.groups), d.size))
+        at = sorted((d for d in regular if d.stride == stride), key=lambda d: _choice(d, count))
         if not at:
             return None
         chosen.append(at[0])
         stride *= at[0].size
-    collective = [d for d in chosen if not d.messages]
+    others = [d for d in chosen if d.kind != _MESSAGES]
     named = []
     for dimension in chosen:
-        inner = len(collective) > 1 and dimension is collective[0] and dimension.stride == 1
-        named.append(("PP" if dimension.messages else "TP" if inner else "DP", dimension.size))
+        inner = len(others) > 1 and dimension.stride == 1
+        named.append((dimension.kind or ("TP" if inner else "DP"), dimension.size))
     ways = {g.found_by for d in chosen for g in d.groups}
     found_by = next(w for w in ("structure", "logs", "ids") if w in ways)
     score = min(sum(g.score for g in d.groups) / len(d.groups) for d in chosen)
     return ParallelGrid(" x ".join(f"{name} {size}" for name, size in named), found_by, round(score, 3), tuple(named))
 
 
+def _choice(dimension: _Dimension, count: int) -> tuple[bool, int, int, bool]:
+    """The key of dimensions at one stride, the first of which is taken; of two with the same ranks that of experts."""
+    return dimension.size * dimension.stride == count, -len(dimension.groups), dimension.size, dimension.kind != _EXPERTS
+
+
 def _dimensions(groups: Sequence[Group], count: int) -> list[_Dimension]:
     """Sizes and strides of which there are groups of all ranks."""
-    by_shape: dict[tuple[int, int, bool], list[Group]] = {}
+    by_shape: dict[tuple[int, int, str], list[Group]] = {}
     for group in groups:
         steps = {b - a for a, b in zip(group.ranks, group.ranks[1:], strict=False)}
         if len(steps) == 1:
-            by_shape.setdefault((len(group.ranks), steps.pop(), group.messages), []).append(group)
+            kind = _EXPERTS if group.all_to_all else _MESSAGES if group.messages else _OTHER
+            by_shape.setdefault((len(group.ranks), steps.pop(), kind), []).append(group)
     found = []
-    for (size, stride, messages), its in by_shape.items():
+    for (size, stride, kind), its in by_shape.items():
         there = {g.ranks for g in its}
-        if messages and size == 2:  # pairs of neighbouring stages, which are as many as it takes
+        if kind == _MESSAGES and size == 2:  # pairs of neighbouring stages, which are as many as it takes
             stages = [s for s in range(2, count // stride + 1) if count % (s * stride) == 0 and _chains(s, stride, count) <= there]
-            found += [_Dimension(s, stride, True, tuple(its)) for s in stages[-1:]]
+            found += [_Dimension(s, stride, kind, tuple(its)) for s in stages[-1:]]
             continue
         wanted = {tuple(range(f, f + size * stride, stride)) for f in range(count) if f // stride % size == 0}
         if count % (size * stride) == 0 and wanted <= there:
-            found.append(_Dimension(size, stride, messages, tuple(its)))
+            found.append(_Dimension(size, stride, kind, tuple(its)))
     return found
 
 

@@ -31,6 +31,7 @@ class Group:
         found_by: `ids` where the profiler names it, `logs` where NCCL's logs do, `structure` where it was inferred.
         score: How well it explains its operations, from 0 to 1.
         messages: Whether it has sends and receives and nothing else.
+        all_to_all: Whether most of its operations are exchanges of each member with every other, as experts have them.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Group:
     found_by: str = "ids"
     score: float = 1.0
     messages: bool = False
+    all_to_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Joined:
 
     Attributes:
         tables: Each rank's `collectives`, filled.
+        changed: The ranks whose tables are others than before.
         texts: Strings that the tables refer to now.
         matches: For each rank how its log fits.
         told: For each rank and row the id of the communicator's name by the log, 0 without one.
@@ -91,6 +94,7 @@ class Joined:
     """
 
     tables: dict[int, Any]
+    changed: set[int] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     matches: list[LogMatch] = field(default_factory=list)
     told: dict[int, NDArray[np.int64]] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
+from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksums
@@ -227,9 +228,8 @@ def _matched(
         from alltrace.align.log_join import finish
 
         finish(joined, matching.members, matching.groups)
-    for rank, table in joined.tables.items():
-        if table is not tables[rank]:
-            _write(table, draft / collectives_file(rank))
+    for rank in sorted(joined.changed):
+        _write(joined.tables[rank], draft / collectives_file(rank))
     import numpy as np
 
     by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # whoever asks a rank reads little else
@@ -245,7 +245,7 @@ def _matched(
         notes=(*matching.notes, *joined.notes, *solution.notes),
         components=solution.components,
         residuals_ns=solution.residuals_ns,
-        rows={r: t.num_rows for r, t in tables.items()},
+        rows=dict(tables.rows),
         log_matches=tuple(joined.matches),
         matching_score=matching.score,
         matching_reason=matching.reason,
@@ -253,12 +253,12 @@ def _matched(
     return alignment, steps
 
 
-def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tuple[Joined, Names]:
+def _joined(run: Run, draft: Path, tables: AllCollectives, names: Names) -> tuple[Joined, Names]:
     """The tables filled from NCCL's logs, and the names in them."""
     import pyarrow as pa
 
     if not _has_logged_calls(run):
-        return Joined(tables), names
+        return Joined({}), names
     from alltrace.align.log_join import join_ranks
 
     joined = join_ranks(run, tables, names.texts)
@@ -270,7 +270,7 @@ def _joined(run: Run, draft: Path, tables: dict[int, Any], names: Names) -> tupl
 
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None] | None
-) -> tuple[dict[int, Any], Names, list[RankSteps | AlltraceError | None]]:
+) -> tuple[AllCollectives, Names, list[RankSteps | AlltraceError | None]]:
     """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
@@ -305,7 +305,7 @@ def _collect_all(
         steps.append(errors.get(number) or part.steps)
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
     columns = TABLES["collectives"].column_names
-    tables = {r.rank: read_parquet(draft / collectives_file(r.rank), columns, _ENUMS) for r in run.ranks}
+    tables = AllCollectives((r.rank, read_parquet(draft / collectives_file(r.rank), columns, _ENUMS)) for r in run.ranks)
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from alltrace.charts.timeline_links import PAGE, places_of
 from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
@@ -13,19 +14,29 @@ if TYPE_CHECKING:
 _MOST_ROWS = 50
 
 
-def answer_html(answer: Answer) -> str:
-    """The first rows of an answer, and its notes; names from a trace are escaped.
+def answer_html(answer: Answer, zero_ns: int = 0) -> str:
+    """The first rows of an answer, whose times lead to the timeline of the page, and its notes; names from a trace are escaped.
 
     Args:
         answer: The answer.
+        zero_ns: What its times are at the run's start.
     """
     titles = [column.name if column.unit is None else f"{column.name} ({column.unit})" for column in answer.columns]
     shown = answer.table.slice(0, _MOST_ROWS).to_pylist()
     names = answer.table.column_names
     head = "".join(f'<th title="{_safe(c.doc)}">{_safe(t)}</th>' for t, c in zip(titles, answer.columns, strict=True))
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(row[name])}</td>' for name in names)}</tr>" for row in shown)
+    places = places_of(answer.columns, zero_ns)
+    body = ""
+    for row in shown:
+        fragment = None if places is None else places.fragment(row)
+        cells = {name: _cell(row[name]) for name in names}
+        if places is not None and fragment is not None:
+            cells[places.start] = f'<a href="{_safe(PAGE + fragment)}" target="_blank" rel="noreferrer">{cells[places.start]}</a>'
+        body += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells.values())}</tr>"
     left = answer.table.num_rows - len(shown)
     more = [f"{left} more rows"] if left else []
+    if places is not None and shown:
+        more.append("Times lead to the timeline of the page: alltrace ui RUN --port 8765")
     below = "".join(f"<p>{_safe(note)}</p>" for note in (*more, *answer.notes))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 

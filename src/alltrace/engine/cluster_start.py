@@ -85,9 +85,7 @@ def queue_engine(
             f"--{system} cannot choose nodes, and reports are on {hosts[0]}; start a worker there yourself and give --dask ADDRESS"
         )
     if jobs < len(hosts):
-        raise UsageError(
-            f"--{system} {jobs} starts {jobs} of the workers that reports on {len(hosts)} hosts need; give {len(hosts)}"
-        )
+        raise UsageError(f"--{system} {jobs} is fewer than the {len(hosts)} hosts with reports; give --{system} {len(hosts)}")
     if shutil.which(command) is None:
         raise UsageError(
             f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is installed"

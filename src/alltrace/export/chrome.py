@@ -15,9 +15,10 @@ from alltrace.export.atomic_output import Draft
 from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
+from alltrace.export.rank_records import Made, rank_records
 from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template, rows_alike
-from alltrace.export.slices import SliceMaker, Written, base_labels, counters_of, flows_across
-from alltrace.export.tracks import launches_of, tracks_of
+from alltrace.export.slices import SliceMaker, Written, base_labels, counters_of
+from alltrace.export.tracks import launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.export.arguments import Value
+    from alltrace.export.rank_records import RankRecords
     from alltrace.export.selection import Selection
     from alltrace.export.slices import Flow, Slices
     from alltrace.export.tracks import Tracks
@@ -36,7 +38,14 @@ _TAIL = b"\n]}\n"
 _PLACES = 64
 
 
-def export_chrome(selection: Selection, path: Path, *, aligned: Aligned | None = None, most_bytes: int | None = None) -> Written:
+def export_chrome(
+    selection: Selection,
+    path: Path,
+    *,
+    aligned: Aligned | None = None,
+    most_bytes: int | None = None,
+    jobs: int | None = None,
+) -> Written:
     """Write the trace, in the order of time.
 
     Args:
@@ -44,6 +53,7 @@ def export_chrome(selection: Selection, path: Path, *, aligned: Aligned | None =
         path: The file; compressed when its name ends in `.gz`.
         aligned: The alignment, for arrows between the members of a collective; None for none.
         most_bytes: The size (uncompressed) after which another file is begun; None for one file.
+        jobs: The most processes; None lets the number of rows decide.
 
     Returns:
         The files, and how many slices there are.
@@ -53,19 +63,19 @@ def export_chrome(selection: Selection, path: Path, *, aligned: Aligned | None =
     """
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)
-        writer = _Writer(selection, sorter, pids)
         heads: list[dict[str, Any]] = []
-        tracks = {r.rank: tracks_of(selection, r) for r in selection.ranks}
-        flows = dict(flows_across(selection, aligned, tracks)) if aligned is not None else {}
-        for rank, own in tracks.items():
-            heads += _metadata(own, writer.rank(own, flows.get(rank)), pids[rank])
+        slices = beside = 0
+        for made in rank_records(selection, _Writer, draft.folder, aligned, jobs):
+            heads += _metadata(made, pids[made.tracks.rank.rank])
+            slices, beside = slices + made.slices, beside + made.beside
+            sorter.take(made.runs)
         head = _HEAD + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads).encode()
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, tail=_TAIL, most_bytes=most_bytes)
-        return Written(files, writer.slices, writer.beside)
+        return Written(files, slices, beside)
 
 
-def _metadata(tracks: Tracks, placed: ViewerTracks, pid: int) -> list[dict[str, Any]]:
-    rank = tracks.rank
+def _metadata(made: RankRecords, pid: int) -> list[dict[str, Any]]:
+    rank = made.tracks.rank
     about: dict[str, Any] = {"ph": "M", "pid": pid}
     host = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     found = [
@@ -73,9 +83,8 @@ def _metadata(tracks: Tracks, placed: ViewerTracks, pid: int) -> list[dict[str, 
         {**about, "name": "process_labels", "args": {"labels": host}},
         {**about, "name": "process_sort_index", "args": {"sort_index": rank.rank}},
     ]
-    labels = base_labels(tracks)
-    for place, number in enumerate(placed.in_order()):
-        track = placed.tracks[number]
+    labels = base_labels(made.tracks)
+    for place, (number, track) in enumerate(made.placed):
         label = f"{labels[track.base]} {track.label}".rstrip() + (f" ({track.lane + 1})" if track.lane else "")
         found.append({**about, "tid": number + 1, "name": "thread_name", "args": {"name": label}})
         found.append({**about, "tid": number + 1, "name": "thread_sort_index", "args": {"sort_index": place}})
@@ -95,11 +104,9 @@ class _JsonForm:
 
 
 class _Writer:
-    def __init__(self, selection: Selection, sorter: Sorter, pids: Mapping[int, int]) -> None:
-        self.slices = self.beside = 0
+    def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        self._sorter = sorter
-        self._pids = pids
+        self._pids = process_ids(selection)
         self._pool = Pool()
         self._form = _JsonForm()
         self._names = NameCodes(selection.run, self._pool, self._form.text)
@@ -112,8 +119,9 @@ class _Writer:
             [',\n{"ph":"C","pid":', INT, ',"ts":', MICROSECONDS, ',"name":', TEXT, ',"args":{"value":', MICROSECONDS, "}}"],
         )
 
-    def rank(self, tracks: Tracks, across: Flow | None) -> ViewerTracks:
-        """Add all that is on the tracks of a rank; `across` are its members of collectives."""
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+        """Add all that is on the tracks of a rank (see `RankWriter`)."""
+        self._sorter, self._slices_made = sorter, 0
         number = tracks.rank.rank
         pid = self._pids[number]
         launches = launches_of(self._selection, tracks)
@@ -138,14 +146,13 @@ class _Writer:
             arrows += len(drawn)
             self._arrows("s", pid, callers[calls], launches.starts[calls] - zero, "launch", number, serial)
             self._arrows("f", pid, part.tracks[drawn], part.starts[drawn], "launch", number, serial)
-        self.beside += placed.beside
         for counter in counters_of(self._selection, tracks, lambda label: self._pool.add(json.dumps(label))):
             records = self._counter.records(len(counter.times), pid, counter.times, counter.names, counter.values)
             self._sorter.add(counter.times * _PLACES, records)
-        return placed
+        return Made(placed, self._slices_made, {})
 
     def _slices(self, part: Slices, pid: int) -> None:
-        self.slices += 0 if part.instant else len(part.starts)
+        self._slices_made += 0 if part.instant else len(part.starts)
         few, many = part.arguments
         keys = part.starts * _PLACES + part.orders  # of slices that start together the outer one comes first
         for (has_few, *has), rows in rows_alike([few >= 0, *(valid for _, valid in many.values())]):

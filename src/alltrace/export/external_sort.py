@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,18 @@ _FEW_RUNS = 8
 _MOST_RUNS = 4_000
 
 
+class KeptRuns(NamedTuple):
+    """A file of sorted runs that its sorter has left there for another one.
+
+    Attributes:
+        path: The file.
+        places: Where the runs are in it.
+    """
+
+    path: str
+    places: list[Any]
+
+
 class DiskSorter(ABC):
     """What takes any number of records: some are held, the rest lie in sorted runs on disk.
 
@@ -45,6 +57,7 @@ class DiskSorter(ABC):
         self._held: list[Any] = []
         self._size = 0
         self._levels: list[RunFile] = []  # runs, then runs of merged runs, and so on
+        self._others: list[KeptRuns] = []  # of other sorters
 
     def __enter__(self) -> Self:
         return self
@@ -53,9 +66,26 @@ class DiskSorter(ABC):
         for level in self._levels:
             level.close()
 
+    def keep(self) -> list[KeptRuns]:
+        """Leave what was added in files, for `take` of another sorter, which may be in another process; nothing is held then."""
+        self._flush()
+        kept = [KeptRuns(str(level.path), level.places) for level in reversed(self._levels)]
+        for level in self._levels:
+            os.close(level.file)
+        self._levels = []
+        return kept
+
+    def take(self, kept: Iterable[KeptRuns]) -> None:
+        """Add what other sorters left, before whatever is added here; who removes the files is the caller's matter."""
+        self._others += kept
+
     @abstractmethod
     def _run_file(self, path: Path) -> RunFile:
         """A new file of runs."""
+
+    @abstractmethod
+    def _runs_of(self, file: int | str, places: list[Any]) -> list[Any]:
+        """The runs at some places of a file, to be read."""
 
     @staticmethod
     @abstractmethod
@@ -84,29 +114,34 @@ class DiskSorter(ABC):
         level = self._levels[number]
         level.add(parts)
         if len(level.places) >= _MOST_RUNS:
-            self._add_run((self._part(block) for block in merged(level.runs(), self._ordered)), number + 1)
+            runs = self._runs_of(level.file, level.places)
+            self._add_run((self._part(block) for block in merged(runs, self._ordered)), number + 1)
             level.clear()
 
     def _in_order(self) -> Iterator[Any]:
         """What `_ordered` makes of all records, block by block."""
-        if not self._levels:
+        if not self._levels and not self._others:
             if self._held:
                 yield self._ordered(self._taken())
             return
         self._flush()
-        yield from merged([run for level in reversed(self._levels) for run in level.runs()], self._ordered)
+        runs = [run for kept in self._others for run in self._runs_of(*kept)]
+        runs += [run for level in reversed(self._levels) for run in self._runs_of(level.file, level.places)]
+        yield from merged(runs, self._ordered)
 
 
 class RunFile(ABC):
     """A file of sorted runs.
 
     Attributes:
+        path: Where it is.
+        file: Its descriptor.
         places: For each run its first key, and what tells where it is.
         end: Bytes that were written.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path: Path = path
         self.file: int = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self.end: int = 0
         self.places: list[Any] = []
@@ -114,10 +149,6 @@ class RunFile(ABC):
     @abstractmethod
     def add(self, parts: Iterable[Any]) -> None:
         """Append a run that is given in parts."""
-
-    @abstractmethod
-    def runs(self) -> list[Any]:
-        """All runs, to be read."""
 
     def write(self, data: memoryview) -> None:
         """Append bytes."""
@@ -135,7 +166,7 @@ class RunFile(ABC):
     def close(self) -> None:
         """Remove the file."""
         os.close(self.file)
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 class Sorter(DiskSorter):
@@ -176,6 +207,9 @@ class Sorter(DiskSorter):
     def _run_file(self, path: Path) -> RunFile:
         return _RunFile(path)
 
+    def _runs_of(self, file: int | str, places: list[Any]) -> list[_Run]:
+        return [_Run(file, first, blocks) for first, blocks in places]
+
     @staticmethod
     def _ordered(parts: list[tuple[Int64, Int32, Bytes]]) -> tuple[Int64, Int32, Bytes]:
         """Keys, lengths and bytes of all parts, in the order of the keys."""
@@ -201,14 +235,11 @@ class _RunFile(RunFile):
         if blocks:
             self.places.append((first, blocks))
 
-    def runs(self) -> list[_Run]:
-        return [_Run(self.file, first, blocks) for first, blocks in self.places]
-
 
 class _Run:
     """A sorted run, whose first key is `first`, with the records of it that are in memory."""
 
-    def __init__(self, file: int, first: int, blocks: list[tuple[int, int]]) -> None:
+    def __init__(self, file: int | str, first: int, blocks: list[tuple[int, int]]) -> None:
         self.first = first
         self._file, self._blocks = file, blocks
         self._block = self._next = self._data = 0
@@ -300,8 +331,14 @@ def _place(run: tuple[int, Any]) -> int:
     return run[0]
 
 
-def read_bytes(file: int, size: int, at: int) -> NDArray[np.uint8]:
-    """A piece of a temporary file."""
+def read_bytes(file: int | str, size: int, at: int) -> NDArray[np.uint8]:
+    """A piece of a temporary file, by its descriptor or its path: of very many files not all can be open at once."""
+    if isinstance(file, str):
+        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return read_bytes(opened, size, at)
+        finally:
+            os.close(opened)
     found = np.empty(size, np.uint8)
     view = found.data
     done = 0

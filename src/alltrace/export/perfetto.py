@@ -11,6 +11,7 @@ import json
 import re
 import tarfile
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from alltrace.export.atomic_output import Draft
 from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
-from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, INSTANT, Event, PerfettoForm, field, packet, utf8
+from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
+from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
+from alltrace.export.rank_records import Made, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
-from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of, flows_across
-from alltrace.export.tracks import GPU_TABLES, Launches, Tracks, launches_of, numbers, tracks_of
+from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of
+from alltrace.export.tracks import GPU_TABLES, Launches, Tracks, launches_of, numbers
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids, thread_ids
 from alltrace.trace.errors import UsageError, printable
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.aligned import Aligned
+    from alltrace.export.rank_records import RankRecords
     from alltrace.export.selection import Selection
     from alltrace.export.slices import Flow, Slices
     from alltrace.trace.arrays import Int64
@@ -42,13 +46,20 @@ _PLACES = 64
 _TRACK_BITS = 24
 _MOST_TRACKS = _FIRST_COUNTER = 1 << 22
 _FIRST_THREAD = 1 << 23
-_FLOW_BITS = 40
 _CLOCK = "BOOTTIME"  # that of track events which name none
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 60
 
 
-def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None = None, most_bytes: int | None = None) -> Written:
+def export_perfetto(
+    selection: Selection,
+    path: Path,
+    *,
+    aligned: Aligned | None = None,
+    most_bytes: int | None = None,
+    jobs: int | None = None,
+    gpu_events: bool = False,
+) -> Written:
     """Write the trace, in the order of time.
 
     Args:
@@ -56,6 +67,8 @@ def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None
         path: The file; compressed when its name ends in `.gz`.
         aligned: The alignment, for flows between the members of a collective; None for none.
         most_bytes: The size (uncompressed) after which another file is begun; None for one file.
+        jobs: The most processes; None lets the number of rows decide.
+        gpu_events: Whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as slices of tracks.
 
     Returns:
         The files, and how many slices there are.
@@ -64,24 +77,35 @@ def export_perfetto(selection: Selection, path: Path, *, aligned: Aligned | None
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft:
-        return _export(selection, draft, path, aligned, most_bytes)
+        return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
 
 
-def _export(selection: Selection, draft: Draft, path: Path, aligned: Aligned | None, most_bytes: int | None) -> Written:
+def _export(
+    selection: Selection,
+    draft: Draft,
+    path: Path,
+    aligned: Aligned | None,
+    most_bytes: int | None,
+    jobs: int | None,
+    *,
+    gpu_events: bool,
+) -> Written:
     with Sorter(draft.folder / "records") as sorter:
-        tracks = {r.rank: tracks_of(selection, r) for r in selection.ranks}
-        flows = dict(flows_across(selection, aligned, tracks)) if aligned is not None else {}
-        writer = _Writer(selection, sorter)
-        head = b""
+        head = gpu_info(selection) if gpu_events else b""
         pids, taken = process_ids(selection), set[int]()
-        for rank, own in tracks.items():
-            placed = writer.rank(own, flows.get(rank))
-            head += _descriptors(own, placed, writer.counters(rank), pids[rank], taken)
+        slices = beside = 0
+        writer = partial(_Writer, gpu_events=gpu_events)
+        for made in rank_records(selection, writer, draft.folder, None if gpu_events else aligned, jobs):
+            head += _descriptors(made, pids[made.tracks.rank.rank], taken, gpu_events=gpu_events) + made.head
+            slices, beside = slices + made.slices, beside + (0 if gpu_events else made.beside)
+            sorter.take(made.runs)
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, most_bytes=most_bytes)
-        return Written(files, writer.slices, writer.beside)
+        return Written(files, slices, beside)
 
 
-def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None = None) -> Written:
+def export_by_host(
+    selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None, gpu_events: bool = False
+) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
 
     All times are on the run's aligned clock already, and the manifest says so: version 1 of `perfetto_manifest`, which Perfetto
@@ -91,6 +115,8 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         selection: What to write.
         path: The archive, `NAME.tar`.
         aligned: As that of `export_perfetto`.
+        jobs: Likewise.
+        gpu_events: Likewise.
 
     Returns:
         The archive, and how many slices there are.
@@ -112,7 +138,7 @@ def export_by_host(selection: Selection, path: Path, *, aligned: Aligned | None 
         for host, name in zip(hosts, names, strict=True):
             own = replace(selection, ranks=tuple(r for r in selection.ranks if r.host == host))
             with Draft(draft.folder / name) as part:
-                written = _export(own, part, part.path, aligned, None)
+                written = _export(own, part, part.path, aligned, None, jobs, gpu_events=gpu_events)
                 slices, beside = slices + written.slices, beside + written.beside
             with (draft.folder / name).open("rb") as file:
                 about = tarfile.TarInfo(name)
@@ -139,9 +165,9 @@ def _uuid(rank: int, track: int = -1) -> int:
     return (rank + 1 << _TRACK_BITS) + track + 1
 
 
-def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int], pid: int, taken: set[int]) -> bytes:
-    """The process of a rank, its threads, and the tracks that have slices or counters."""
-    rank = tracks.rank
+def _descriptors(made: RankRecords, pid: int, taken: set[int], *, gpu_events: bool) -> bytes:
+    """The process of a rank, its threads, and the tracks that have slices or counters; not those of GPU events."""
+    tracks, rank = made.tracks, made.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     process = field(1, pid) + field(6, utf8(f"rank {rank.rank} ({rank.host})")) + field(8, utf8(about))
     own = _uuid(rank.rank)
@@ -150,51 +176,57 @@ def _descriptors(tracks: Tracks, placed: ViewerTracks, counters: dict[str, int],
     for number, tid in enumerate(thread_ids(tracks, taken)):
         thread = field(1, pid) + field(2, tid) + field(5, utf8(labels[number]))
         found.append(field(1, _uuid(rank.rank, _FIRST_THREAD + number)) + field(5, own) + field(4, thread))
-    for number in placed.in_order():
-        track = placed.tracks[number]
+    for number, track in made.placed:
         of_thread = 0 <= track.base < len(tracks.threads)
+        if gpu_events and len(tracks.threads) <= track.base < len(tracks.threads) + len(tracks.streams):
+            continue
         label = track.label if of_thread else f"{labels[track.base]} {track.label}".rstrip()
         parent = _uuid(rank.rank, _FIRST_THREAD + track.base) if of_thread else own
         found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, parent))
-    for label, number in counters.items():
+    for label, number in made.counters.items():
         found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, own) + field(8, b""))
     return b"".join(packet(field(60, each)) for each in found)
 
 
 class _Writer:
-    def __init__(self, selection: Selection, sorter: Sorter) -> None:
-        self.slices = self.beside = 0
+    def __init__(self, selection: Selection, *, gpu_events: bool) -> None:
         self._selection = selection
-        self._sorter = sorter
+        self._pids = process_ids(selection) if gpu_events else None
         self._pool = Pool()
         self._form = PerfettoForm()
         self._names = NameCodes(selection.run, self._pool, self._form.text)
-        self._counters: dict[int, dict[str, int]] = {}
         self._templates: dict[Any, Template] = {}
 
-    def counters(self, rank: int) -> dict[str, int]:
-        """The counters of a rank by label, with their numbers among the tracks."""
-        return self._counters.get(rank, {})
-
-    def rank(self, tracks: Tracks, across: Flow | None) -> ViewerTracks:
-        """Add all that is on the tracks of a rank; `across` are its members of collectives."""
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+        """Add all that is on the tracks of a rank (see `RankWriter`)."""
+        self._sorter, self._slices_made = sorter, 0
         launches = launches_of(self._selection, tracks)
         launched = self._launched(tracks, launches)
         placed = ViewerTracks()
         first = _uuid(tracks.rank.rank, 0)
         maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        gpu = self._gpu = self._gpu_of(tracks)
         for part in maker.slices():
+            if gpu is not None and part.table in GPU_TABLES:
+                self._slices_made += len(part.starts)
+                for rows, records in gpu.records(part):
+                    self._sorter.add(part.starts[rows] * _PLACES + _BEGIN_LATER, records)
+                continue
             self._slices(part, first + part.tracks, self._flows(part, tracks.rank.rank, launched, across))
         if len(placed.tracks) > _MOST_TRACKS:
             raise UsageError(
                 f"rank {tracks.rank.rank} needs {len(placed.tracks):,} tracks; export fewer tables (--only) or a window"
             )
-        self.beside += placed.beside
-        own = self._counters.setdefault(tracks.rank.rank, {})
+        own: dict[str, int] = {}
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
-        return placed
+        return Made(placed, self._slices_made, own, b"" if gpu is None else gpu.head())
+
+    def _gpu_of(self, tracks: Tracks) -> GpuEvents | None:
+        if self._pids is None:
+            return None
+        return GpuEvents(self._selection, tracks, self._pids[tracks.rank.rank], self._pool, self._names)
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
         """Which calls launched work that is in the selection."""
@@ -210,14 +242,14 @@ class _Writer:
         """Flows of slices: int64 arrays of n, -1 for none."""
         found = []
         if part.launches is not None:
-            found.append(np.where(launched[part.launches], (rank + 1 << _FLOW_BITS) + part.launches, -1))
+            found.append(np.where(launched[part.launches], (rank + 1 << FLOW_BITS) + part.launches, -1))
         if part.table == "kernels" and across is not None and len(across.instances):
             at = across.places.find(part.bases, part.starts)
             found.append(np.where(at >= 0, across.instances[at], -1))
         return found
 
     def _slices(self, part: Slices, uuids: Int64, flows: list[Int64]) -> None:
-        self.slices += 0 if part.instant else len(part.starts)
+        self._slices_made += 0 if part.instant else len(part.starts)
         few, many = part.arguments
         long = part.ends > part.starts
         # of slices that start together the outer one begins first
@@ -225,13 +257,16 @@ class _Writer:
         there = [long, *(f >= 0 for f in flows), few >= 0, *(valid for _, valid in many.values())]
         for (lasting, *has), rows in rows_alike(there):
             has_few, has_many = has[len(flows)], has[len(flows) + 1 :]
+            flowing = tuple(f[rows] for f, h in zip(flows, has, strict=False) if h)
             event = Event(
                 INSTANT if part.instant else BEGIN,
                 part.names[rows],
                 part.categories[rows],
-                tuple(f[rows] for f, h in zip(flows, has, strict=False) if h),
+                flowing if self._gpu is None else (),
                 few[rows] if has_few else None,
                 tuple((name, values[rows]) for (name, (values, _)), h in zip(many.items(), has_many, strict=True) if h),
+                # a flow of a call has the number of the GPU event that it launched
+                work=flowing[0] if flowing and self._gpu is not None else None,
             )
             self._add(event, part.starts[rows], uuids[rows], keys[rows], ended=not lasting and not part.instant)
         rows = np.flatnonzero(long)

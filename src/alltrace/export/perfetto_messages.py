@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 SEQUENCE = 1
+FLOW_BITS = 40
+"""A flow from a call to its work has the rank, from 1 on, above so many bits, and the row of the launch below."""
 _ANNOTATION = 4
+_CORRELATION = 3000
 _UNSIGNED = 1 << 64
 
 
@@ -90,6 +93,7 @@ class Event(NamedTuple):
         few: int64 array of n numbers in the pool of annotations, or None.
         many: Values of n by the names of further annotations.
         values: int64 array of n, the bits of the values of a counter, or None.
+        work: int64 array of n ids of GPU events that these calls launched, or None.
     """
 
     kind: int
@@ -99,10 +103,11 @@ class Event(NamedTuple):
     few: Int64 | None = None
     many: tuple[tuple[str, Int64], ...] = ()
     values: Int64 | None = None
+    work: Int64 | None = None
 
     def shape(self) -> tuple[Any, ...]:
         """What events have that are written alike."""
-        there = (self.names is None, self.categories is None, self.few is None, self.values is None)
+        there = (self.names is None, self.categories is None, self.few is None, self.values is None, self.work is None)
         return (self.kind, *there, len(self.flows), tuple(name for name, _ in self.many))
 
     def packets(self, times: Int64, uuids: Int64, pool: Pool) -> tuple[list[Any], list[Any]]:
@@ -124,6 +129,11 @@ class Event(NamedTuple):
             inner = inner + 10
             form += [varint(44 << 3 | 1), FIXED64]
             columns.append(self.values)
+        if self.work is not None:
+            key, length = varint(_CORRELATION << 3 | 2), 1 + sizes(self.work)
+            inner = inner + len(key) + sizes(length) + length
+            form += [key, VARINT, varint(1 << 3), VARINT]
+            columns += [length, self.work]
         for name, numbers in self.many:
             head = field(10, utf8(name)) + varint(4 << 3)
             length = len(head) + sizes(numbers)

@@ -61,6 +61,10 @@ class Pool:
         """The numbers of the pieces, as an int64 array."""
         return np.fromiter((self.add(p) for p in pieces), np.int64)
 
+    def piece(self, number: int) -> bytes:
+        """The piece of a number."""
+        return self._pieces[number]
+
     def arrays(self) -> tuple[NDArray[np.uint8], Int64]:
         """All bytes, and where each piece starts, with the end last."""
         if self._arrays is None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
 
     from alltrace.align.aligned import Aligned
     from alltrace.run.manifest import Rank
@@ -116,6 +119,35 @@ class Selection:
             clipped = limit(found.column(name), bound, skip_nulls=False)
             found = found.set_column(found.column_names.index(name), name, clipped)
         return found
+
+
+class SentSelection:
+    """A selection that is sent to other processes, where its run is opened once (see `SentRun`).
+
+    Args:
+        selection: The selection, as this process has it.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._sent = SentRun(selection.run)
+        self._ranks = [r.rank for r in selection.ranks]
+        self._what = selection.tables, selection.window_ns
+        self.selection = selection
+
+    @cached_property
+    def selection(self) -> Selection:
+        """The selection."""
+        run = self._sent.run
+        return Selection(run, tuple(run.rank(number).record for number in self._ranks), *self._what)
+
+    @property
+    def needs(self) -> tuple[Path, ...]:
+        """What the other processes must see."""
+        return self._sent.needs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent."""
+        return {"_sent": self._sent, "_ranks": self._ranks, "_what": self._what}
 
 
 def _starts(batch: Any, order: str) -> Any:

@@ -11,7 +11,7 @@ from alltrace.export.arguments import Operations, Places, arguments_of, columns_
 from alltrace.export.tracks import GPU_TABLES, HOST_TABLES, UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -68,6 +68,7 @@ class Slices:
         arguments: Their arguments.
         launches: int64 array of n rows of the rank's launches, -1 for none: a call's own, or that of the work's call.
         instant: Whether these are marks.
+        rows: The rows that slices of kernels are made of.
     """
 
     table: str
@@ -81,6 +82,7 @@ class Slices:
     arguments: Arguments
     launches: Int64 | None = None
     instant: bool = False
+    rows: Any = None
 
 
 def base_labels(tracks: Tracks) -> list[str]:
@@ -154,7 +156,10 @@ class SliceMaker:
         of = None if found is None else (self._operations.rows, found)
         given = arguments_of(self._selection, table, rows, self._pool, self._form, of)
         launches = self._launches_of(table, part) if table in (*GPU_TABLES, "api") else None
-        return Slices(table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, given, launches)
+        of_kernels = rows if table == "kernels" else None
+        return Slices(
+            table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, given, launches, rows=of_kernels
+        )
 
     def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
         """A text for each row by its kind, which may be None."""
@@ -266,20 +271,39 @@ class Flow:
     last: NDArray[np.bool_]
 
 
-def flows_across(selection: Selection, aligned: Aligned, tracks: Mapping[int, Tracks]) -> Iterator[tuple[int, Flow]]:
-    """The members of each collective that are on a device, rank by rank; a flow goes along them in the order of arrival.
+class Members(NamedTuple):
+    """One rank's members of collectives, on a device: n.
+
+    Attributes:
+        instances: int64 array of n instances.
+        devices: int64 array of n devices.
+        streams: int64 array of n streams.
+        starts: int64 array of n starts, ns on the aligned clock.
+        first: Boolean array of n: the first member to arrive.
+        last: Boolean array of n: the last member.
+    """
+
+    instances: Int64
+    devices: Int64
+    streams: Int64
+    starts: Int64
+    first: NDArray[np.bool_]
+    last: NDArray[np.bool_]
+
+
+def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]:
+    """For each rank its members of collectives of several; a flow goes along them in the order of arrival.
 
     Args:
         selection: What is exported.
         aligned: The alignment.
-        tracks: For each rank its tracks.
     """
+    if "kernels" not in selection.tables:
+        return {}
     members = aligned.members
     ranks, instances, starts = (numbers(members, c) for c in ("rank", "instance", "start"))
     devices, streams = numbers(members, "device"), numbers(members, "stream")
     wanted = np.isin(ranks, [r.rank for r in selection.ranks]) & (devices != UNKNOWN) & (streams != UNKNOWN)
-    if "kernels" not in selection.tables:
-        return
     if selection.window_ns is not None:
         since, until = selection.window_ns
         wanted &= ((starts >= since) | (numbers(members, "end", since) > since)) & (starts < until)
@@ -292,15 +316,25 @@ def flows_across(selection: Selection, aligned: Aligned, tracks: Mapping[int, Tr
     if len(order):
         first[np.concatenate(([0], edge))] = True
         last[np.concatenate((edge - 1, [len(order) - 1]))] = True
-    alone = first & last
-    for rank in selection.ranks:
-        at = np.flatnonzero((ranks[order] == rank.rank) & ~alone)
-        if not len(at):
-            continue
+    kept = np.flatnonzero(~(first & last))
+    kept = kept[np.argsort(ranks[order[kept]], kind="stable")]
+    numbered, bounds = np.unique(ranks[order[kept]], return_index=True)
+    found = {}
+    for rank, at in zip(numbered.tolist(), np.split(kept, bounds[1:]), strict=False):
         rows = order[at]
-        places = tracks[rank.rank].of_streams(devices[rows], streams[rows])
-        on = places >= 0
-        yield (
-            rank.rank,
-            Flow(instances[rows][on], Places(places[on], starts[rows][on] - selection.zero_ns), first[at][on], last[at][on]),
-        )
+        found[rank] = Members(instances[rows], devices[rows], streams[rows], starts[rows], first[at], last[at])
+    return found
+
+
+def flow_of(members: Members, tracks: Tracks, zero_ns: int) -> Flow:
+    """The members of a rank that are on its tracks.
+
+    Args:
+        members: The members.
+        tracks: The rank's tracks.
+        zero_ns: The zero of the selection.
+    """
+    places = tracks.of_streams(members.devices, members.streams)
+    on = places >= 0
+    found = Places(places[on], members.starts[on] - zero_ns)
+    return Flow(members.instances[on], found, members.first[on], members.last[on])

@@ -73,7 +73,10 @@ class RowSorter(DiskSorter):
             yield tuple(columns)
 
     def _run_file(self, path: Path) -> RunFile:
-        return _RunFile(path, self._columns)
+        return _RunFile(path)
+
+    def _runs_of(self, file: int | str, places: list[Any]) -> list[_Run]:
+        return [_Run(file, self._columns, *place) for place in places]
 
     @staticmethod
     def _ordered(parts: list[Int64]) -> tuple[Int64, Int64]:
@@ -90,10 +93,6 @@ class RowSorter(DiskSorter):
 
 
 class _RunFile(RunFile):
-    def __init__(self, path: Path, columns: int) -> None:
-        super().__init__(path)
-        self._columns = columns
-
     def add(self, parts: Iterable[Int64]) -> None:
         first, start, count = 0, self.end, 0
         for rows in parts:
@@ -103,14 +102,11 @@ class _RunFile(RunFile):
         if count:
             self.places.append((first, start, count))
 
-    def runs(self) -> list[_Run]:
-        return [_Run(self.file, self._columns, *place) for place in self.places]
-
 
 class _Run:
     """A sorted run, whose first key is `first`, with the rows of it that are in memory."""
 
-    def __init__(self, file: int, columns: int, first: int, start: int, count: int) -> None:
+    def __init__(self, file: int | str, columns: int, first: int, start: int, count: int) -> None:
         self.first = first
         self._file, self._next, self._left = file, start, count
         self._rows = np.empty((0, columns), np.int64)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alltrace.export.atomic_output import Draft, check_folder
+from alltrace.export.selection import SentSelection
+from alltrace.export.tasks import results_of
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from alltrace.export.selection import Selection
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "csv", "arrow")
 
 
-def export_tables(selection: Selection, path: Path, form: str) -> dict[str, int]:
+def export_tables(selection: Selection, path: Path, form: str, *, jobs: int | None = None) -> dict[str, int]:
     """Write a folder with one file per table that has rows, all ranks in it.
 
     Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock from its time 0.
@@ -27,6 +30,7 @@ def export_tables(selection: Selection, path: Path, form: str) -> dict[str, int]
         selection: What to write; the dictionaries of its ranks are always whole.
         path: The folder to make; it must not exist, or be empty.
         form: One of `FORMATS`.
+        jobs: The most processes, a table each; None lets the number of rows decide.
 
     Returns:
         The rows of each table.
@@ -36,20 +40,18 @@ def export_tables(selection: Selection, path: Path, form: str) -> dict[str, int]
         InputError: The run is damaged, or the folder cannot be written; nothing is left then.
     """
     check_folder(path)
-    rows: dict[str, int] = {}
+    names = [name for name in (*sorted(selection.tables), *DICTIONARIES) if name != "names"]
+    sent = SentSelection(selection)
     with Draft(path) as draft:
         folder = draft.file(path)
         folder.mkdir()
-        for name in (*sorted(selection.tables), *DICTIONARIES):
-            if name == "names":
-                continue
-            written = _write(selection, TABLES[name], folder / f"{name}.{form}", form)
-            if written:
-                rows[name] = written
-    return rows
+        written = results_of(partial(_write, sent, folder.absolute(), form), names, sent, jobs, draft.folder)
+        return {name: rows for name, rows in zip(names, written, strict=True) if rows}
 
 
-def _write(selection: Selection, table: Table, path: Path, form: str) -> int:
+def _write(sent: SentSelection, folder: Path, form: str, name: str, advance: Callable[[int], None]) -> int:
+    """Write the file of a table; gives its rows."""
+    selection, table, path = sent.selection, TABLES[name], folder / f"{name}.{form}"
     writer: Any = None
     rows = 0
     try:
@@ -60,6 +62,7 @@ def _write(selection: Selection, table: Table, path: Path, form: str) -> int:
     finally:
         if writer is not None:
             writer.close()
+    advance(1)
     return rows
 
 

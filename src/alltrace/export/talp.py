@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
+from alltrace.export.selection import SentSelection
+from alltrace.export.tasks import results_of
 from alltrace.export.tracks import numbers
 from alltrace.trace.intervals import Merged, intersection, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from alltrace.export.selection import Selection
@@ -53,24 +56,26 @@ class RankTimes:
     runtime_calls: int
 
 
-def export_talp(selection: Selection, path: Path) -> dict[str, Any]:
-    """Write the file; returns what it holds.
+def export_talp(selection: Selection, path: Path, *, jobs: int | None = None) -> dict[str, Any]:
+    """Write the file; returns what it holds. `jobs` is the most processes; None lets the number of rows decide.
 
     Raises:
         InputError: The run is damaged, or the file cannot be written; nothing is left then.
     """
-    found = summary(selection)
+    found = summary(selection, jobs=jobs)
     with Draft(path) as draft:
         draft.file(path).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return found
 
 
-def summary(selection: Selection) -> dict[str, Any]:
+def summary(selection: Selection, *, jobs: int | None = None) -> dict[str, Any]:
     """The content of the file; times in ns, efficiencies between 0 and 1 with two decimals."""
     start = selection.zero_ns
     end = selection.run.span_ns[1] if selection.window_ns is None else selection.window_ns[1]
     elapsed = end - start
-    times = {r.rank: rank_times(selection, r, start, end) for r in selection.ranks}
+    sent = SentSelection(selection)
+    ranks = [r.rank for r in selection.ranks]
+    times = dict(zip(ranks, results_of(partial(_times_of, sent, start, end), ranks, sent, jobs), strict=True))
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
     members = [[r for r in selection.ranks if r.host == h] for h in hosts]
     nodes = [[times[r.rank] for r in own] for own in members]
@@ -104,6 +109,12 @@ def summary(selection: Selection) -> dict[str, Any]:
             ]
         },
     }
+
+
+def _times_of(sent: SentSelection, start: int, end: int, number: int, advance: Callable[[int], None]) -> RankTimes:
+    found = rank_times(sent.selection, sent.selection.run.rank(number).record, start, end)
+    advance(1)
+    return found
 
 
 def _gpus(ranks: list[Rank], times: Mapping[int, RankTimes]) -> int:

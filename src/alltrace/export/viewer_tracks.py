@@ -54,6 +54,7 @@ class ViewerTracks:
         self._numbers: dict[Track, int] = {}
         self._groups: dict[tuple[int, str, int], int] = {}
         self._lanes: dict[tuple[int, int], int] = {}
+        self._taken: set[int] = set()
         self._first = np.full(0, -1, np.int64)
         self._known = np.zeros((2, 0), np.int64)
         self._open = np.zeros((4, 0), np.int64)
@@ -116,12 +117,12 @@ class ViewerTracks:
         """The track of a group's lane: that of its number, or a further one where another owner's slices lie there."""
         known = self._lanes.get((group, lane))
         if known is None:
-            taken = set(self._lanes.values())
             base, label, _ = name
             free = lane
-            while (number := self.number(base, label, free)) in taken:
+            while (number := self.number(base, label, free)) in self._taken:
                 free += 1
             known = self._lanes[group, lane] = number
+            self._taken.add(number)
         return known
 
     def _make_room(self, rows: int) -> None:

@@ -76,6 +76,9 @@ _CHARTS = {
     "host": Chart("bars", "host", ("slow_percent",), title="Runs in which a host is slow"),
     "finding": Chart("bars", "kind", ("runs",), "job", title="Runs that have a finding"),
 }
+BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLASSES), title="Where the time of each run went")
+"""The picture of the runs' time by class, of the answer by run."""
+
 _TEXTS = {
     "run": ("run", "job", "revision", "start_utc", "verdict", "top_finding"),
     "host": ("host", "kind", "last_slow_utc"),
@@ -96,8 +99,7 @@ def ask_history(history: History, by: str = "run", *, job: str | None = None, ta
     Raises:
         UsageError: No run has the job or the tag.
     """
-    runs = history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
-    chosen = _chosen(runs, job, tag)
+    chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}
     if by == "run":
         rows = _by_run(chosen, {f["run_id"]: f for f in history.ask("SELECT * FROM findings WHERE place = 0")})
@@ -106,6 +108,22 @@ def ask_history(history: History, by: str = "run", *, job: str | None = None, ta
     else:
         rows = _by_finding(chosen, [f for f in history.ask("SELECT * FROM findings ORDER BY place") if f["run_id"] in ids])
     return Answer(_table(by, rows), COLUMNS[by], tuple(_notes(by, chosen, rows)), chart=chart_of(by))
+
+
+def choices(history: History) -> tuple[list[str], list[str]]:
+    """The jobs and the tags that runs have, each once."""
+    runs = _runs(history)
+    return job_names(runs), sorted({t for r in runs for t in r["tags"]})
+
+
+def place_of(history: History, run_id: str, *, job: str | None = None, tag: str | None = None) -> int | None:
+    """The row of a run in the answer by run; None where it is not there. The other arguments are those of `ask_history`."""
+    return next((n for n, run in enumerate(_chosen(_runs(history), job, tag)) if run["run_id"] == run_id), None)
+
+
+def _runs(history: History) -> list[dict[str, Any]]:
+    """The runs, in the order in which they are told."""
+    return history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
 
 
 def chart_of(by: str) -> Chart:

@@ -33,6 +33,7 @@ KIND_MEANINGS = {
     "recompilation": "the device waits because the host compiled code",
     "idle-gap": "the device waits for the host, for a reason that was not recorded",
     "low-bandwidth": "copies or communication of some ranks are slower than those of their peers",
+    "hand-over": "groups of ranks work one after the other, and each stands still while another works",
     "missing-rank": "ranks wait for one that has no report",
     "unexplained": "time that no other kind explains",
     "capture-fault": "something is missing in the reports, so that findings may be missing too",

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import coded, integers, is_true
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -30,7 +30,7 @@ _WAITING = re.compile(
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
-    "copies": ("start", "end", "device", "stream", "correlation", "kind"),
+    "copies": ("start", "end", "device", "stream", "correlation", "kind", "collective"),
     "graphs": ("start", "end", "device", "stream", "correlation", "graph"),
     "api": ("start", "end", "correlation", "name"),
     "syncs": ("start", "end", "device", "stream", "correlation", "kind"),
@@ -158,7 +158,7 @@ def _kernels(rank: RankTables, several: bool) -> dict[str, Int64]:
 def _copies(rank: RankTables, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "copies", several)
     words, codes = coded(table.column("kind"))
-    columns["kind"] = np.full(table.num_rows, COPY, np.int64)
+    columns["kind"] = np.where(is_true(table.column("collective")), OTHER, COPY).astype(np.int64)
     columns["name"] = np.array([*map(copy_name, words.to_pylist()), copy_name(None)], np.int64)[codes]
     return columns
 

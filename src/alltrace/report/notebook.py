@@ -42,6 +42,7 @@ import alltrace
 from alltrace.trace.errors import AlltraceError
 
 run = alltrace.open({inputs})
+page = "http://127.0.0.1:8765/"  # where rows lead that have a time: alltrace ui RUN --port 8765
 # figures are kept as HTML too, with the library that draws them, so that a notebook as a page has them without a network
 plotly.io.renderers.default = "plotly_mimetype+notebook"
 
@@ -60,6 +61,9 @@ def show(name, rows=10, **options):
         duckdb.from_arrow(table.slice(0, rows)).show(max_width=200)
     for note in result.notes:
         print("note:", note)
+    for number, link in enumerate(result.timeline_links(page)[:rows], 1):
+        if link is not None:
+            print(f"row {number} on the timeline: {link}")
     if result.answer.chart is None or not table.num_rows:
         return None
     return go.Figure(result.figure())

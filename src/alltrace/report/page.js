@@ -44,6 +44,21 @@
     return window.Plotly.react(chart, figure.data, layout, options);
   }
 
+  // times lead to where the page is served, which the reader knows
+  const place = document.getElementById("page");
+  place.addEventListener("change", () => {
+    let address;
+    try {
+      address = new URL(place.value.trim());
+    } catch {
+      address = null;
+    }
+    const known = address !== null && ["http:", "https:"].includes(address.protocol);
+    place.setAttribute("aria-invalid", String(!known));
+    if (!known) return;
+    for (const link of document.querySelectorAll("a.place")) link.href = `${address.origin}${address.pathname}${new URL(link.href).hash}`;
+  });
+
   const drawAll = () => Promise.all(charts.map((chart) => draw(chart)));
 
   document.getElementById("theme").addEventListener("click", () => {

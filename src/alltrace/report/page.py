@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from alltrace import __version__
 from alltrace.charts.html_cards import cards_html
+from alltrace.charts.timeline_links import PAGE, places_of
 from alltrace.report import words
 from alltrace.trace.errors import UsageError, printable
 
@@ -36,11 +37,15 @@ def check_plotly() -> Path:
     raise UsageError("a report's charts need plotly, which is not installed; pip install plotly, or use --format md")
 
 
-def to_html(report: Report) -> str:
-    """The report as a page.
+def to_html(report: Report, page: str = PAGE) -> str:
+    """The report as a page. Times in tables are links to the timeline of the page that `alltrace ui` serves.
 
     The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts only, the
     page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
+
+    Args:
+        report: The report.
+        page: Where that page is served at first; a reader can change it.
 
     Raises:
         UsageError: plotly is not installed.
@@ -54,10 +59,10 @@ def to_html(report: Report) -> str:
     )
     figures = {f"{s.ask.key}:{w}": f for s in report.sections for w, f in s.figures.items()}
     body = [
-        _head(report),
+        _head(report, page),
         _contents(report),
         "<main>",
-        *(_section(s, report.diagnosis) for s in report.sections),
+        *(_section(s, report.diagnosis, page) for s in report.sections),
         "</main>",
         _foot(),
     ]
@@ -100,12 +105,14 @@ def _text(text: object) -> str:
     return html.escape(printable(str(text)))
 
 
-def _head(report: Report) -> str:
+def _head(report: Report, page: str) -> str:
     shown = "".join(f"<li><b>{_text(v)}</b> {_text(k)}</li>" for v, k in words.facts(report))
     selection = f'<p class="selection">Asked: {_text(report.selection)}</p>' if report.selection else ""
     verdict = "" if report.diagnosis is None else f'<p class="verdict">{_text(report.diagnosis.verdict)}</p>'
     return (
         f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{verdict}{selection}<ul class="facts">{shown}</ul>'
+        '<p class="selection">Times in tables lead to the timeline of the page that <code>alltrace ui RUN --port 8765</code> '
+        f'serves at <input id="page" aria-label="address of the page" value="{_text(page)}"></p>'
         '<button type="button" id="theme">Light or dark</button></header>'
         "<noscript><p>The charts need scripts; the tables do not.</p></noscript>"
     )
@@ -123,7 +130,7 @@ def _foot() -> str:
     )
 
 
-def _section(section: Section, diagnosis: Diagnosis | None) -> str:
+def _section(section: Section, diagnosis: Diagnosis | None, page: str) -> str:
     key = section.ask.key
     parts = [f'<section id="{key}"><h2>{_text(section.ask.title)}</h2>', f'<p class="about">{_code(words.about(section))}</p>']
     empty = section.answer is None or not section.answer.table.num_rows
@@ -138,7 +145,7 @@ def _section(section: Section, diagnosis: Diagnosis | None) -> str:
     if section.figures:
         parts.append(_charts(section))
     if section.ask.shown and not empty:
-        parts.append(_table(section))
+        parts.append(_table(section, page))
     parts.append(_definitions(section))
     return "\n".join([*parts, "</section>"])
 
@@ -181,16 +188,23 @@ def _efficiency(section: Section) -> str:
     return "".join([*parts, "</div>"])
 
 
-def _table(section: Section) -> str:
+def _table(section: Section, page: str) -> str:
     table = section.table
+    places = None if section.answer is None else places_of(section.answer.columns)
     columns = [section.column(n) for n in table.column_names]
     right = [c.unit is not None or str(f.type) in ("int32", "int64", "double") for c, f in zip(columns, table.schema, strict=True)]
     sides = [' class="n"' if r else "" for r in right]
     head = "".join(f'<th scope="col"{s}>{_text(words.heading(c))}</th>' for c, s in zip(columns, sides, strict=True))
     rows = []
-    for row in table.to_pylist():
-        cells = (f"<td{s}>{_text(words.cell(row[c.name], c))}</td>" for c, s in zip(columns, sides, strict=True))
-        rows.append(f"<tr>{''.join(cells)}</tr>")
+    answered = [] if section.answer is None else section.answer.table.slice(0, table.num_rows).to_pylist()
+    for row in answered:
+        fragment = None if places is None else places.fragment(row)
+        cells = [_text(words.cell(row[c.name], c)) for c in columns]
+        if places is not None and fragment is not None:
+            # what is shown need not have the time itself
+            at = next((i for i, c in enumerate(columns) if c.name == places.start), 0)
+            cells[at] = f'<a class="place" href="{_text(page + fragment)}" target="_blank" rel="noreferrer">{cells[at]}</a>'
+        rows.append(f"<tr>{''.join(f'<td{s}>{cell}</td>' for cell, s in zip(cells, sides, strict=True))}</tr>")
     whole = section.answer.table.num_rows if section.answer is not None else 0
     left = whole - table.num_rows
     more = f'<p class="more">{left:,} more rows: <code>alltrace recipe {_text(section.ask.recipe)}</code></p>' if left else ""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
+from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
 from alltrace.run.manifest import NAMES, RANKS, Device, Rank, ReportRecord, rank_folder
 from alltrace.run.missing_records import Missing, missing_records
@@ -234,6 +235,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]
         piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
     record = task.reports[order[0]]
+    mark_collective_copies(piece.folder, piece.rows, staging / f"marked-{plan.rank}")
     missing = _missing(task, piece)
     row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
     if missing.warnings:

@@ -47,6 +47,17 @@ def is_one_of(column: Any, words: Collection[str]) -> NDArray[np.bool_]:
     return found
 
 
+def is_true(column: Any) -> NDArray[np.bool_]:
+    """Whether each row of an Arrow column of truth values is true; null is not."""
+    if column.null_count == len(column):
+        import numpy as np
+
+        return np.zeros(len(column), np.bool_)
+    filled = pc.fill_null(column, False)
+    found: NDArray[np.bool_] = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
+    return found
+
+
 def extremes(column: Any) -> tuple[int | None, int | None]:
     """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None where it has nothing else.
 

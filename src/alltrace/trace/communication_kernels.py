@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 COLLECTIVE = "collective"
 P2P = "p2p"
+EXCHANGE = "exchange"
+"""Kernels that send tokens to peers and wait for theirs, or for a signal: how long they run is no time on the network."""
 
 _START = r"(?:^|[\s:])"
 """The start of an identifier: of the text, or behind a return type or a namespace."""
@@ -53,7 +55,7 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
     ),
     KernelRule(
         _START + r"(lsa_)?(put|wait)_signal_kernel",
-        P2P,
+        EXCHANGE,
         "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu",
     ),
     KernelRule(
@@ -97,10 +99,10 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
     ),
     KernelRule(
         _START + r"moeA2A(Prepare)?(Dispatch|Combine)Kernel",
-        COLLECTIVE,
+        EXCHANGE,
         "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.cu",
     ),
-    KernelRule(_START + r"(moe|helix)AllToAllKernel", COLLECTIVE, "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/helixAllToAll.cu"),
+    KernelRule(_START + r"(moe|helix)AllToAllKernel", EXCHANGE, "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/helixAllToAll.cu"),
     KernelRule(r"moe_prepare::allToAllMetadataDevice", COLLECTIVE, "flashinfer-ai/flashinfer csrc/trtllm_alltoall_prepare.cu"),
     KernelRule(r"userbuffers?_fp16|userbuffers?_(all|reduce|push|pull)", COLLECTIVE, "NVIDIA/TransformerEngine comm_gemm_overlap"),
     KernelRule(
@@ -118,7 +120,7 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
     ),
     KernelRule(
         _START + r"(store|combine)_publish_\w*kernel|" + _START + r"wait_(acks|combine|prefix)_kernel",
-        COLLECTIVE,
+        EXCHANGE,
         "flashinfer-ai/flashinfer flashinfer/moe_ep/kernel_src/sm90/push_style_megamoe/src/a2a",
     ),
     # oneCCL, the library of PyTorch's XCCL on Intel's GPUs; its operations are several kernels each, some of them local
@@ -151,12 +153,12 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
     ),
     # which tokens go where is computed without a peer
     KernelRule(r"(deep_ep|uccl)::layout::", "compute", "deepseek-ai/DeepEP csrc/kernels/legacy/layout.cu"),
-    KernelRule(r"deep_ep::", COLLECTIVE, "deepseek-ai/DeepEP csrc/kernels, deep_ep/include/deep_ep/impls"),
-    KernelRule(r"hybrid_ep::\w*(dispatch|combine)", COLLECTIVE, "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep"),
-    KernelRule(r"uccl::\w*(::)?(dispatch|combine|notify|barrier)", COLLECTIVE, "uccl-project/uccl ep/src"),
+    KernelRule(r"deep_ep::", EXCHANGE, "deepseek-ai/DeepEP csrc/kernels, deep_ep/include/deep_ep/impls"),
+    KernelRule(r"hybrid_ep::\w*(dispatch|combine)", EXCHANGE, "deepseek-ai/DeepEP branch hybrid-ep csrc/hybrid_ep"),
+    KernelRule(r"uccl::\w*(::)?(dispatch|combine|notify|barrier)", EXCHANGE, "uccl-project/uccl ep/src"),
     KernelRule(
         _START + r"a2a_(dispatch|combine)_(send|recv)_kernel|pplx::\w+::(dispatch|combine)",
-        COLLECTIVE,
+        EXCHANGE,
         "perplexityai/pplx-garden, perplexityai/pplx-kernels csrc/all_to_all",
     ),
 )

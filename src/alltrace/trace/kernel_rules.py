@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, P2P, KernelRule
+from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, EXCHANGE, P2P, KernelRule
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMPUTE = "compute"
 UNCLASSIFIED = "unclassified"
-COMMUNICATION = frozenset({COLLECTIVE, P2P})
+COMMUNICATION = frozenset({COLLECTIVE, P2P, EXCHANGE})
 LONGEST_NAME = 1 << 15
 """Looking through the rest of a longer name, as a damaged report may have one, would take minutes."""
 

@@ -304,6 +304,12 @@ def _kernels(session: Session) -> KernelReports:
     return session.kernels
 
 
+def _history(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+    if session.history is None:
+        raise UsageError("there is no history; start `alltrace ui RUN --history HISTORY`")
+    return JSONResponse(session.history.told(session.run.manifest, asked.maybe("job", 1000), asked.maybe("tag", 1000)))
+
+
 def _sql(session: Session, asked: Asked, token: Token) -> Response:
     from alltrace.recipes.questions.sql import Limits, query
 
@@ -404,6 +410,7 @@ _HANDLERS: dict[str, Handler] = {
     "two-spans": _two_spans,
     "roofline": _roofline,
     "weighed": _weighed,
+    "history": _history,
 }
 _POSTED = frozenset(
     {

@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.tiles.cancel import Token
-    from alltrace.ui.session import Session
+    from alltrace.ui.session import Session, Shown
 
 MOST_STEPS = 5000
 
 
-def run_facts(session: Session) -> dict[str, Any]:
+def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
     """The run's facts, and as much as is known by now of what is made from it."""
-    shown = session.shown
-    run, view, aligned = shown.run, shown.view, shown.aligned
+    run, view, aligned, number = shown
     facts: dict[str, Any] = {
         "alltrace": 1,
         "verb": "ui",
         "run": run.facts(),
         "name": session.path.name,
+        "shown": number,
         "ranks": [
             {
                 "rank": r.rank,
                 "local_rank": r.local_rank,
                 "host": r.host,
+                "role": run.manifest.role_of(r),
                 "devices": [d.name or "GPU" for d in r.devices],
                 "rows": sum(r.rows.values()),
                 "tables": sorted(t for t, n in r.rows.items() if n),
@@ -53,6 +54,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "missing_ranks": list(run.manifest.missing_ranks),
         "notes": [*run.manifest.notes, *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False)],
         "origin_ns": run.origin_ns,
+        "history": None if session.history is None else session.history.name,
         "kernel_reports": [] if session.kernels is None else session.kernels.names,
     }
     if view is not None:
@@ -71,8 +73,8 @@ def run_facts(session: Session) -> dict[str, Any]:
 
 def facts_as_json(session: Session) -> bytes:
     """`run_facts` and the `state` as the page gets them; facts of thousands of ranks take a while to write, so they are kept."""
-    number, state = session.shown.number, _json(session.state)
-    facts: bytes = session.kept(f"run {number}", lambda: _json(run_facts(session)))
+    shown, state = session.shown, _json(session.state)
+    facts: bytes = session.kept(f"run {shown.number}", lambda: _json(run_facts(session, shown)))
     return b'{"state":' + state + b"," + facts[1:]
 
 

@@ -124,14 +124,12 @@ def _asked(
         pool = ProcessPoolExecutor(1, initializer=_start, initargs=(scratch, os.getpid()))
         _pools.add(pool)
         try:
-            # a file that grows by a byte for each rank tells how far it is; a queue would take a process more
-            done, told = Path(scratch, "ranks-done"), 0
-            asked = pool.submit(_there, function, folders, question, done)
+            done = Path(scratch, "ranks-done")
+            asked, seen = pool.submit(_there, function, folders, question, done), 0
             while wait([asked], _LOOK_SECONDS).not_done:
                 token.check()
-                if progress is not None and done.exists() and (now := done.stat().st_size) > told:
-                    progress(now - told)
-                    told = now
+                seen = _told(done, seen, progress)
+            _told(done, seen, progress)
             found: Answer = asked.result()
             return found
         except (BrokenProcessPool, ShutdownExecutorError) as error:
@@ -140,6 +138,14 @@ def _asked(
         finally:
             _pools.discard(pool)
             pool.shutdown(kill_workers=True)
+
+
+def _told(done: Path, seen: int, progress: Callable[[int], None] | None) -> int:
+    """Tell how far another process is: its file grows by a byte for each rank, as a queue would take one more process."""
+    now = done.stat().st_size if done.exists() else 0
+    if progress is not None and now > seen:
+        progress(now - seen)
+    return now
 
 
 def stop() -> None:

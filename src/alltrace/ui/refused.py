@@ -18,10 +18,23 @@ button { font: inherit; padding: .4rem 1rem; }
 label { display: block; margin-bottom: .3rem; }
 """
 
-_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+# A link from elsewhere, such as from a report, brings no cookie along, as that is for this server's own pages: ask once more from
+# here. What stands behind # is kept, also by the form.
+_SCRIPT = """
+if (!location.search) location.replace(`/?again${location.hash}`);
+addEventListener("DOMContentLoaded", () => { document.querySelector("form").action = `/${location.hash}`; });
+"""
 
-POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-"""The content security policy of the page: its own style, and a form for this server."""
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_digest(_STYLE)}'; script-src 'sha256-{_digest(_SCRIPT)}'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+"""The content security policy of the page: its own style and script, and a form for this server."""
 
 PAGE = f"""<!doctype html>
 <html lang="en">
@@ -30,6 +43,7 @@ PAGE = f"""<!doctype html>
     <meta name="viewport" content="width=device-width, initial-scale=1">
     <title>alltrace: the token is missing</title>
     <style>{_STYLE}</style>
+    <script>{_SCRIPT}</script>
   </head>
   <body>
     <main>

@@ -14,6 +14,7 @@ from alltrace.trace.errors import AlltraceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports
 
 
@@ -26,6 +27,7 @@ def serve(
     jobs: int | None,
     tell: Callable[[str], None],
     kernels: KernelReports | None = None,
+    history: HistoryFile | None = None,
 ) -> None:
     """Serve one run or two until interrupted.
 
@@ -37,6 +39,7 @@ def serve(
         jobs: The most processes for what is made on first use.
         tell: Called with the page's address once it can be opened.
         kernels: Reports of Nsight Compute, to show with the first run.
+        history: A history of many runs, likewise.
 
     Raises:
         UsageError: The address cannot be listened on.
@@ -57,7 +60,8 @@ def serve(
     number = listening.getsockname()[1]
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:
-        sessions = [Session(p, Path(scratch, str(n)), jobs, kernels if n == 0 else None, make_answers) for n, p in enumerate(paths)]
+        shown_with: list[Any] = [(kernels, make_answers, history), (None, make_answers, None)]
+        sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n]) for n, p in enumerate(paths)]
         app: Any = make_app(sessions, token=token, host=host, port=number)
         for session in sessions:
             session.start()

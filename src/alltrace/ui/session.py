@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.align.store import aligned, has_alignment
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.aligned import Aligned
     from alltrace.tiles.cancel import Token
+    from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports
 
 
@@ -75,11 +77,13 @@ class Session:
         scratch: A folder for the pyramid of a run that is still being imported.
         jobs: The most processes for what is made on first use.
         kernels: Reports of Nsight Compute that are shown with the run.
+        history: A history of many runs that is shown with the run.
         when_ready: Called in the background once a run that is whole has its pyramid, for what the page asks then.
 
     Attributes:
         path: The run directory.
         kernels: Reports of Nsight Compute, or None.
+        history: The history of many runs, or None.
         jobs: The most processes.
         partial: Whether the import has not come to its end.
         stages: How far what is made is.
@@ -92,9 +96,11 @@ class Session:
         jobs: int | None = None,
         kernels: KernelReports | None = None,
         when_ready: Callable[[Session], object] = lambda _: None,
+        history: HistoryFile | None = None,
     ) -> None:
         self.path = path
         self.kernels = kernels
+        self.history = history
         self.jobs = jobs
         self._scratch = scratch
         self._when_ready = when_ready
@@ -145,7 +151,7 @@ class Session:
 
     def _aligned(self) -> tuple[Run, Aligned]:
         """The run aligned; shown as it was imported meanwhile, unless its alignment is kept."""
-        run = Run(self.path)  # those who look at the other one see it as it was opened
+        run = copy(self.run)  # those who look at the other one see it as it was opened
         if not has_alignment(run):
             self._show(self.run, EarlyView(self.run), None)
         with self.stages.doing(CLOCKS) as advance:

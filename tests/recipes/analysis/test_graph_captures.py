@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 from tests.making import make_run
 from tests.recipes.work import call, launched, operator
+
+from alltrace.recipes.analysis.graph_captures import order_of
 
 LAUNCHES = [
     call(100, 110, 1, "cudaStreamBeginCapture_v10000"),
@@ -92,3 +95,67 @@ def test_without_a_capture_nothing_is_said(tmp_path):
     answer = make_run(tmp_path, {0: tables(FIRST, [REPLAYS[0], LAUNCHES[-1]])}).recipe("operators")
     assert sums(answer) == {"replay": (14, None), "aten::add": (3, None)}
     assert not any("replayed graphs" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(
+    ("captured", "replayed", "order"),
+    [
+        ([4, 15, 15, 12], [4, 15, 15, 12] * 2, [0, 1, 2, 3] * 2),
+        ([4, 15, 15, 12], [15, 12, 4, 15, 15, 12, 4], [2, 3, 0, 1, 2, 3, 0]),  # begins and ends within a pass
+        (
+            [4, 9, 9, 1, 5, 8, 8, 1],
+            [5, 8, 8, 1, 5, 8, 8, 1, 4, 9, 9, 1],
+            [4, 5, 6, 7, 4, 5, 6, 7, 0, 1, 2, 3],
+        ),  # of two batch sizes
+        ([4, 15, 15, 12, 4, 15, 15, 12], [4, 15, 15, 12], None),  # two batch sizes alike
+        ([15, 15, 15], [15, 15, 15], None),
+        ([4, 15, 15, 12], [4, 15, 12], None),  # one is lost
+        ([7, 7, 9, 9], [], []),
+        ([7, 7, 9], [7, 7, 9], None),  # may be three batch sizes,
+    ],
+)
+def test_the_order_tells_graphs_of_one_size_apart(captured, replayed, order):
+    assert order_of(captured, replayed) == ([None] * len(replayed) if order is None else order)
+
+
+def test_no_replay_is_ever_taken_for_another_graph():
+    random = Random(5)
+    known = total = 0
+    for _ in range(1500):
+        length, batches = random.randint(8, 24), random.randint(1, 3)
+        captured = [random.randint(1, 3) for _ in range(length * batches)]
+        if len({tuple(captured[n * length : (n + 1) * length]) for n in range(batches)}) < batches:
+            continue  # batch sizes that look alike: passes may follow each other as the captures did
+        passes = [random.randrange(batches) for _ in range(random.randint(1, 5))]
+        true = [b * length + place for b in passes for place in range(length)]
+        cut = slice(random.randrange(length), len(true) - random.randrange(length))
+        found = order_of(captured, [captured[n] for n in true[cut]])
+        assert all(f in (None, t) for f, t in zip(found, true[cut], strict=True)), (captured, passes, cut)
+        known += sum(f is not None for f in found)
+        total += len(found)
+    assert known > 0.8 * total
+
+
+def test_kernels_of_pieces_belong_to_the_operators_of_their_own_capture(tmp_path):
+    """Four graphs of one, two, two and three kernels, captured one after the other; two passes replay them in that order."""
+    pieces = [["a"], ["b", "c"], ["d", "e"], ["f", "g", "h"]]
+    api, ranges, kernels, at = [], [], [], 100
+    for words in pieces:
+        api.append(call(at, at + 1, len(api), "cudaStreamBeginCapture_v10000"))
+        for word in words:
+            at += 10
+            api.append(call(at, at + 5, len(api)))
+            ranges.append(operator(f"aten::{word}", at - 1, at + 6))
+        api.append(call(at + 10, at + 11, len(api), "cudaStreamEndCapture_v10000"))
+        at += 20
+    for _ in range(2):
+        for words in pieces:
+            at += 1000
+            number = len(api)
+            api.append(call(at, at + 5, number, "cudaGraphLaunch_v10000"))
+            kernels += [(word, number, at + 10 + 20 * n, at + 20 + 20 * n) for n, word in enumerate(words)]
+    answer = make_run(tmp_path, {0: tables(kernels, api) | {"ranges": ranges, "kernels": launched(kernels)}}).recipe(
+        "kernel-origins"
+    )
+    assert {(r["name"], r["operator"], r["count"]) for r in answer.to_pylist()} == {(w, f"aten::{w}", 2) for w in "abcdefgh"}
+    assert share("100.0 %") in answer.notes

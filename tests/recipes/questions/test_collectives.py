@@ -140,3 +140,27 @@ def test_one_rank_has_no_instances(tmp_path):
     answer = ask(run, "collectives")
     assert answer.table.num_rows == 0
     assert any("one rank" in n for n in answer.notes)
+
+
+def test_kernels_that_wait_for_peers_inside_give_no_bandwidth(tmp_path):
+    kernel = {"name": "void deep_ep::intranode::dispatch<8>(int4*)", "kind": "exchange"}
+    starts = [10**6 * n * n for n in range(1, 30)]
+    rows = {r: {"kernels": [{**kernel, "start": s + 100_000 * r, "end": s + 800_000} for s in starts]} for r in range(2)}
+    run = make_run(tmp_path / "run", rows)
+    answer = ask(run, "collectives")
+    (row,) = answer.table.to_pylist()
+    assert (row["op"], row["instances"], row["busbw_gb_per_s"]) == ("AllToAll", 29, None)
+    assert any("29 of 29 instances are kernels that wait for peers inside" in n for n in answer.notes)
+    (listed,) = {r["busbw_gb_per_s"] for r in ask(run, "collectives", {"instances": True}).table.to_pylist()}
+    assert listed is None
+    broken_down = ask(run, "breakdown")
+    assert [r["exposed_communication_ns"] for r in broken_down.table.to_pylist()] == [29 * 800_000, 29 * 700_000]
+    assert any(n.startswith("100.0 % of the kernel time is in kernels that send to peers") for n in broken_down.notes)
+
+
+def test_other_kernels_are_not_said_to_wait_inside(tmp_path):
+    rows = {r: {"kernels": [{"name": "ncclDevKernel_AllReduce", "start": n, "end": n + 9} for n in range(9)]} for r in range(2)}
+    run = make_run(tmp_path / "run", rows)
+    assert not any(
+        "wait for peers inside" in n or "send to peers" in n for q in ("collectives", "breakdown") for n in ask(run, q).notes
+    )

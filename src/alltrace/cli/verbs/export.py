@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_import_options, add_rank_option, add_steps_option, open_from
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMATS = ("paraver", "perfetto", "chrome", "talp", "parquet", "csv", "arrow")
 _MEGABYTE = 1_000_000
 # the formats that know an option
-_ONLY = {"paraver": "ids fold_streams details demangled base_pcf cfgs", "perfetto chrome": "max_mb"}
+_ONLY = {"paraver": "ids fold_streams details demangled base_pcf cfgs", "perfetto chrome": "max_mb", "perfetto": "gpu_events"}
 EXAMPLE = "alltrace export paraver ./reports/ -o out.prv.gz --cfgs"
 
 
@@ -65,6 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     viewers = parser.add_argument_group("perfetto and chrome")
     viewers.add_argument(
         "--by-host", action="store_true", help="perfetto: a .tar with a trace for each host and Perfetto's manifest"
+    )
+    viewers.add_argument(
+        "--gpu-events",
+        action="store_true",
+        help="perfetto: the work of GPUs as Perfetto's own GPU events, which it shows by GPU and queue, with launches of kernels; "
+        "without flows between the members of a collective",
     )
     viewers.add_argument("--max-mb", type=float, metavar="MB", help="start a new file after this size, uncompressed")
 
@@ -136,21 +142,25 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
         from alltrace.export.perfetto import export_by_host, export_perfetto
 
         if args.by_host:
-            written = export_by_host(selection, args.output, aligned=aligned)
+            written = export_by_host(selection, args.output, aligned=aligned, jobs=args.jobs, gpu_events=args.gpu_events)
         else:
-            write = export_chrome if args.what == "chrome" else export_perfetto
-            written = write(selection, args.output, aligned=aligned, most_bytes=most)
+            options: dict[str, Any] = {"aligned": aligned, "most_bytes": most, "jobs": args.jobs}
+            written = (
+                export_chrome(selection, args.output, **options)
+                if args.what == "chrome"
+                else export_perfetto(selection, args.output, **options, gpu_events=args.gpu_events)
+            )
         where = "an archive" if args.by_host else counted(len(written.files), "file")
         crossed = f"; {written.beside:,} of them cross others and are on separate tracks" if written.beside else ""
         return f"{counted(written.slices, 'slice')} in {where}{crossed}"
     if args.what == "talp":
         from alltrace.export.talp import export_talp
 
-        export_talp(selection, args.output)
+        export_talp(selection, args.output, jobs=args.jobs)
         return f"the region Global of {counted(len(selection.ranks), 'rank')}"
     from alltrace.export.tables import export_tables
 
-    rows = export_tables(selection, args.output, args.what)
+    rows = export_tables(selection, args.output, args.what, jobs=args.jobs)
     return f"{counted(len(rows), 'table')}, {counted(sum(rows.values()), 'row')}"
 
 

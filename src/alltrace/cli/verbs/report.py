@@ -32,6 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
     group.add_argument(
+        "--page",
+        type=_page,
+        metavar="ADDRESS",
+        help="the page that times of the html link to, as of `alltrace ui RUN --port N`; default: http://127.0.0.1:8765/",
+    )
+    group.add_argument(
         "--title", metavar="TEXT", help="title of the report; default: the run's job, date and machine, as far as known"
     )
 
@@ -66,6 +72,20 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _page(text: str) -> str:
+    """The address of a page, without what stands behind `?` or `#`: a token is a secret."""
+    from argparse import ArgumentTypeError
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ArgumentTypeError(f"{printable(text)!r} is not an address of a page; expected one such as http://127.0.0.1:8765/")
+    return f"{parts.scheme}://{parts.netloc}{parts.path or '/'}"
+
+
 def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     """A function that writes a report as `args` say; what cannot work is refused here, before the work."""
     from alltrace.cli.output import emit
@@ -78,8 +98,8 @@ def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
         raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
     if args.format == "html":
         check_plotly()
-    render = to_html if args.format == "html" else to_markdown
-    return lambda report: emit([render(report)], args.output)
+    about = {} if args.page is None else {"page": args.page}
+    return lambda report: emit([to_html(report, **about) if args.format == "html" else to_markdown(report)], args.output)
 
 
 def _progress(title: str) -> None:

@@ -30,6 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="REPORT",
         help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed); the page shows their roofline, weighted by RUN",
     )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        metavar="HISTORY",
+        help="a file that `alltrace history -o HISTORY` keeps; the page shows the step times, findings and slow hosts of its runs",
+    )
     group = parser.add_argument_group("the server")
     group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port")
     group.add_argument(
@@ -45,11 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     from alltrace.cli.kernel_reports import read_reports
+    from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports
     from alltrace.ui.serve import serve
 
     reports, notes = read_reports(args.ncu)
     kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
+    history = None if args.history is None else HistoryFile(args.history)
     paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
     try:
         with ends_in_order():
@@ -61,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
                 jobs=args.jobs,
                 tell=_tell,
                 kernels=kernels,
+                history=history,
             )
     except KeyboardInterrupt:  # how a server is stopped
         print(file=sys.stderr)  # noqa: T201

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.base import AnswerColumn
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import integers, is_one_of, is_true
+from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.intervals import merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.recipes.analysis.unknown_kernels import Meeting
     from alltrace.recipes.base import Part, RankTables, RunFacts
     from alltrace.trace.intervals import Merged
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "kind"),
-    "copies": ("start", "end", "device"),
+    "copies": ("start", "end", "device", "collective"),
     "graphs": ("start", "end", "device"),
 }
 """What `device_activity` reads."""
 
+_MOST_NAMED = 3
 GPU = AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
 """The column `gpu` of `device_rows`."""
 
@@ -35,24 +38,30 @@ class Activity:
 
     Attributes:
         device: The device's row in the rank's `devices`.
-        compute: When at least one compute kernel, or a graph traced as a whole, runs.
-        communication: When at least one communication kernel runs.
-        copies: When at least one copy or fill runs.
+        compute: When at least one compute kernel, one that no rule names, or a graph traced as a whole, runs.
+        named: The same without kernels that no rule names.
+        unknown: When a kernel runs that no rule names.
+        communication: When at least one communication kernel runs, or a copy of a collective by copy engines.
+        copies: When at least one other copy, or fill, runs.
         start_ns: First start of any of these.
         end_ns: Last end.
         kernel_ns: Summed duration of its kernels.
-        unclassified_ns: Of these, in kernels that no rule names.
+        without_rule_ns: Of these, in kernels that no rule names.
+        exchange_ns: Of these, in kernels that wait for peers as they exchange.
         graph_ns: Summed duration of graphs traced as a whole.
     """
 
     device: int
     compute: Merged
+    named: Merged
+    unknown: Merged
     communication: Merged
     copies: Merged
     start_ns: int
     end_ns: int
     kernel_ns: int
-    unclassified_ns: int
+    without_rule_ns: int
+    exchange_ns: int
     graph_ns: int
 
     def facts(self) -> dict[str, int]:
@@ -68,26 +77,37 @@ def device_activity(rank: RankTables) -> list[Activity]:
     )
     communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
     unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
+    exchanges = is_one_of(tables["kernels"].column("kind"), (EXCHANGE,))
+    of_collectives = is_true(tables["copies"].column("collective"))
     found = []
     for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
         on = kernels["device"] == device
         spans = {
-            name: (t["start"][t["device"] == device], t["end"][t["device"] == device]) for name, t in (("c", copies), ("g", graphs))
+            name: (t["start"][rows], t["end"][rows])
+            for name, t, rows in (
+                ("c", copies, (copies["device"] == device) & ~of_collectives),
+                ("x", copies, (copies["device"] == device) & of_collectives),
+                ("g", graphs, graphs["device"] == device),
+            )
         }
         k_start, k_end, talk, odd = kernels["start"][on], kernels["end"][on], communicates[on], unknown[on]
         length = np.maximum(k_end - k_start, 0)
-        starts = np.concatenate([k_start, spans["c"][0], spans["g"][0]])
-        ends = np.concatenate([k_end, spans["c"][1], spans["g"][1]])
+        starts, ends = (np.concatenate([own, *(s[n] for s in spans.values())]) for n, own in enumerate((k_start, k_end)))
+        named = union((merge(k_start[~talk & ~odd], k_end[~talk & ~odd]), merge(*spans["g"])))
+        without_rule = merge(k_start[odd], k_end[odd])
         found.append(
             Activity(
                 device=device,
-                compute=union((merge(k_start[~talk], k_end[~talk]), merge(*spans["g"]))),
-                communication=merge(k_start[talk], k_end[talk]),
+                compute=union((named, without_rule)) if odd.any() else named,
+                named=named,
+                unknown=without_rule,
+                communication=union((merge(k_start[talk], k_end[talk]), merge(*spans["x"]))),
                 copies=merge(*spans["c"]),
                 start_ns=int(starts.min()),
                 end_ns=int(max(ends.max(), starts.max())),
                 kernel_ns=int(length.sum()),
-                unclassified_ns=int(length[odd].sum()),
+                without_rule_ns=int(length[odd].sum()),
+                exchange_ns=int(length[exchanges[on]].sum()),
                 graph_ns=int(np.maximum(spans["g"][1] - spans["g"][0], 0).sum()),
             )
         )
@@ -104,16 +124,30 @@ def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
     ]
 
 
-def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader must know of how kernels were classed, from rows with `kernel_ns`, `unclassified_ns` and `graph_ns`."""
+def class_notes(parts: Sequence[Mapping[str, Any]], meeting: Sequence[Meeting] = ()) -> list[str]:
+    """What a reader must know of how kernels were classed.
+
+    Args:
+        parts: Rows with the sums of `Activity.facts`.
+        meeting: Kernels without a rule in which ranks meet, for which such kernels were kept out of compute.
+    """
     kernel = sum(p["kernel_ns"] for p in parts)
-    unknown = sum(p["unclassified_ns"] for p in parts)
-    graph = sum(p["graph_ns"] for p in parts)
+    unknown = sum(p["without_rule_ns"] for p in parts)
+    graph, exchange = (sum(p[name] for p in parts) for name in ("graph_ns", "exchange_ns"))
     notes = []
     if 1000 * unknown >= kernel > 0:  # less is 0.0 % and changes no answer
         notes.append(
-            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule classifies; it counts as "
-            "compute (add rules with --kernel-rules)"
+            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it "
+            + ("does not count as compute" if meeting else "counts as compute")
+            + " (rules of your own: --kernel-rules)"
+        )
+    notes += [each.text for each in meeting[:_MOST_NAMED]]
+    if len(meeting) > _MOST_NAMED:
+        notes.append(f"{len(meeting) - _MOST_NAMED} more kernels without a rule are like that")
+    if 1000 * exchange >= kernel > 0:
+        notes.append(
+            f"{100 * exchange / kernel:.1f} % of the kernel time is in kernels that send to peers and wait for them (class "
+            "exchange): it counts as communication and is no time on the network, so it gives no bandwidth"
         )
     if graph:
         notes.append(

@@ -20,6 +20,8 @@ from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct, rows_by
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from alltrace.recipes.analysis.launched_work import GpuWork
@@ -34,6 +36,8 @@ _ROLES = (
     (_LAUNCH, re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel")),
 )
 _PLACE = ("start", "end", "thread", "process")
+_LEAST_PIECES = 4
+"""A model that is captured in pieces has so many graphs; of fewer, the order may be one of batch sizes."""
 
 
 class Replays(NamedTuple):
@@ -64,7 +68,8 @@ def replays_of(rank: RankTables, work: GpuWork) -> Replays:
     """The work of a rank with kernels of replays joined to the launches of the capture.
 
     A capture and replays are joined where they have as many kernels, no other capture has, and all replays of that size run kernels
-    of the same names in the same order: else it is not known which graph a replay is of.
+    of the same names in the same order. Of graphs of one size, such as those of a model's layers, the order tells: see `order_of`.
+    Else it is not known which graph a replay is of.
     """
     return once(rank, "replays", lambda: _replays_of(rank, work))
 
@@ -79,17 +84,22 @@ def _replays_of(rank: RankTables, work: GpuWork) -> Replays:
     captures = _captures(work, role, launched)
     rows = np.flatnonzero((work.kind == KERNEL) & (work.call >= 0))
     rows = rows[role[work.call[rows]] == _REPLAY]
-    by_size: dict[int, list[Int64]] = {}
-    for own in _in_order(rank, work, rows):
-        by_size.setdefault(len(own), []).append(own)
+    replays = _in_order(rank, work, rows)
+    sizes = [len(c) for c in captures]
+    begun = integers(work.calls.column("start"), -1)
+    in_turn = sorted(replays, key=lambda own: int(begun[work.call[own[0]]]))
+    ordered = order_of(sizes, [len(own) for own in in_turn])
+    of_capture: dict[int, list[Int64]] = {}
+    for own, at in zip(in_turn, ordered, strict=True):
+        capture = sizes.index(len(own)) if sizes.count(len(own)) == 1 else at
+        if capture is not None:
+            of_capture.setdefault(capture, []).append(own)
     call = work.call.copy()
     joined = np.zeros(len(call), np.bool_)
-    for size, replays in by_size.items():
-        same = [c for c in captures if len(c) == size]
-        names = work.name[replays[0]]
-        if len(same) == 1 and all(np.array_equal(work.name[own], names) for own in replays):
-            for own in replays:
-                call[own] = same[0]
+    for capture, its in of_capture.items():
+        if all(np.array_equal(work.name[own], work.name[its[0]]) for own in its):
+            for own in its:
+                call[own] = captures[capture]
                 joined[own] = True
     length = work.end - work.start
     return Replays(replace(work, call=call), joined, int(length[rows].sum()), int(length[joined].sum()))
@@ -97,6 +107,68 @@ def _replays_of(rank: RankTables, work: GpuWork) -> Replays:
 
 def _role(name: str | None) -> int:
     return next((role for role, pattern in _ROLES if name and pattern.match(name)), _OTHER)
+
+
+def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | None]:
+    """Which graph each replay is of, where the order of sizes tells that.
+
+    A model that is cut into pieces has a graph for each, captured one after the other, once for each batch size, and replayed in
+    that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for the first and the last.
+    Blocks that are equal, or of which a part repeats, do not tell one place from another.
+
+    Args:
+        captured: The kernels of each graph, in the order of the captures.
+        replayed: Those of each replay, in order.
+
+    Returns:
+        The number of the capture of each replay; None where it is not known.
+    """
+    count = len(captured)
+    ways: list[tuple[bool, list[int | None]]] = []
+    for length in (n for n in range(_LEAST_PIECES, count + 1) if count % n == 0):
+        blocks = [tuple(captured[first : first + length]) for first in range(0, count, length)]
+        if len(set(blocks)) == len(blocks) and not any(_repeats(b) for b in blocks):
+            ways += [f for offset in range(length) if (f := _blocks_from(blocks, replayed, offset)) is not None]
+    if not any(whole for whole, _ in ways):
+        return [None] * len(replayed)
+    return [found.pop() if len(found := set(each)) == 1 else None for each in zip(*(way for _, way in ways), strict=True)]
+
+
+def _repeats(block: tuple[int, ...]) -> bool:
+    """Whether a block is a part of it, several times."""
+    return any(len(block) % n == 0 and block == block[:n] * (len(block) // n) for n in range(1, len(block) // 2 + 1))
+
+
+def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
+    """Whether there is a whole block where they begin at `offset`, and the capture of each replay, None where that is not known.
+
+    None where the replays are no such blocks.
+    """
+    length = len(blocks[0])
+    numbers = {block: n for n, block in enumerate(blocks)}
+    head = tuple(replayed[:offset])
+    if len(head) < offset:
+        return None
+    ends = [n for n, block in enumerate(blocks) if block[length - offset :] == head]
+    if not ends:
+        return None
+    found: list[int | None] = [None] * len(replayed)
+    if len(ends) == 1:
+        found[:offset] = range((ends[0] + 1) * length - offset, (ends[0] + 1) * length)
+    first = offset
+    while first + length <= len(replayed):
+        number = numbers.get(tuple(replayed[first : first + length]))
+        if number is None:
+            return None
+        found[first : first + length] = range(number * length, (number + 1) * length)
+        first += length
+    tail = tuple(replayed[first:])
+    begins = [n for n, block in enumerate(blocks) if block[: len(tail)] == tail]
+    if not begins:
+        return None
+    if len(begins) == 1:
+        found[first:] = range(begins[0] * length, begins[0] * length + len(tail))
+    return first > offset, found
 
 
 def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
@@ -118,7 +190,7 @@ def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[I
                 of, until = int(thread[row]), int(end[row])
         calls = np.array(kept, np.int64)
         found.append(calls[np.argsort(start[calls], kind="stable")])
-    return [c for c in found if len(c)]
+    return sorted((c for c in found if len(c)), key=lambda c: int(start[c[0]]))
 
 
 def _in_order(rank: RankTables, work: GpuWork, rows: Int64) -> list[Int64]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
 
-ROWS_WORTH_KEEPING = 1_000_000
+ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
 
 _ENDING = ".part"
@@ -91,7 +91,7 @@ def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
     few = sum(sum(r.rows.values()) for r in run.ranks) < ROWS_WORTH_KEEPING
     if few or overlay is None or not manifest.complete or not os.access(run.path, os.W_OK):
         return {}
-    folder = run.path / FINDINGS
+    folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
     _remove_others(folder, {r.rank for r in run.ranks})
     shared = _shared_digests(run)
     logs = [(log.kind, log.content_hash) for log in manifest.logs]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
+from alltrace.recipes.analysis.unknown_kernels import meetings_of, with_unknown_kernels
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables, RunFacts
 
-_CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
-
+_CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
+_APART = tuple(f"apart_{name}" for name in _CLASSES)
+"""The same with kernels that no rule names kept out of compute."""
 
 _OF_ROLE = (
     AnswerColumn("role", None, "role"),
@@ -36,13 +38,14 @@ class Breakdown(Recipe):
     """Where each device's time went: compute, exposed communication, exposed copies, idle.
 
     At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
-    runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. The span is from the first start to the
-    last end of the device's work, or of all devices' work with `--span run`. Time in which work may have run whose records are
-    lost is in no class, and not in the span.
+    runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
+    unless some of them look like communication, as all ranks of a host end them together: then they are a class of their own,
+    behind communication. The span is from the first start to the last end of the device's work, or of all devices' work with
+    `--span run`. Time in which work may have run whose records are lost is in no class, and not in the span.
     """
 
     name = "breakdown"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "kernels": (*TABLES["kernels"], "name")}
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "span",
@@ -60,10 +63,16 @@ class Breakdown(Recipe):
         AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
         AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
         AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
+        AnswerColumn(
+            "unclassified_ns",
+            "ns",
+            "a kernel runs that no rule names, and no other; 0 where none of these looks like communication, and they are compute",
+        ),
         AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
         AnswerColumn("idle_ns", "ns", "nothing runs"),
         AnswerColumn("compute_percent", "%", "compute_ns as a share of span_ns"),
         AnswerColumn("exposed_communication_percent", "%", "exposed_communication_ns as a share of span_ns"),
+        AnswerColumn("unclassified_percent", "%", "unclassified_ns of span_ns"),
         AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns as a share of span_ns"),
         AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
     )
@@ -82,20 +91,27 @@ class Breakdown(Recipe):
         return bool(options["span"] == "run")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """One row per device: the exact times by class, and what the notes need."""
-        rows = []
+        """One row per device: the exact times by class, those with unknown kernels kept apart, and what the notes need."""
+        rows: list[dict[str, Any]] = []
         for work in device_activity(rank):
-            sets = (rank.unrecorded(), work.compute, work.communication, work.copies)
+            sets = (rank.unrecorded(), work.compute, work.communication, NOTHING, work.copies)
             left_out, *times = classify_ns(sets, work.start_ns, work.end_ns)
-            rows.append({**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))})
-        return pa.Table.from_pylist(rows)
+            row = {**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))}
+            sets = (rank.unrecorded(), work.named, work.communication, work.unknown, work.copies)
+            apart = classify_ns(sets, work.start_ns, work.end_ns)[1:] if len(work.unknown.starts) else times
+            rows.append({**row, **dict(zip(_APART, apart, strict=True))})
+        return with_unknown_kernels(pa.Table.from_pylist(rows), rank)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and device."""
         rows = device_rows(parts, run)
+        hosts = {r.rank: r.host for r in run.ranks}
+        meeting = meetings_of(rows, run)
+        for row in rows if meeting else ():
+            row |= {name: row[apart] for name, apart in zip(_CLASSES, _APART, strict=True)}
         first = min((row["start_ns"] for row in rows), default=0)
         last = max((row["end_ns"] for row in rows), default=0)
-        hosts, unrecorded = {r.rank: r.host for r in run.ranks}, unrecorded_of(run)
+        unrecorded = unrecorded_of(run)
         for row in rows:
             own = row["end_ns"] - row["start_ns"] - row["left_out_ns"]
             span = own
@@ -109,9 +125,9 @@ class Breakdown(Recipe):
             columns = self.answer_columns(options)
             table = answer_rows(_by_role(rows, run), answer_schema(columns, ("role",), shares))
             known = any(run.manifest.role_of(r) for r in run.ranks)
-            return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
+            return Answer(table, columns, (*class_notes(rows, meeting), *(() if known or not rows else (_NO_ROLES,))))
         table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
-        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows)))
+        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows, meeting)))
 
 
 def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.trace.arrays import is_one_of
+from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -183,6 +185,7 @@ class _Instances:
         self.transfer = rows.column("transfer_ns").to_numpy()
         self.skew = last_ns - first_ns
         self.whole = self.members >= self.group_size
+        self.exchanging = is_one_of(rows.column("evidence").cast("string"), (EXCHANGE,))
         self.op = np.array(rows.column("op").cast("string").fill_null("").to_pylist(), object)
 
         def each(values: Any, how: Any) -> Any:
@@ -238,6 +241,12 @@ class _Instances:
             notes.append(f"{lacking:,} of {count:,} instances lack a rank, so their last arrival is unknown")
         if self.uneven.any():
             notes.append(f"{int(self.uneven.sum()):,} instances have messages of different sizes; the largest is shown")
+        if self.exchanging.any():
+            notes.append(
+                f"{int(self.exchanging.sum()):,} of {count:,} instances are kernels that wait for peers inside (class "
+                "exchange): the time from the last arrival to the end is how long they occupy the devices, not time on the "
+                "network, and gives no bandwidth"
+            )
         doubtful = int((~self.certain & (self.skew > 0)).sum())
         if doubtful:
             notes.append(

@@ -13,7 +13,7 @@ from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
 from alltrace.recipes.questions.diagnose.host_patterns import WAITING
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import bin_coverage_ns, exclusive, merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION
 from alltrace.trace.names import name_id
@@ -57,7 +57,7 @@ class StepTime(Recipe):
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": _KERNELS,
-        "copies": ("start", "end", "kind"),
+        "copies": ("start", "end", "kind", "collective"),
         "graphs": ("start", "end"),
         "api": ("start", "end"),
         "ranges": ("start", "end", "domain", "name"),
@@ -166,6 +166,7 @@ def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
         return merge(start, end) if chosen is None else merge(start[chosen], end[chosen])
 
     talks, fills = is_one_of(kernels.column("kind"), COMMUNICATION), is_one_of(copies.column("kind"), ("memset",))
+    exchanges = is_true(copies.column("collective"))
     kinds, place = np.unique(integers(ranges.column("name")), return_inverse=True)
     names = rank.texts(pa.array(kinds, pa.int64())).to_pylist()
     loads = np.array([bool(n and _LOADER.search(n)) for n in names], np.bool_)[place.ravel()]
@@ -174,8 +175,9 @@ def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
     operators = (integers(ranges.column("domain")) == _OPERATOR) & ~loads & ~whole
     closed = ranges.column("end").is_valid().to_numpy()
     compute = union((merged(kernels, ~talks), merged(graphs)))
+    talk = union((merged(kernels, talks), merged(copies, exchanges)))
     return [
-        compute, merged(kernels, talks), merged(copies, ~fills), merged(copies, fills), merged(api), merged(ranges, loads & closed),
+        compute, talk, merged(copies, ~fills & ~exchanges), merged(copies, fills), merged(api), merged(ranges, loads & closed),
         merged(ranges, operators & closed),
     ], compute  # fmt: skip
 

@@ -98,8 +98,8 @@ export class AreaPanel {
       h(
         "div",
         { class: "columns" },
-        h("div", {}, h("h3", {}, "Totals by name"), h("p", { class: "muted" }, `A row shows how long its events last${more}.`), tableOf(NAMED, totals, { name: "totals", chosen: (row) => ((this.name = this.name === row[1] ? "" : row[1]), void this.#again()) })),
-        this.lasting,
+        found.totals.length > 0 && h("div", {}, h("h3", {}, "Totals by name"), h("p", { class: "muted" }, `A row shows how long its events last${more}.`), tableOf(NAMED, totals, { name: "totals", chosen: (row) => ((this.name = this.name === row[1] ? "" : row[1]), void this.#again()) })),
+        found.totals.length > 0 && this.lasting,
         breakdown && h("div", {}, h("h3", {}, "Breakdown"), breakdown.table),
       ),
     );

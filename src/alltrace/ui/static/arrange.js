@@ -1,5 +1,5 @@
 // @ts-check
-/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host or by their place in the grid. */
+/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host, by role or by their place in the grid. */
 import { choice, entry, h } from "./dom.js";
 import { counted } from "./units.js";
 
@@ -17,6 +17,14 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
   ["memory", "memory", ["memory", "allocations"]],
   ["metrics", "metrics", ["metric", "nic", "switch", "generic"]],
 ]);
+
+/**
+ * What tracks of several ranks have in common that are alike: the same stream of whichever GPU, threads of one name.
+ * @param {Track} track
+ */
+export function likeness({ group, label }) {
+  return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
+}
 
 export class Arrangement {
   /**
@@ -38,7 +46,7 @@ export class Arrangement {
 
   #fill() {
     const dimensions = this.run.dimensions ?? [];
-    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
+    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ...(this.#roles.size ? [["role", "role"]] : []), ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
     this.element.replaceChildren(
       entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
       choice("kind", KINDS.map(([k, t]) => [k, t]), this.kind, (v) => ((this.kind = v), this.#done())),
@@ -70,7 +78,7 @@ export class Arrangement {
   read(values) {
     this.words = values.tracks ?? "";
     this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
-    this.order = /^(host|tracks|grid\d)$/.test(values.order ?? "") ? values.order : "";
+    this.order = /^(host|role|tracks|grid\d)$/.test(values.order ?? "") ? values.order : "";
     this.hidden = new Set((values.hide ?? "").split(",").filter(Boolean));
     this.#fill();
     this.#told();
@@ -92,6 +100,14 @@ export class Arrangement {
     return tracks.filter((t) => (!groups.length || groups.includes(t.group)) && words.every((w) => t.label.toLowerCase().includes(w)) && !this.hidden.has(`${rank}/${t.key}`));
   }
 
+  /** What ranks do in a program of several groups of ranks, for those that have a role. */
+  get #roles() {
+    /** @type {Map<number, string>} */
+    const found = new Map();
+    for (const r of this.run.ranks) if (r.role) found.set(r.rank, r.role);
+    return found;
+  }
+
   /**
    * A rank's place along a dimension of the grid.
    * @param {number} rank
@@ -108,9 +124,9 @@ export class Arrangement {
    * @param {number[]} ranks
    */
   sorted(ranks) {
-    if (this.order === "host") {
-      const hosts = new Map(this.run.ranks.map((r) => [r.rank, r.host]));
-      return [...ranks].sort((a, b) => (hosts.get(a) ?? "").localeCompare(hosts.get(b) ?? "", "en", { numeric: true }) || a - b);
+    if (this.order === "host" || this.order === "role") {
+      const words = this.order === "role" ? this.#roles : new Map(this.run.ranks.map((r) => [r.rank, r.host]));
+      return [...ranks].sort((a, b) => (words.get(a) ?? "").localeCompare(words.get(b) ?? "", "en", { numeric: true }) || a - b);
     }
     if (!this.order.startsWith("grid")) return ranks;
     const dimension = Number(this.order.slice(4));
@@ -125,6 +141,12 @@ export class Arrangement {
    * @param {number} rank
    */
   told(rank) {
+    const role = this.#roles.get(rank);
+    return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;
+  }
+
+  /** @param {number} rank */
+  #placeText(rank) {
     if (!this.order.startsWith("grid")) return "";
     return ` · ${(this.run.dimensions ?? []).map((d, i) => `${d.name} ${this.#place(rank, i)}`).join(", ")}`;
   }

@@ -18,7 +18,7 @@ export function show(ctx, values) {
   const { run, runB, api, apiB } = ctx;
   if (!runB || !apiB) {
     if (run.steps.length > 1) return showSteps(ctx, values);
-    ctx.main.append(h("h2", {}, "Compare"), h("p", {}, "One run is open, and no two steps were found in it. `alltrace ui RUN RUN_B` opens two, which are then compared here step by step."));
+    ctx.main.append(h("h2", {}, "Compare"), h("p", {}, "This run does not have two steps that could be compared. To compare two runs: ", h("code", {}, "alltrace ui RUN RUN_B"), "."));
     return undefined;
   }
   const second = runB;

@@ -25,6 +25,7 @@ export function showSteps(ctx, values) {
   let metric = run.metrics.some((m) => m.name === values.metric) ? values.metric : "compute";
   let stop = new AbortController();
   const maps = [0, 1].map(() => new HeatMap(api, run, { failed: ctx.failed, most: 260 }));
+  maps.forEach((m, i) => m.scroll.addEventListener("scroll", () => (maps[1 - i].scroll.scrollTop = m.scroll.scrollTop)));
   const heads = [0, 1].map(() => h("h3", {}));
   const tables = h("div", { "aria-live": "polite" });
   const options = /** @type {[string, string][]} */ (run.steps.map((s) => [String(s.step), `step ${s.step}${s.kind === "step" ? "" : ` (${s.kind})`}, ${duration(s.longest_ns)}`]));

@@ -62,15 +62,17 @@ export function listen(timeline) {
     if (row) timeline.trackChosen = row.id;
     if (hit && hit.tile.arrays.table[hit.item] === NO_TABLE) timeline.details.laid(hit.tile, hit.item);
     else if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
-    else timeline.draw();
+    else timeline.deselect();
   });
   box.addEventListener(
     "wheel",
     (e) => {
       const { x, ns } = timeline.at(e);
-      if (x < timeline.left && !e.ctrlKey) return; // over the labels it scrolls
+      const zooms = e.ctrlKey || e.metaKey;
+      const moves = e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY);
+      if (!zooms && (!moves || x < timeline.left)) return; // it scrolls the tracks
       e.preventDefault();
-      if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) timeline.pan((e.deltaX || e.deltaY) / 800);
+      if (!zooms) timeline.pan((e.deltaX || e.deltaY) / 800);
       else timeline.zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY)) / 350), ns);
     },
     { passive: false },
@@ -79,7 +81,7 @@ export function listen(timeline) {
     const button = /** @type {HTMLElement} */ (e.target).closest("button");
     if (button?.dataset.act === "fold") timeline.fold(Number(button.dataset.rank));
     if (button?.dataset.act === "hide") timeline.arrangement.hide(button.dataset.id ?? "");
-    if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "");
+    if (button?.dataset.act === "pin") timeline.pin(button.dataset.id ?? "", e.shiftKey);
   });
   timeline.find.addEventListener("keydown", (e) => {
     if (e.key === "Escape") {
@@ -124,7 +126,12 @@ function key(timeline, e) {
     T: () => timeline.nextTrack(-1),
     o: () => timeline.trackChosen && timeline.fold(Number(timeline.trackChosen.split("/")[0])),
     p: () => timeline.trackChosen && timeline.pin(timeline.trackChosen),
+    P: () => timeline.trackChosen && timeline.pin(timeline.trackChosen, true),
     m: () => timeline.mark(around),
+    M: () => {
+      const found = timeline.range ?? timeline.facts?.span;
+      if (found) [found.start, found.end].forEach((ns) => timeline.mark(ns));
+    },
     b: () => timeline.notes.write(Math.round(around)),
     n: () => timeline.search.step(1),
     N: () => timeline.search.step(-1),
@@ -138,7 +145,7 @@ function key(timeline, e) {
     },
     Escape: () => timeline.clear(),
   };
-  const act = acts[e.key] ?? (e.key.length === 1 && !/[TN]/.test(e.key) ? acts[e.key.toLowerCase()] : undefined);
+  const act = acts[e.key] ?? (e.key.length === 1 && !/[TNPM]/.test(e.key) ? acts[e.key.toLowerCase()] : undefined);
   if (!act) return;
   const scrolls = e.target instanceof Element && e.target.closest(".details") && e.key.startsWith("Arrow");
   if (scrolls) return;

@@ -77,6 +77,10 @@ export function show(ctx, values) {
       const found = await ctx.api.post("events", { ranks, tables, start, end, pattern, track, least_ns: least }, stop.signal);
       ctx.tell("");
       const rows = found.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => found[c.name][i]));
+      if (!rows.length) {
+        place.replaceChildren(h("p", {}, "No event matches. Choose another table, other ranks or a longer time, or clear the name and the least duration."));
+        return;
+      }
       place.replaceChildren(
         h("p", { class: "muted" }, `${counted(rows.length, "event")}${found.complete ? "" : ", the first that were found: narrow the selection for all of them"}. A row shows what came before and after it.`),
         tableOf(COLUMNS, rows, {

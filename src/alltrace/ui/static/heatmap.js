@@ -46,6 +46,7 @@ export class HeatMap {
     this.drag = null;
     this.fine = new FineHeat(api, this.rowOf, { arrived: () => this.draw(), failed: (e) => calls.failed(e) });
     this.scroll = h("div", { class: "heat-scroll" }, this.canvas);
+    if (calls.most) this.scroll.style.maxHeight = `${calls.most}px`; // so that what is compared with it is in sight
     this.scroll.addEventListener("scroll", () => this.#finer && this.draw());
     this.element.append(this.scroll);
     this.#listen();

@@ -2,7 +2,8 @@
 import { Api, Refused } from "./api.js";
 import { byId, h, tip, typing } from "./dom.js";
 import { copyLink, savePicture } from "./share.js";
-import { forget, link, read } from "./url.js";
+import { forget, link, read, settle } from "./url.js";
+import { Waiting } from "./waiting.js";
 
 /** @typedef {import("./types.js").Run} Run */
 /**
@@ -13,6 +14,8 @@ import { forget, link, read } from "./url.js";
  * @property {Run} run
  * @property {Api|null} apiB
  * @property {Run|null} runB
+ * @property {(stage: string) => Promise<void>} after once a stage of the server is over
+ * @property {(stage: string) => Promise<void>} afterB the same of the second run
  * @property {(error: any) => void} failed tell an error
  * @property {(text: string) => void} tell tell anything
  */
@@ -29,42 +32,48 @@ const VIEWS = [
   ["sql", "SQL", () => import("./sql.js")],
   ["roofline", "Roofline", () => import("./roofline.js")],
   ["matrix", "Matrix", () => import("./matrix.js")],
+  ["history", "History", () => import("./history.js")],
 ];
 
 const KEYS = [
-  ["1 ... 8", "the views, from left to right"],
+  ["1 ... 9", "the views, from left to right"],
   ["?", "these keys"],
-  ["W S", "zoom in and out"],
-  ["A D, arrows", "move in time"],
+  ["W S, Ctrl and wheel", "zoom in and out; the wheel alone scrolls"],
+  ["A D, arrows, Shift and wheel", "move in time"],
   ["Home or 0", "the whole run"],
   ["/", "search names in all ranks; Enter, then N and Shift N go to the next and previous"],
   ["[ ]", "previous and next event on the track; takes the first one where none is chosen"],
   [", .", "previous and next event of the same name"],
   ["T, Shift T", "next and previous track"],
   ["O", "open or fold the rank of the chosen track"],
-  ["P", "pin the chosen track to the top"],
+  ["P, Shift P", "pin the chosen track to the top; that of all ranks shown, such as one stream of every rank"],
   ["H", "hide the chosen track"],
   ["G", "follow the arrow: from work to its call and back, in a collective to who was last and on to the next rank"],
   ["F", "zoom to what is chosen"],
-  ["M", "put a cursor at the middle or at the pointer; two measure"],
+  ["M, Shift M", "put a cursor at the pointer; two measure. Put both around what is chosen"],
   ["R", "select all that is shown: totals, flame graph, durations"],
   ["B", "write a note on what is selected, or at the pointer"],
   ["Q", "hide or show the details"],
-  ["Esc", "choose nothing"],
+  ["Esc, click beside events", "choose nothing"],
   ["Arrows, Enter", "on the roofline: from point to point, and choose one; W, S and 0 zoom"],
 ];
 
+const SOON_MS = 500;
+const NOT_READY = 503;
 const status = byId("status");
 let shown = "";
 /** @type {View|void} */
 let view;
 /** @type {Context|null} */
 let context = null;
+/** @type {Source[]} */
+let sources = [];
 let turn = 0;
 
 /** @param {any} error */
 function failed(error) {
   if (error?.name === "AbortError") return;
+  if (error instanceof Refused && error.status === NOT_READY) return tell(`Not yet: ${error.message}. It is shown as soon as it is there.`);
   status.hidden = false;
   status.className = "bad";
   status.textContent = error instanceof Error ? error.message : String(error);
@@ -77,19 +86,48 @@ function tell(text) {
   status.textContent = text;
 }
 
-/**
- * The facts of a run once it is ready.
- * @param {Api} api
- * @param {Promise<any>} first the answer that was asked for already
- * @returns {Promise<Run>}
- */
-async function ready(api, first) {
-  for (let asked = first; ; asked = api.get("run")) {
-    const run = await asked;
+/** A run on the page, and what the server still makes of it. */
+class Source {
+  /**
+   * @param {Api} api
+   * @param {Promise<any>} asked its facts, asked already
+   */
+  constructor(api, asked) {
+    this.api = api;
+    this.asked = asked;
+    /** @type {Run|null} */
+    this.run = null;
+    this.waiting = new Waiting(api, byId("making"), { failed, exchanged: (number) => void this.#renew(number).catch(failed) });
+    /** @type {(run: Run) => void} */
+    this.done = () => undefined;
+    /** @type {Promise<Run>} */
+    this.first = new Promise((done) => (this.done = done));
+  }
+
+  async start() {
+    const run = await this.asked;
     if (run.state.error) throw new Error(run.state.error);
-    if (run.state.ready) return run;
-    tell(`${run.name}: ${run.state.doing}, ${run.state.done} of ${run.state.ranks} ranks`);
-    await new Promise((r) => setTimeout(r, 300));
+    if (run.grid) this.#take(run);
+    this.waiting.follow(run.state);
+  }
+
+  /** @param {Run} run */
+  #take(run) {
+    this.run = run;
+    this.done(run);
+  }
+
+  /**
+   * Show what has come in place of what was shown.
+   * @param {number} number
+   */
+  async #renew(number) {
+    if (this.run && this.run.shown >= number) return;
+    while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // nobody is interrupted
+    const run = await this.api.get("run");
+    if (this.run && this.run.shown >= run.shown) return;
+    this.#take(run);
+    if (context) await exchange();
   }
 }
 
@@ -101,10 +139,11 @@ async function start() {
   const { runs } = await (await fetch("/api/runs", { credentials: "same-origin" })).json();
   if (!Array.isArray(runs)) throw new Refused(403, "the token is missing or wrong; open the address that the command printed");
   const other = runs.length > 1 ? new Api("/api/b") : null;
-  const run = await ready(api, first);
-  const runB = other ? await ready(other, other.get("run")) : null;
+  sources = [new Source(api, first), ...(other ? [new Source(other, other.get("run"))] : [])];
+  await Promise.all(sources.map((s) => s.start()));
+  const [run, runB] = await Promise.all(sources.map((s) => s.first));
   tell(run.state.partial ? "This run is still being imported, or its import was stopped: only the ranks that are there are shown." : "");
-  context = { main: byId("main"), api, run, apiB: other, runB, failed, tell };
+  takeContext();
   byId("run-name").textContent = runB ? `${run.name} and ${runB.name}` : run.name;
   byId("run-name").title = byId("run-name").textContent ?? "";
   document.title = `${run.name} - alltrace`;
@@ -112,6 +151,27 @@ async function start() {
   window.addEventListener("hashchange", () => void route().catch(failed));
   await route();
   if (run.state.partial) setInterval(() => void again(api, run), 3000);
+}
+
+function takeContext() {
+  const [a, b] = sources;
+  const after = (/** @type {Source|undefined} */ of) => (/** @type {string} */ stage) => of?.waiting.after(stage) ?? Promise.resolve();
+  if (a.run) context = { main: byId("main"), api: a.api, run: a.run, apiB: b?.api ?? null, runB: b?.run ?? null, after: after(a), afterB: after(b), failed, tell };
+}
+
+/** Show the view anew with what there is by now, where it was. */
+async function exchange() {
+  settle();
+  const places = ["#main", ".tracks", ".heat-scroll"];
+  const scrolled = places.map((p) => document.querySelector(p)?.scrollTop ?? 0);
+  const focused = document.activeElement?.className;
+  takeContext();
+  await route(true);
+  places.forEach((p, i) => {
+    const box = document.querySelector(p);
+    if (box && scrolled[i]) box.scrollTop = scrolled[i];
+  });
+  if (focused === "tracks") document.querySelector(/** @type {"div"} */ (".tracks"))?.focus();
 }
 
 /**
@@ -124,11 +184,12 @@ async function again(api, before) {
   if (now?.state.ready && (now.run.ranks !== before.run.ranks || !now.state.partial)) location.reload();
 }
 
-async function route() {
+/** @param {boolean} [anew] whether the view is made again though it is shown */
+async function route(anew = false) {
   if (!context) return;
   forget();
   const { view: name, values } = read();
-  if (name === shown && view && view.changed?.(values)) return;
+  if (!anew && name === shown && view && view.changed?.(values)) return;
   const found = VIEWS.find(([v]) => v === name) ?? VIEWS[0];
   const mine = ++turn;
   const module = await found[2]().catch(() => {
@@ -137,7 +198,7 @@ async function route() {
   if (mine !== turn) return;
   view?.close?.();
   tip.hide();
-  if (status.className === "bad") tell("");
+  if (status.className === "bad" || anew) tell("");
   context.main.replaceChildren();
   context.main.className = "";
   shown = found[0];

@@ -81,7 +81,9 @@ export function show(ctx, values) {
       const rows = told.pairs.map((/** @type {any} */ p) => [p.from, p.to, p.value, told.total ? (100 * p.value) / told.total : null]);
       const columns = [{ name: "row", unit: null }, { name: "column", unit: null }, { name: measure, unit }, { name: "share_percent", unit: "%" }];
       const none = { wait_ns: "No wait is longer than what the clocks can tell, or no operation was matched.", message_bytes: "No messages were matched: this run has no sends and receives whose sizes are known.", collective_bytes: "No collectives of known size were matched." }[measure];
-      pairs.replaceChildren(told.pairs.length ? h("h3", {}, "The largest") : h("p", {}, none ?? ""), tableOf(columns, rows, { name: "pairs", total: rows.length, links: (row, c) => (c === 0 ? address(row[0], row[1]) : null) }));
+      if (!told.pairs.length) pairs.replaceChildren(h("p", {}, none ?? ""));
+      else pairs.replaceChildren(h("h3", {}, "The largest"), tableOf(columns, rows, { name: "pairs", total: rows.length, links: (row, c) => (c === 0 ? address(row[0], row[1]) : null) }));
+      place.hidden = !told.pairs.length;
       draw();
     } catch (error) {
       if (error instanceof Error && error.name !== "AbortError") pairs.replaceChildren(h("p", {}, error.message));

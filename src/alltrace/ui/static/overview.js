@@ -4,7 +4,7 @@ import { shades } from "./colors.js";
 import { choice, h } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { listOf, tableOf } from "./table.js";
-import { count, duration, rankText } from "./units.js";
+import { count, counted, duration, rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -59,9 +59,9 @@ export function show(ctx, values) {
     const sorted = (/** @type {number[]} */ ranks) => [...ranks].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0) || a - b);
     /** @type {import("./heatmap.js").Group[]} */
     let groups = [{ name: "", ranks: run.ranks.map((r) => r.rank) }];
-    if (state.group === "host") {
-      const hosts = [...new Set(run.ranks.map((r) => r.host))];
-      groups = hosts.map((host) => ({ name: host, ranks: run.ranks.filter((r) => r.host === host).map((r) => r.rank) }));
+    if (state.group === "host" || state.group === "role") {
+      const of = (/** @type {import("./types.js").RankFacts} */ r) => (state.group === "role" ? (r.role ?? "no role") : r.host);
+      groups = [...new Set(run.ranks.map(of))].map((name) => ({ name, ranks: run.ranks.filter((r) => of(r) === name).map((r) => r.rank) }));
     } else if (state.group === "communicator" && run.communicators) {
       const left = new Set(run.ranks.map((r) => r.rank));
       groups = [];
@@ -88,7 +88,7 @@ export function show(ctx, values) {
   }
   sortChoice();
   // of one height, so that the heat map stays where it is when the findings come
-  const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "looking for what costs time ..."));
+  const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "What costs time is told here once it is found."));
   const bar = h("div", { class: "jobtime" });
   const found = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
   const other = h("div");
@@ -103,6 +103,8 @@ export function show(ctx, values) {
     }));
   }
   metricChoice();
+  const groupings = /** @type {[string, string][]} */ ([["host", "host"], ["communicator", "communicator"], ["none", "nothing"]]);
+  if (run.ranks.some((r) => r.role)) groupings.splice(1, 0, ["role", "role"]);
   ctx.main.append(
     ctx.runB ? h("h2", {}, run.name) : "",
     told,
@@ -117,7 +119,7 @@ export function show(ctx, values) {
           "div",
           { class: "bar" },
           metrics,
-          choice("group by", [["host", "host"], ["communicator", "communicator"], ["none", "nothing"]], state.group, (v) => ((state.group = v), arrange())),
+          choice("group by", groupings, state.group, (v) => ((state.group = v), arrange())),
           sorts,
           h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } }, "whole run"),
           h("span", { class: "legend", id: "legend" }),
@@ -149,9 +151,17 @@ export function show(ctx, values) {
     place?.replaceChildren(map.told(0), bar, map.told(1));
   }
 
+  /** What the server makes behind the first picture comes as soon as it is there. */
   function ask() {
+    void ctx.after("levels").then(sortable);
+    void ctx.after("job-time").then(jobTime);
+    void ctx.after("findings").then(story).then(further);
+  }
+
+  async function story() {
     if (closed) return;
-    api.get("findings").then((answer) => {
+    try {
+      const answer = await api.get("findings");
       if (closed) return;
       told.replaceChildren(verdict(answer, true));
       const more = notes(answer.notes);
@@ -159,16 +169,25 @@ export function show(ctx, values) {
       found.replaceChildren(cards(answer, true), more ?? "");
       const main = mainCard(answer);
       if (main) lead(main);
-    }).catch((e) => told.replaceChildren(h("p", { class: "verdict muted" }, `Nothing can be said: ${e.message}`))).then(further);
-    api.get("by-rank").then((found) => {
-      byRank = found.columns;
+    } catch (error) {
+      told.replaceChildren(h("p", { class: "verdict muted" }, `Nothing can be said: ${/** @type {Error} */ (error).message}`));
+    }
+  }
+
+  async function sortable() {
+    if (closed) return;
+    try {
+      const { columns } = await api.get("by-rank");
+      byRank = columns;
       sortChoice();
       if (state.sort !== "rank" && state.sort !== "culprits") arrange();
-      const names = Object.keys(found.columns);
-      const rows = run.ranks.map((r, i) => [r.rank, r.host, ...names.slice(1).map((n) => found.columns[n][i])]);
-      const columns = [{ name: "rank", unit: null }, { name: "host", unit: null }, ...names.slice(1).map((n) => ({ name: n, unit: n.endsWith("_ns") ? "ns" : "%" }))];
-      perRank.replaceChildren(h("details", {}, h("summary", {}, "the same as a table: means over the run, %"), tableOf(columns, rows, { name: "ranks", links: (row, c) => (c === 0 ? link("timeline", { ranks: row[0], open: row[0] }) : null) })));
-    }, (e) => ctx.failed(e));
+      const names = Object.keys(columns);
+      const rows = run.ranks.map((r, i) => [r.rank, r.host, ...names.slice(1).map((n) => columns[n][i])]);
+      const shown = [{ name: "rank", unit: null }, { name: "host", unit: null }, ...names.slice(1).map((n) => ({ name: n, unit: n.endsWith("_ns") ? "ns" : "%" }))];
+      perRank.replaceChildren(h("details", {}, h("summary", {}, "the same as a table: means over the run, %"), tableOf(shown, rows, { name: "ranks", links: (row, c) => (c === 0 ? link("timeline", { ranks: row[0], open: row[0] }) : null) })));
+    } catch (error) {
+      ctx.failed(error);
+    }
   }
 
   /** What costs the server more comes behind the findings, and not at all where another view is shown by then. */
@@ -176,11 +195,16 @@ export function show(ctx, values) {
     if (closed) return;
     if (ctx.runB && ctx.apiB) {
       const { name } = ctx.runB;
-      ctx.apiB.get("findings").then((answer) => {
+      const { apiB } = ctx;
+      ctx.afterB("findings").then(() => apiB.get("findings")).then((answer) => {
         const compare = h("p", { class: "actions" }, h("a", { class: "button", href: link("compare") }, "compare both runs"));
         other.replaceChildren(h("h2", {}, name), verdict(answer, false), compare, cards(answer, false), notes(answer.notes) ?? "");
       }, (e) => other.replaceChildren(h("h2", {}, name), h("p", { class: "muted" }, `Nothing can be said: ${e.message}`)));
     }
+  }
+
+  function jobTime() {
+    if (closed) return;
     api.get("job-time").then((answer) => ((time = answer), bar.replaceChildren(timeBar(answer))), (e) => {
       bar.replaceChildren(h("p", { class: "muted" }, `where the time went cannot be said: ${e.message}`));
     });
@@ -209,18 +233,19 @@ export function notes(lines) {
 /** @param {import("./types.js").Run} run */
 function facts(run) {
   const card = (/** @type {string} */ value, /** @type {string} */ name) => h("li", {}, h("b", {}, value), h("span", {}, name));
+  const number = (/** @type {number} */ n, /** @type {string} */ thing) => card(count(n), counted(n, thing).replace(/^\S+ /, ""));
   const residuals = run.clocks.map((c) => c.residual_ns).filter((r) => r !== null);
   return h(
     "ul",
     { class: "cards", "aria-label": "facts of the run" },
     card(duration(run.run.span_ns), "span"),
-    card(count(run.run.ranks), "ranks"),
-    card(count(run.run.hosts), "hosts"),
-    card(count(run.run.devices), "GPUs"),
-    card(count(run.ranks.reduce((n, r) => n + r.rows, 0)), "events"),
-    run.steps.length ? card(count(run.steps.length), "steps") : null,
+    number(run.run.ranks, "rank"),
+    number(run.run.hosts, "host"),
+    number(run.run.devices, "GPU"),
+    number(run.ranks.reduce((n, r) => n + r.rows, 0), "event"),
+    run.steps.length ? number(run.steps.length, "step") : null,
     residuals.length ? card(duration(Math.max(...residuals)), "largest clock residual") : null,
-    run.missing_ranks.length ? card(count(run.missing_ranks.length), "missing ranks") : null,
+    run.missing_ranks.length ? number(run.missing_ranks.length, "missing rank") : null,
   );
 }
 

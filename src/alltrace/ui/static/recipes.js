@@ -17,7 +17,7 @@ import { keep, link } from "./url.js";
  */
 export function show(ctx, values) {
   const known = ctx.run.ranks.map((r) => r.rank);
-  const form = h("div");
+  const form = h("div", {}, h("p", { class: "muted", role: "status" }, "reading the recipes ..."));
   const place = h("div", { "aria-live": "polite" });
   ctx.main.append(h("h2", {}, "Recipes"), form, place);
   /** @type {Recipe[]} */
@@ -116,6 +116,6 @@ export function show(ctx, values) {
     recipes = found.recipes;
     fill();
     void ask();
-  }, ctx.failed);
+  }, (error) => (form.replaceChildren(), ctx.failed(error)));
   return { close: () => stop.abort(), themed: () => void (figure && drawing.isConnected && picture(drawing, figure)) };
 }

@@ -24,9 +24,11 @@ export async function savePicture(main, name) {
   const drawings = [...main.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().height > 40 && !s.parentElement?.closest("svg"));
   const canvases = [...main.querySelectorAll("canvas")].filter((c) => c.clientHeight > 20 && c.width > 1);
   if (!canvases.length) {
-    const largest = drawings.sort((a, b) => b.getBoundingClientRect().width * b.getBoundingClientRect().height - a.getBoundingClientRect().width * a.getBoundingClientRect().height)[0];
+    const area = (/** @type {SVGSVGElement} */ s) => s.getBoundingClientRect().width * s.getBoundingClientRect().height;
+    const largest = [...drawings].sort((a, b) => area(b) - area(a))[0];
     if (!largest) return false;
-    offer(new Blob([new XMLSerializer().serializeToString(styled(largest))], { type: "image/svg+xml" }), `${name}.svg`);
+    const layers = drawings.filter((s) => s.parentElement === largest.parentElement); // such as a chart and its legend
+    offer(new Blob([new XMLSerializer().serializeToString(joined(layers))], { type: "image/svg+xml" }), `${name}.svg`);
     return true;
   }
   const blob = await painted(main, canvases);
@@ -37,6 +39,30 @@ export async function savePicture(main, name) {
 /** What a drawing's look depends on; the page's style sheet is not in the file. */
 const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
 
+const SVG = "http:" + "//www.w3.org/2000/svg";
+
+/**
+ * Drawings that lie on each other, as one.
+ * @param {SVGSVGElement[]} layers
+ */
+function joined(layers) {
+  const boxes = layers.map((s) => s.getBoundingClientRect());
+  const [left, top] = [Math.min(...boxes.map((b) => b.left)), Math.min(...boxes.map((b) => b.top))];
+  const [width, height] = [Math.max(...boxes.map((b) => b.right)) - left, Math.max(...boxes.map((b) => b.bottom)) - top];
+  const root = document.createElementNS(SVG, "svg");
+  const back = document.createElementNS(SVG, "rect");
+  for (const [name, value] of Object.entries({ width, height })) for (const made of [root, back]) made.setAttribute(name, `${value}`);
+  back.setAttribute("fill", theme().back);
+  root.append(back);
+  layers.forEach((layer, i) => {
+    const copy = styled(layer);
+    copy.setAttribute("x", `${boxes[i].left - left}`);
+    copy.setAttribute("y", `${boxes[i].top - top}`);
+    root.append(copy);
+  });
+  return root;
+}
+
 /** @param {SVGSVGElement} drawing */
 function styled(drawing) {
   const copy = /** @type {SVGSVGElement} */ (drawing.cloneNode(true));
@@ -46,7 +72,6 @@ function styled(drawing) {
     for (const look of LOOKS) to[i].setAttribute(look, style.getPropertyValue(look));
   });
   const box = drawing.getBoundingClientRect();
-  copy.setAttribute("xmlns", "http:" + "//www.w3.org/2000/svg");
   copy.setAttribute("width", `${box.width}`);
   copy.setAttribute("height", `${box.height}`);
   return copy;

@@ -5,6 +5,7 @@ import { cell, count, counted, exact } from "./units.js";
 /** @typedef {import("./types.js").Column} Column */
 
 const SHOWN = 200;
+const MOST_TEXT = 160;
 
 /**
  * A table that can be sorted, filtered and saved.
@@ -57,7 +58,7 @@ export function tableOf(columns, rows, options) {
       const text = cell(value, unit, name);
       const address = options.links?.(row, i);
       const title = unit === "ns" && typeof value === "number" ? `${count(value)} ns` : text.length > 20 ? text : null;
-      made.append(h("td", { class: numeric[i] ? "number" : null, title }, address ? h("a", { href: address }, text) : text));
+      made.append(h("td", { class: numeric[i] ? "number" : null, title }, address ? h("a", { href: address }, shortened(text)) : shortened(text)));
     });
     if (options.chosen) {
       made.tabIndex = 0;
@@ -91,6 +92,12 @@ export function tableOf(columns, rows, options) {
     more,
   );
 }
+
+/**
+ * Names of hundreds of characters are cut in the middle, so that a row stays a row: their ends are what tells them apart.
+ * @param {string} text
+ */
+const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT / 2)} … ${text.slice(-MOST_TEXT / 2)}` : text);
 
 /** @param {Column} column its moments are shown as numbers, so their unit stands above them */
 const heading = ({ name, unit }) => name.replace(/_ns$/, "").replace(/_percent$/, " %").replace(/_/g, " ") + (unit === "ns" && /^(start|end|time)/.test(name) ? " [ns]" : "");

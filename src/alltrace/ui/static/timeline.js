@@ -1,5 +1,5 @@
 // @ts-check
-import { Arrangement } from "./arrange.js";
+import { Arrangement, likeness } from "./arrange.js";
 import { theme } from "./colors.js";
 import { Details } from "./details.js";
 import { listen } from "./controls.js";
@@ -20,10 +20,11 @@ import { keep } from "./url.js";
 /** @typedef {import("./types.js").Track} Track */
 /** @typedef {import("./types.js").Span} Span */
 /** @typedef {import("./types.js").EventId} EventId */
-/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pinned: boolean, tile?: import("./types.js").Tile}} Row */
+/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pin: string, tile?: import("./types.js").Tile}} Row */
 
 const HEAD = 20;
 const LEAST_NS = 20;
+const MOST_ASKED = 256; // ranks whose tracks are asked for at once
 
 export class Timeline {
   /**
@@ -39,7 +40,7 @@ export class Timeline {
     this.ranks = [];
     /** @type {Set<number>} */
     this.open = new Set();
-    /** @type {Set<string>} */
+    /** @type {Set<string>} tracks, a rank and a key; behind a star those that are like it on all ranks shown */
     this.pins = new Set();
     /** @type {Map<number, Track[]>} */
     this.tracks = new Map();
@@ -166,9 +167,11 @@ export class Timeline {
     this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
     if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
+    this.chosen = this.facts = this.range = this.area = null; // what was chosen before stays only where the address says so
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
     if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
+    if (!event && !range) this.details.empty();
     void this.laid.ask(values.sql ?? "");
     void this.notes.load(/^\d+$/.test(values.note ?? "") ? Number(values.note) : null);
     const input = this.find.querySelector("input");
@@ -250,13 +253,16 @@ export class Timeline {
 
   /** Ask for the tracks of ranks that are open. */
   async #need() {
-    const ranks = [...new Set([...this.open, ...[...this.pins].map((p) => Number(p.split("/")[0]))])].filter((r) => !this.asked.has(r));
+    const pins = [...this.pins].flatMap((p) => (p.startsWith("*") ? [parseInt(p.slice(1), 10), ...this.ranks] : [parseInt(p, 10)]));
+    const ranks = [...new Set([...this.open, ...pins])].filter((r) => !this.asked.has(r));
     if (!ranks.length) return;
     for (const r of ranks) this.asked.add(r);
     try {
-      const { tracks } = await this.ctx.api.post("tracks", { ranks });
-      for (const [rank, found] of Object.entries(tracks)) this.tracks.set(Number(rank), found);
-      this.layout();
+      for (let i = 0; i < ranks.length; i += MOST_ASKED) {
+        const { tracks } = await this.ctx.api.post("tracks", { ranks: ranks.slice(i, i + MOST_ASKED) });
+        for (const [rank, found] of Object.entries(tracks)) this.tracks.set(Number(rank), found);
+        this.layout();
+      }
     } catch (error) {
       this.ctx.failed(error);
     }
@@ -274,21 +280,16 @@ export class Timeline {
       add(rank, "query", rank < 0 ? "query" : `${rank}: query`);
       rows[rows.length - 1].tile = tile;
     };
-    const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false, pinned = false) => {
+    const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false, pin = "") => {
       const id = key === "query" && rank < 0 ? "-/query" : `${rank}/${key}`;
       const height = head ? HEAD : Math.max(LANE + 3, (this.lanes.get(id) ?? 1) * LANE + 3);
-      rows.push({ id, rank, key, label, y, height, head, pinned });
+      rows.push({ id, rank, key, label, y, height, head, pin });
       y += height;
     };
     if (this.laid.tiles.has("-")) addLaid(-1);
-    for (const pin of this.pins) {
-      const at = pin.indexOf("/");
-      const [rank, key] = [Number(pin.slice(0, at)), pin.slice(at + 1)];
-      const track = this.tracks.get(rank)?.find((t) => t.key === key);
-      if (track || key === "summary") add(rank, key, `${rank}: ${track?.label ?? "devices"}`, false, true);
-    }
     const named = new Map(this.ctx.run.ranks.map((r) => [r.rank, r.host]));
     const ranks = this.arrangement.sorted(this.ranks);
+    for (const pin of this.pins) for (const { rank, key, label } of this.#pinned(pin, ranks)) add(rank, key, `${rank}: ${label}`, false, pin);
     const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"));
     for (const rank of ranks) {
       const host = named.get(rank) ?? "";
@@ -301,15 +302,33 @@ export class Timeline {
       }
     }
     if (this.arrangement.byKind) {
-      const every = ranks.filter((r) => this.open.has(r)).flatMap((rank) => shownOf(rank).map((t, i) => ({ rank, t, i })));
-      const groups = [...new Set(every.map((e) => e.t.group))];
-      // of each kind first the first track of every rank, so that what is alike stands together
-      every.sort((a, b) => groups.indexOf(a.t.group) - groups.indexOf(b.t.group) || a.i - b.i);
+      const every = ranks.filter((r) => this.open.has(r)).flatMap((rank) => shownOf(rank).map((t) => ({ rank, t, like: likeness(t) })));
+      const [groups, likes] = [[...new Set(every.map((e) => e.t.group))], [...new Set(every.map((e) => e.like))]];
+      const [group, like] = [groups, likes].map((names) => new Map(names.map((name, i) => [name, i])));
+      // what is alike stands together, such as one stream of every rank
+      every.sort((a, b) => (group.get(a.t.group) ?? 0) - (group.get(b.t.group) ?? 0) || (like.get(a.like) ?? 0) - (like.get(b.like) ?? 0));
       for (const { rank, t } of every) add(rank, t.key, `${rank}: ${t.label}`);
     }
     this.rows = rows;
     this.space.style.height = `${Math.max(y, 1)}px`;
     this.draw();
+  }
+
+  /**
+   * The tracks that a pin stands for, as far as they are known.
+   * @param {string} pin
+   * @param {number[]} ranks those that are shown, in their order
+   */
+  #pinned(pin, ranks) {
+    const every = pin.startsWith("*");
+    const at = pin.indexOf("/");
+    const [rank, key] = [Number(pin.slice(every ? 1 : 0, at)), pin.slice(at + 1)];
+    if (key === "summary") return (every ? ranks : [rank]).map((r) => ({ rank: r, key, label: "devices" }));
+    const one = this.tracks.get(rank)?.find((t) => t.key === key);
+    if (!one) return [];
+    if (!every) return [{ rank, key, label: one.label }];
+    const like = likeness(one);
+    return ranks.flatMap((r) => (this.tracks.get(r) ?? []).filter((t) => likeness(t) === like).map((t) => ({ rank: r, key: t.key, label: t.label })));
   }
 
   draw() {
@@ -418,7 +437,7 @@ export class Timeline {
 
   /** @param {Row[]} rows */
   #labelRows(rows) {
-    const now = rows.map((r) => `${r.id} ${r.y} ${r.height} ${this.open.has(r.rank)} ${this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
+    const now = rows.map((r) => `${r.id} ${r.y} ${r.height} ${this.open.has(r.rank)} ${r.pin || this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
     if (now === this.labelled) return;
     this.labelled = now;
     const made = rows.map((row) => {
@@ -428,9 +447,10 @@ export class Timeline {
       label.style.height = `${row.height}px`;
       if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
       label.append(h("span", {}, row.label));
-      const pinned = this.pins.has(row.id);
+      const pin = row.pin || row.id;
+      const pinned = this.pins.has(pin);
       if (!row.head && !row.tile && row.key !== "summary") label.append(h("button", { type: "button", "data-act": "hide", "data-id": row.id, "aria-label": `hide ${row.label}`, title: "hide" }, "×"));
-      label.append(h("button", { type: "button", "data-act": "pin", "data-id": row.id, "aria-pressed": pinned, "aria-label": `pin ${row.label}`, title: "pin to the top" }, pinned ? "★" : "☆"));
+      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": pinned, "aria-label": `pin ${row.label}`, title: pinned ? "unpin" : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
       return label;
     });
     const held = /** @type {HTMLElement|null} */ (document.activeElement);
@@ -493,13 +513,19 @@ export class Timeline {
     if (row && (row.y < scrollTop || row.y + row.height > scrollTop + clientHeight)) this.tracksBox.scrollTop = row.y - clientHeight / 3;
   }
 
-  clear() {
+  /** Choose nothing. */
+  deselect() {
     this.chosen = this.facts = this.range = this.area = this.notes.chosen = null;
+    this.details.empty();
+    this.draw();
+  }
+
+  clear() {
+    this.deselect();
     this.cursors = [];
     this.search.clear();
     const input = this.find.querySelector("input");
     if (input) input.value = "";
-    this.details.empty();
     this.layout();
   }
 
@@ -570,9 +596,14 @@ export class Timeline {
     this.draw();
   }
 
-  /** @param {string} id */
-  pin(id) {
-    if (!this.pins.delete(id)) this.pins.add(id);
+  /**
+   * Pin a track, or what is like it on all ranks shown; or take the pin away.
+   * @param {string} id
+   * @param {boolean} [every]
+   */
+  pin(id, every = false) {
+    const pin = every && !id.startsWith("*") ? `*${id}` : id;
+    if (!this.pins.delete(pin)) this.pins.add(pin);
     this.layout();
   }
 

@@ -26,6 +26,8 @@ export function link(view, values = {}) {
 }
 
 let waiting = 0;
+/** @type {(() => void)|null} */
+let held = null;
 
 /**
  * Put the state of the current view into the URL, without a step in the history; not at every frame.
@@ -34,12 +36,21 @@ let waiting = 0;
  */
 export function keep(view, values) {
   clearTimeout(waiting);
-  waiting = window.setTimeout(() => {
+  held = () => {
     if (read().view === view) history.replaceState(null, "", link(view, values));
-  }, 150);
+  };
+  waiting = window.setTimeout(settle, 150);
+}
+
+/** Put into the URL now what `keep` still holds back. */
+export function settle() {
+  clearTimeout(waiting);
+  held?.();
+  held = null;
 }
 
 /** What `keep` still holds back is forgotten: another view is shown. */
 export function forget() {
   clearTimeout(waiting);
+  held = null;
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.test_planted import diagnose
 
-from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _needed, bus_bytes
+from alltrace.align.schema import Group
+from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _completed, _needed, awaited, bus_bytes
 
 SLOW = "slow-rank:ranks=3:factor=1.3"
 
@@ -94,3 +96,71 @@ def test_what_an_operation_needs_is_told_by_others_of_its_communicator(rows, nee
 
 def test_operations_move_what_nccl_tests_say():
     assert [bus_bytes(op, 80, 8) for op in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")] == [140, 560, 560, 80]
+
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("rows", "links", "needed"),
+    [
+        # 2 * 7 / 8 MB at 15 GB/s over hosts, at 100 GB/s over NVLink, and at 20 GB/s else; and a latency
+        ([("AllReduce", MS, 9 * MS)], (True, ""), 58_000 + 116_667),
+        ([("AllReduce", MS, 9 * MS)], (False, "NVIDIA H100 80GB HBM3"), 28_000 + 17_500),
+        ([("AllReduce", MS, 9 * MS)], (False, "NVIDIA L40S"), 28_000 + 87_500),
+        # three times as long is what a slow link makes of it
+        ([("AllReduce", MS, 345_000)], (False, "NVIDIA L40S"), 345_000),
+        # a message waits for its partner, and of an unknown size nothing is known
+        ([("SendRecv", MS, 9 * MS)], (True, ""), 9 * MS),
+        ([("AllReduce", 0, 9 * MS)], (True, ""), 9 * MS),
+    ],
+)
+def test_what_takes_longer_than_any_link_needs_is_a_wait(rows, links, needed):
+    op, size, took = zip(*rows, strict=True)
+    members = SimpleNamespace(op=np.array(op, object), size=np.array(size), transfer=np.array(took))
+    found, _ = _needed(members, np.arange(len(rows)), np.arange(0), 8, links)
+    assert found.tolist() == [needed]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "missing", "sizes"),
+    [
+        (((0, 2, 3), (4, 5, 6, 7)), (1,), [4, 4]),
+        (((0, 4), (2, 6), (3, 7)), (1, 5), [2, 2, 2]),  # all are alike already
+        (((0, 2, 3), (4, 5, 6, 7)), (8,), [3, 4]),
+        (((0,), (2, 3)), (1,), [2, 2]),
+    ],
+)
+def test_communicators_that_lack_ranks_are_as_large_as_others(ranks, missing, sizes):
+    groups = [Group(n, str(n), its, len(its)) for n, its in enumerate(ranks)]
+    assert [g.size for g in _completed(groups, missing)] == sizes
+    assert [g.size for g in _completed([replace(g, messages=True) for g in groups], missing)] == [len(its) for its in ranks]
+
+
+def facts_of(took, rank_source, size=4096):
+    """Three ranks of one communicator, whose operations take so long, and what tells their numbers."""
+    count = len(took)
+    ranks = np.tile(np.arange(3), count)
+    transfer = np.repeat(np.array(took, np.int64), 3)
+    members = SimpleNamespace(
+        rank=ranks, communicator=np.zeros(3 * count, np.int64), op=np.full(3 * count, "AllReduce", object),
+        size=np.full(3 * count, size), transfer=transfer, moved=transfer,
+    )  # fmt: skip
+    manifest = SimpleNamespace(missing_ranks=(), ranks=[SimpleNamespace(rank_source=rank_source)] * 3)
+    alignment = SimpleNamespace(groups=(Group(0, "0", (0, 1, 2), 3),), run=SimpleNamespace(manifest=manifest))
+    hosts, facts = dict.fromkeys(range(3), "n0"), {rank: SimpleNamespace(device="") for rank in range(3)}
+    return SimpleNamespace(ranks=np.arange(3), alignment=alignment, hosts=hosts, facts=facts), members
+
+
+@pytest.mark.parametrize(
+    ("took", "rank_source", "size", "waits"),
+    [
+        ([9 * MS] * 4, "order", 4096, True),
+        ([30_000, 30_000, 300_000, 300_000], "file name", 4096, True),
+        ([9 * MS] * 4, "RANK", 4096, False),  # the reports tell how many ranks there are
+        ([30_000, 30_000, 60_000, 60_000], "order", 4096, False),  # no more than chance
+        ([30_000, 30_000, 300_000, 300_000], "order", 0, False),  # operations of unknown size may differ
+    ],
+)
+def test_an_unnumbered_job_lacks_a_rank_where_operations_take_far_too_long(took, rank_source, size, waits):
+    assert bool(awaited(*facts_of(took, rank_source, size)).shares) is waits

@@ -51,25 +51,29 @@ def _steps_ns(run):
 
 
 @pytest.mark.parametrize(
-    ("waits", "saved", "paused", "following", "behind"),
+    ("waits", "saved", "paused", "following", "steps_with", "behind"),
     [
-        (2, 60, 0.3, 0.9, True),
-        # one wait a step is how programs are
-        (1, 60, 0.3, 0.9, False),
-        (2, 40, 0.3, 0.9, False),
-        (2, 60, 0.001, 0.9, False),
+        (2, 60, 0.3, 0.9, 10, True),
+        (1, 60, 0.3, 0.9, 10, True),
+        # waits at the end of steps alone are how programs are
+        (0.5, 60, 0.3, 0.9, 10, False),
+        (2, 40, 0.3, 0.9, 10, False),
+        (2, 60, 0.001, 0.9, 10, False),
         # pauses that begin anywhere are not what the program does with what it waited for
-        (2, 100, 0.3, 0.5, False),
+        (2, 100, 0.3, 0.5, 10, False),
+        # nor are those of some steps
+        (2, 60, 0.3, 0.9, 8, False),
+        (2, 60, 0.3, 0.9, 9, True),
     ],
 )
-def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(waits, saved, paused, following, behind):
+def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(waits, saved, paused, following, steps_with, behind):
     run = SimpleNamespace(
-        waits=lambda name: waits * 4 * 5 * (name == "sync"),
+        waits=lambda name: waits * 4 * 10 * (name == "sync"),
         no_host=lambda name: name,
         saved_ns=lambda name: {"sync": saved, "host-pause": 100}[name],
     )
-    ranks, steps = np.arange(4), np.arange(5)
-    lost = {"host-pause": np.full((4, 5), paused * 200)}
+    ranks, steps = np.arange(4), np.arange(10)
+    lost = {"host-pause": np.where(steps < steps_with, np.full((4, 10), paused * 100), 0.0)}
     facts = {rank: SimpleNamespace(paused_ns=1000, paused_behind_ns=1000 * following) for rank in ranks.tolist()}
     all_ranks = SimpleNamespace(recovery=run, span_ns=1000, ranks=ranks, steps=steps, of=lost.__getitem__, facts=facts)
     assert _pauses_behind_waits(all_ranks) is behind

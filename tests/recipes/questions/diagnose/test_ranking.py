@@ -33,6 +33,7 @@ def findings(draw):
         draw(st.integers(0, bound)),
         bound,
         draw(st.none() | st.just("not known")),
+        draw(st.integers(0, SPAN_NS)),
     )
     severity = draw(st.none() | st.sampled_from(["medium", "low"]))
     return Finding("sync", loss, (0,), "", "", severity=severity, told=draw(st.booleans()))
@@ -67,6 +68,13 @@ def test_what_is_needed_at_once_is_high_only_before_something_that_is(needed, ot
     rows = ranked(found, SPAN_NS)
     assert [r.severity for r in rows] == severities
     assert rows[0].claim_ns == max(needed, other)
+
+
+@pytest.mark.parametrize(("least", "severity"), [(0, "low"), (299, "low"), (300, "medium"), (1_000, "high"), (9_000, "high")])
+def test_a_loss_that_is_not_known_is_as_grave_as_what_is_sure_of_it(least, severity):
+    loss = Loss(5_000, "ceiling", ("sync",), 5_000, 5_000, "not known", least)
+    (row,) = ranked([Finding("sync", loss, (0,), "", "")], SPAN_NS)
+    assert (row.severity, row.lost_ns, row.claim_ns) == (severity, None, 5_000)
 
 
 def one(estimate, classes, own, bound, kind="sync", **more):

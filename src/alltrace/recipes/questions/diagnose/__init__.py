@@ -59,7 +59,7 @@ class Diagnose(Recipe):
     keeps_parts = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
-        "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind"),
+        "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind", "collective"),
         "graphs": _WORK,
         "api": ("start", "end", "process", "thread", "name", "correlation"),
         "ranges": RANGES,
@@ -128,6 +128,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
         from alltrace.recipes.questions.diagnose import late_ranks as late
         from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+        from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
         from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
         from alltrace.recipes.questions.diagnose.ranking import ranked
 
@@ -149,9 +150,11 @@ class Diagnose(Recipe):
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
+        turns = hand_overs(all_ranks, run)
+        found = [*turns.findings, *with_roles(found, turns, run)]
         found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
         origins = {rank: given_by.origins for rank, given_by in given.items()}
-        in_order = ranked([*capture.find(all_ranks, run), *found], all_ranks.span_ns)
+        in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
         rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
         notes = [*_limits(all_ranks), *sharing.notes(run)]
         if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:

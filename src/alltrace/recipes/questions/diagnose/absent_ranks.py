@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.run.store import number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,6 +32,13 @@ _MESSAGES = frozenset({"Send", "Recv", "SendRecv"})
 _GATHERING = frozenset({"AllGather", "ReduceScatter"})
 _ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
 """Operations that use a communicator's links alike."""
+
+_FAR_LONGER = 4.0
+"""Where nothing tells that a rank is absent, operations must take so many times what they need. And where each of a communicator
+takes so many times what links usually make of it, none of them tells what they need."""
+
+_UNNUMBERED = frozenset({"order", "file name"})
+"""Sources of ranks' numbers that do not tell how many ranks the job has."""
 
 _MOST_GUESSES = 10_000
 """How many sets of absent ranks are tried for a communicator."""
@@ -58,21 +66,29 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
 
     When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is what the same
     one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes, that a
-    larger one takes, or that a smaller one takes for each byte.
+    larger one takes, or that a smaller one takes for each byte; where that is far longer than links need, what they usually do.
+
+    Where the reports do not tell how many ranks the job has, a communicator of all of them may have an absent member too: it has
+    one where its operations take far longer than they need.
     """
     transfer = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in _groups(all_ranks)}
     short = {n: g for n, g in groups.items() if g.size > len(g.ranks)}
+    present = tuple(all_ranks.ranks.tolist())
+    perhaps = {n: g for n, g in groups.items() if n not in short and g.ranks == present and not _all_known(all_ranks)}
     shares: dict[int, float] = {}
     compared = set()
-    for number, group in short.items():
-        mine = np.flatnonzero(members.communicator == number)
-        alike = [n for n, g in groups.items() if n not in short and g.size == group.size]
+    for number, group in {**short, **perhaps}.items():
+        chosen = members.communicator == number
+        mine = np.flatnonzero(chosen if number in short else chosen & (members.size > 0))
+        alike = [n for n, g in groups.items() if n not in short and n not in perhaps and g.size == group.size]
         others = np.flatnonzero(np.isin(members.communicator, alike))
-        needed, told = _needed(members, mine, others, group.size)
+        links = len({all_ranks.hosts[r] for r in group.ranks}) > 1, all_ranks.facts[group.ranks[0]].device
+        needed, told = _needed(members, mine, others, group.size, links)
         over = np.maximum(members.transfer[mine] - needed, 0)
         total = int(members.transfer[mine].sum())
-        if total - over.sum() > 0 and total >= _LONGER * (total - int(over.sum())):
+        longer = _LONGER if number in short else _FAR_LONGER
+        if total - over.sum() > 0 and total >= longer * (total - int(over.sum())):
             transfer[mine] = over
             shares[number] = float(over.sum()) / total
             if told:
@@ -83,14 +99,45 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
 def _groups(all_ranks: AllRankFacts) -> list[Group]:
     """The communicators, each with its size. One of all ranks that have a report is taken to be of all ranks of the job.
 
-    Where no report tells sizes, only the members seen are counted.
+    Where no report tells sizes, only the members seen are counted, and the ranks without a report that make it like another one.
     """
-    groups = list(all_ranks.alignment.groups)
-    present = tuple(all_ranks.ranks.tolist())
+    present, missing = tuple(all_ranks.ranks.tolist()), all_ranks.alignment.run.manifest.missing_ranks
+    groups = _completed(all_ranks.alignment.groups, missing) if missing else list(all_ranks.alignment.groups)
     if not any(g.size == len(g.ranks) and g.ranks == present for g in groups):
         return groups
-    count = len(present) + len(all_ranks.alignment.run.manifest.missing_ranks)
+    count = len(present) + len(missing)
     return [replace(g, size=max(g.size, count)) if g.ranks == present else g for g in groups]
+
+
+def _completed(groups: Sequence[Group], missing: Sequence[int]) -> list[Group]:
+    """The communicators; the size of one that is like another, but for its place, only with ranks without a report counts these.
+
+    Those of messages stay: a slow link between two of its members holds up all the others, as an absent one does.
+    """
+    shapes = {tuple(r - g.ranks[0] for r in g.ranks) for g in groups if g.ranks and g.size == len(g.ranks)}
+    lengths = sorted({len(s) for s in shapes})
+    found = []
+    for group in groups:
+        size = group.size
+        if (
+            not group.messages
+            and size == len(group.ranks)
+            and sum(tuple(r - group.ranks[0] for r in group.ranks) == s for s in shapes) == 1
+        ):
+            for length in (n for n in lengths if size < n <= size + len(missing)):
+                sets = islice(combinations((r for r in missing if r not in group.ranks), length - size), _MOST_GUESSES)
+                whole = (sorted({*group.ranks, *chosen}) for chosen in sets)
+                if any(tuple(r - ranks[0] for r in ranks) in shapes for ranks in whole):
+                    size = length
+                    break
+        found.append(replace(group, size=size))
+    return found
+
+
+def _all_known(all_ranks: AllRankFacts) -> bool:
+    """Whether the reports tell which ranks the job has."""
+    manifest = all_ranks.alignment.run.manifest
+    return any(r.rank_source not in _UNNUMBERED for r in manifest.ranks)
 
 
 def bus_bytes(op: str, size: int, ranks: int) -> float:
@@ -105,8 +152,30 @@ def bus_bytes(op: str, size: int, ranks: int) -> float:
     return factor * size * (ranks if op in _GATHERING else 1)
 
 
-def _needed(members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], ranks: int) -> tuple[Int64, bool]:
-    """What each operation of `mine` needs, ns, and whether `others` tell it of most; `ranks` is their communicator's size."""
+def _usual_ns(moved: float, ranks: int, links: tuple[bool, str]) -> float:
+    """What links usually make of an operation, ns: a latency, as runs of nccl-tests show it for small ones, and a bandwidth.
+
+    Args:
+        moved: What it moves over each rank's links, bytes.
+        ranks: The communicator's ranks.
+        links: Whether these are on several hosts, and the name of their devices.
+    """
+    across, device = links
+    return (50_000 if across else 20_000) + 1_000 * ranks + moved / usual_bus_gb_per_s(device, across=across)
+
+
+def _needed(
+    members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], ranks: int, links: tuple[bool, str] = (False, "")
+) -> tuple[Int64, bool]:
+    """What each operation of `mine` needs, ns, and whether `others` tell it of most.
+
+    Args:
+        members: The members.
+        mine: The rows of a communicator.
+        others: Those of complete ones of the same size.
+        ranks: That size.
+        links: Whether the communicator is of several hosts, and the name of its devices.
+    """
     needed = members.transfer[mine].copy()
     told = np.zeros(len(mine), np.bool_)
     names, op = np.unique(members.op.astype(str), return_inverse=True)
@@ -117,15 +186,18 @@ def _needed(members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], 
         told[rows] = bool(len(alike))
         least[value] = int(members.transfer[mine][rows].min())
         needed[rows] = np.median(members.transfer[alike]) if len(alike) else least[value]
-    # a smaller one takes no longer, and a larger one no longer for each byte
     for value in np.unique(key[mine][~told]).tolist():
-        of, size = str(names[value % len(names)]), bus_bytes(str(names[value % len(names)]), value // len(names), ranks)
+        of, size, bounds = str(names[value % len(names)]), value // len(names), [least[value]]
+        moved = bus_bytes(of, size, ranks)
+        # a smaller one takes no longer, and a larger one no longer for each byte
         for other, took in least.items():
             name = str(names[other % len(names)])
             if name == of or {name, of} <= _ALIKE:
                 its = bus_bytes(name, other // len(names), ranks)
-                bound = took if its >= size else took * size / its if its else took
-                needed[key[mine] == value] = np.minimum(needed[key[mine] == value], round(bound))
+                bounds.append(took if its >= moved else round(took * moved / its) if its else took)
+        usual = _usual_ns(moved, ranks, links)
+        far = size > 0 and of not in _MESSAGES and min(bounds) >= _FAR_LONGER * usual
+        needed[key[mine] == value] = round(usual) if far else min(bounds)
     return needed, bool(told.mean() > 0.5) if len(told) else False
 
 
@@ -137,7 +209,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     missing = all_ranks.alignment.run.manifest.missing_ranks
     waits = awaited(all_ranks, members)
     lost = all_ranks.spread(np.arange(len(members.rank)), waits.moved)
-    alone = _alone(all_ranks, members) if missing else np.zeros_like(lost)
+    alone = np.zeros_like(lost) if _all_known(all_ranks) and not missing else _alone(all_ranks, members)
     lost = lost + alone
     if not lost.any():
         return []
@@ -145,7 +217,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     count = max((g.size - len(g.ranks) for g in groups), default=1)
     absent = _absent(groups, missing) if groups else tuple(missing) if len(missing) == 1 else ()
     several = (len(absent) or count) > 1
-    named = f"rank{'s' * several} {number_ranges(absent)}" if absent else f"{count} rank{'s' * several}"
+    named = f"rank{'s' * several} {number_ranges(absent)}" if absent else f"{count} ranks" if several else "a rank"
     waiting = lost.any(axis=1)
     evidence = {
         "missing": len(absent) or count,

@@ -19,6 +19,7 @@ _OTHERS_WAIT = frozenset({"straggler", "slow-host", "imbalance"})
 _HOST_KINDS = (
     *("launch-bound", "sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap"),
     "unexplained",
+    "hand-over",
 )
 _COPY_KINDS = ("pageable-copy", "sync-copy", "exposed-transfer")
 _MEASURES = {
@@ -36,6 +37,7 @@ _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(_COPY_KINDS, ("memory-bandwidth", {})),
     "launch-bound": ("launches", {}),
     **dict.fromkeys(_HOST_KINDS[1:], ("idle", {})),
+    "hand-over": ("breakdown", {"by": "role"}),
     "jitter": ("steps", {"per_step": True}),
     **dict.fromkeys(_OPPORTUNITIES, ("kernels", {"by_rank": True})),
     "capture-fault": ("info", {}),

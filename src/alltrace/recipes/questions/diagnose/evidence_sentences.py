@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s", "nic_gb_per_s",
           "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s")  # fmt: skip
 _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
-           "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share")  # fmt: skip
+           "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
+           "longest_share", "alone_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slowdown",), "the same work takes {slowdown} times as long as elsewhere"),
@@ -105,6 +106,10 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("lost_records",), "{lost_records} records are missing"),
     (("of_records",), "expected records: {of_records}"),
     (("reports",), "reports with this problem: {reports}"),
+    (("hand_overs",), "{hand_overs} times another role began to work"),
+    (("alone_share",), "only one role worked in {alone_share} of the time in which any did"),
+    (("longest_share",), "the one that works longest did so in {longest_share} of the run"),
+    (("between_ns",), "none worked for {between_ns} between two"),
     (("without_ranges",), "ranks without ranges: {without_ranges}"),
     (("graph_launches",), "{graph_launches} graphs were traced as a whole"),
     (("components",), "{components} groups of hosts that no evidence connects"),

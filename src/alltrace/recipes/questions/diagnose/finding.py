@@ -24,6 +24,7 @@ KINDS = (
     "recompilation",
     "idle-gap",
     "low-bandwidth",
+    "hand-over",
     "missing-rank",
     "unexplained",
     "capture-fault",
@@ -92,6 +93,10 @@ EVIDENCE = {
     "covered_share": "share of what the culprits did in the judged steps that their reports show, where it is not all",
     "replay_error": "share by which the replay of the unchanged run is away from it, where the basis is a replay",
     "compute_share": "share of the judged time in which the device computes, 0 to 1",
+    "hand_overs": "times that another role began to work",
+    "longest_share": "share of the run in which the role works that works longest, 0 to 1",
+    "alone_share": "share of the time in which any role works that only one does, 0 to 1",
+    "between_ns": "time between two roles in which none works, median",
     "missing": "missing ranks",
     "reports": "reports with the complaint",
     "without_ranges": "ranks without ranges",
@@ -129,6 +134,7 @@ class Loss:
         own_ns: The most that its own classes let it be: what no other finding may claim.
         bound_ns: The most that all of its classes let it be.
         unknown: Why the estimate is not to be stated; None where it is.
+        least_ns: Of an estimate that is not stated, what the job gets back at least.
     """
 
     estimate_ns: int
@@ -137,6 +143,7 @@ class Loss:
     own_ns: int
     bound_ns: int
     unknown: str | None = None
+    least_ns: int = 0
 
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -111,7 +112,10 @@ def activity(rank: RankTables, api: Any) -> Activity:
     """The work of a rank's devices; `api` has start, end, process and correlation."""
     kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process", "graph_node"))
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
-    copies = rank.table("copies", ("start", "end", "correlation", "kind", "process", "src_kind", "dst_kind"))
+    copies = rank.table("copies", ("start", "end", "correlation", "kind", "process", "src_kind", "dst_kind", "collective"))
+    exchanges = is_true(copies.column("collective"))
+    exchanged = [integers(copies.column(c))[exchanges] for c in ("start", "end")]
+    copies = copies.filter(pa.array(~exchanges))
     copied = [integers(copies.column(c)) for c in ("start", "end")]
     pageable = is_pageable(copies)
     moving = ~pageable & ~is_one_of(copies.column("kind"), WITHIN_A_DEVICE)
@@ -130,7 +134,7 @@ def activity(rank: RankTables, api: Any) -> Activity:
     return Activity(
         compute=merge(starts, ends),
         short=_short(starts, ends, np.where(launched, returned, starts), hidden),
-        communication=merge(of_kernels[0][talks], of_kernels[1][talks]),
+        communication=merge(*(np.concatenate((of_kernels[n][talks], exchanged[n])) for n in (0, 1))),
         copies=merge(*copied),
         transfers=merge(*(c[moving] for c in copied)),
         queued=merge(*(c[queued] for c in copied)),

@@ -181,6 +181,7 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "module-loading": lambda row: f"{row.ranks} {row.verb('loads', 'load')} code while steps run",
     "recompilation": lambda row: f"{row.ranks} {row.verb('compiles', 'compile')} code again while steps run",
     "idle-gap": lambda row: f"devices of {row.ranks} are idle although work is queued",
+    "hand-over": lambda row: f"the roles {row.where} take turns: one works while the others stand still",
     "missing-rank": _missing,
     "unexplained": _unexplained,
     "capture-fault": _capture_fault,

@@ -29,8 +29,11 @@ _BEHIND = 0.75
 _BECAUSE = 0.5
 """and leaving out the waits gives back this share of what leaving out the pauses does."""
 
-_SEVERAL = 2
-"""One wait in a step, such as for the norm of gradients, is how programs are; and what pauses once is not part of it."""
+_EVERY_STEP = 0.9
+"""They are part of the program where they come in this share of the steps; what pauses now and then is not."""
+
+_SAME = 0.1
+"""A step is affected where it loses this share of what the worst one does."""
 
 _CULPRIT_SHARE = 0.25
 """A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""
@@ -125,14 +128,16 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
-    """Whether devices run dry in pauses of the host only because it waited for them right before, several times a step."""
-    run, paused = all_ranks.recovery, all_ranks.of("host-pause").sum(axis=1)
-    if run is None or paused.max(initial=0) < LEAST_SHARE * all_ranks.span_ns:
+    """Whether devices run dry in pauses of the host only because it waited for them right before, step after step."""
+    run, pauses_of = all_ranks.recovery, all_ranks.of("host-pause")
+    if run is None or pauses_of.sum(axis=1).max(initial=0) < LEAST_SHARE * all_ranks.span_ns:
+        return False
+    if (pauses_of > _SAME * pauses_of.max()).any(axis=0).mean() < _EVERY_STEP:
         return False
     facts = all_ranks.facts.values()
     if sum(f.paused_behind_ns for f in facts) < _BEHIND * sum(f.paused_ns for f in facts):
         return False
-    if run.waits("sync") < _SEVERAL * len(all_ranks.ranks) * len(all_ranks.steps):
+    if run.waits("sync") < len(all_ranks.ranks) * len(all_ranks.steps):
         return False
     waits, pauses = run.no_host("sync"), run.no_host("host-pause")
     if waits is None or pauses is None:
@@ -163,7 +168,7 @@ def _evidence(
     evidence: dict[str, float] = {
         "stalled_ns_per_step": float(np.round(mine.mean())),
         "longest_step_ns": float(mine.max()),
-        "steps_affected": int((mine > 0.1 * mine.max()).any(axis=0).sum()),
+        "steps_affected": int((mine > _SAME * mine.max()).any(axis=0).sum()),
         "steps": len(all_ranks.steps),
     }
     where = _most_common([f.call_names.get(name, "") for f in facts])

@@ -1,4 +1,4 @@
-"""How fast the link between a GPU and its host is: what a copy's rate is compared with."""
+"""How fast links are: between a GPU and its host, which copies are compared with; and between GPUs, by what collectives reach."""
 
 from __future__ import annotations
 
@@ -28,3 +28,22 @@ def link_of(device: str | None) -> tuple[float, str] | None:
     if not device or re.search(r"\bMIG\b", device):
         return None
     return next(((rate, name) for regex, rate, name in _LINKS if re.search(regex, device, re.IGNORECASE)), None)
+
+
+_NVLINK = r"SXM|HBM3|\b(?:H200|H800|B200|B300)\b|\bG[HB]\d00\b"
+"""Names of devices that NVLink joins within a host (data sheets; `H100 80GB HBM3` is what the SXM board is called)."""
+
+
+def usual_bus_gb_per_s(device: str | None, *, across: bool) -> float:
+    """The bus bandwidth that large collectives usually reach, at its lower end, GB/s.
+
+    By runs of nccl-tests: 36 GB/s over 8 nodes of Polaris (A100, Slingshot), 11 to 20 GB/s over nodes of ABCI (V100, InfiniBand
+    EDR); over NVLink from 120 GB/s (V100) on; without it what PCIe 4.0 gives.
+
+    Args:
+        device: The name of the GPUs, where it is known.
+        across: Whether they are in several hosts.
+    """
+    if across:
+        return 15.0
+    return 100.0 if device and re.search(_NVLINK, device, re.IGNORECASE) else 20.0

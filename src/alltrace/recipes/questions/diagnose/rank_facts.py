@@ -13,10 +13,11 @@ from alltrace.recipes.questions.diagnose.gaps import (
     is_pageable,
     regions_of,
 )
+from alltrace.recipes.questions.diagnose.hand_over import working
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -62,6 +63,7 @@ class RankFacts:
         whole_run: Whether no steps were known, so that the run was taken for one.
         device: The name of its first device, where the report tells.
         calls: Whether the report has calls, without which nothing is known of the host.
+        working: When the devices compute or copy, in the whole run, pauses of less than 10 ms closed, (k, 2).
         left_out: Steps that are not judged because work may have run in them whose records are lost; of a whole run 1 for a part.
     """
 
@@ -69,6 +71,7 @@ class RankFacts:
     regions: Int64
     times: Int64
     waits: Int64
+    working: Int64
     work: KernelWork
     potentials: dict[str, Potential]
     copy_kinds: list[str]
@@ -134,6 +137,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         regions=regions,
         times=times,
         waits=np.stack((waits.starts, waits.ends), axis=1),
+        working=working(work.compute, work.copies),
         work=work_done,
         potentials=potentials(rank, counted, work),
         copy_kinds=kinds,
@@ -214,12 +218,12 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
 
 
 def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64]:
-    table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind"))
+    table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind", "collective"))
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
     large = (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
-    large &= ~is_one_of(table.column("kind"), ("memset",))
+    large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]
     found, at = np.unique(key, return_inverse=True)
     length = (integers(table.column("end")) - integers(table.column("start")))[large]

@@ -45,21 +45,21 @@ class Ranked:
     @property
     def share(self) -> float | None:
         """The loss as a share of the judged time, 0 to 1; None where it is not known."""
-        return None if self.lost_ns is None else self._claim
-
-    @property
-    def _claim(self) -> float:
+        if self.lost_ns is None:
+            return None
         return self.claim_ns / self.span_ns if self.span_ns else 0.0
 
     @property
     def severity(self) -> str:
-        """`high`, `medium` or `low`, from the share of the judged time that it claims."""
+        """`high`, `medium` or `low`, from the share of the judged time that it claims, of an unknown one from what is sure."""
         finding = self.finding
         if finding.severity is not None:
             return finding.severity
-        if self._claim >= HIGH_SHARE and finding.kind not in NEVER_HIGH and (not finding.needed_at_once or self.costliest):
+        claim = self.claim_ns if finding.loss.unknown is None else min(self.claim_ns, finding.loss.least_ns)
+        share = claim / self.span_ns if self.span_ns else 0.0
+        if share >= HIGH_SHARE and finding.kind not in NEVER_HIGH and (not finding.needed_at_once or self.costliest):
             return "high"
-        return "medium" if self._claim >= MEDIUM_SHARE else "low"
+        return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:

@@ -1,0 +1,80 @@
+"""From a row of an answer that has a time to its place on the timeline of the page, as an address."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from alltrace.recipes.base import AnswerColumn
+
+PAGE = "http://127.0.0.1:8765/"
+"""Where a report or notebook expects the page, which `alltrace ui RUN --port 8765` serves there."""
+
+_STARTS = (
+    *("start", "device start", "api start", "projected start", "kernel start", "range start", "orig start", "time", "peak at"),
+)
+_ENDS = ("end", "device end", "range end")
+_LENGTHS = ("duration", "projected duration", "length", "span")
+_RANKS = ("rank", "run rank")
+_LEAST_ROOM_NS = 1000
+
+
+class Places(NamedTuple):
+    """Where the rows of an answer are: its columns of that.
+
+    Attributes:
+        start: When what a row tells of starts.
+        end: When it ends; None where no column tells.
+        length: How long it lasts.
+        rank: On which rank.
+        zero_ns: What a time of the answer is at the run's start: of `stats` and `nsys` the session's clock.
+    """
+
+    start: str
+    end: str | None
+    length: str | None
+    rank: str | None
+    zero_ns: int = 0
+
+    def fragment(self, row: Mapping[str, Any]) -> str | None:
+        """What stands behind the page's address, `#timeline?...`; None where the row has no time.
+
+        Two cursors stand around what the row tells of, with as much room on both sides as twice its length.
+
+        Args:
+            row: The values of the row by column.
+        """
+        start, end, length, rank = (_whole(row.get(c)) if c is not None else None for c in self[:4])
+        if start is None:
+            return None
+        start -= self.zero_ns
+        end = start + (length or 0) if end is None else end - self.zero_ns
+        room = max(2 * (end - start), _LEAST_ROOM_NS)
+        where = {} if rank is None else {"ranks": rank, "open": rank}
+        values = {"start": start - room, "end": max(end, start) + room, **where}
+        cursors = f"{start},{end}" if end > start else f"{start}"
+        return f"#timeline?{urlencode(values)}&cursors={cursors}"
+
+
+def places_of(columns: Iterable[AnswerColumn], zero_ns: int = 0) -> Places | None:
+    """Where the rows of an answer are on the timeline; None where no row has a time.
+
+    Args:
+        columns: The answer's columns.
+        zero_ns: See `Places`.
+    """
+    names = {_plain(c.name): c.name for c in reversed(list(columns)) if c.unit in ("ns", None)}
+    start, end, length, rank = (next((names[w] for w in words if w in names), None) for words in (_STARTS, _ENDS, _LENGTHS, _RANKS))
+    return None if start is None else Places(start, end, length, rank, zero_ns)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"_ns$| \(ns\)$", "", name).replace("_", " ").lower()
+
+
+def _whole(value: object) -> int | None:
+    return round(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

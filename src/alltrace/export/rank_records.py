@@ -1,0 +1,125 @@
+"""The records of each rank, made by a task of its own, in whatever process; the exporter merges what the tasks left in files."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from alltrace.export.external_sort import Sorter
+from alltrace.export.selection import SentSelection
+from alltrace.export.slices import flow_of, members_across
+from alltrace.export.tasks import results_of
+from alltrace.export.tracks import tracks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from alltrace.align.aligned import Aligned
+    from alltrace.export.external_sort import KeptRuns
+    from alltrace.export.selection import Selection
+    from alltrace.export.slices import Flow, Members
+    from alltrace.export.tracks import Tracks
+    from alltrace.export.viewer_tracks import Track, ViewerTracks
+
+
+class Made(NamedTuple):
+    """What a writer made of a rank.
+
+    Attributes:
+        placed: The viewer's tracks.
+        slices: How many slices there are.
+        counters: The counters by label, with their numbers among the tracks.
+        head: What the file has of the rank ahead of its records.
+    """
+
+    placed: ViewerTracks
+    slices: int
+    counters: dict[str, int]
+    head: bytes = b""
+
+
+class RankWriter(Protocol):
+    """Writes ranks, one after the other."""
+
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+        """Give the sorter all records of a rank; `across` are its members of collectives."""
+
+
+class RankRecords(NamedTuple):
+    """The records of a rank.
+
+    Attributes:
+        tracks: Its tracks.
+        placed: The viewer's tracks by number, in the order in which they are shown.
+        slices: How many slices there are.
+        beside: How many of them crossed others.
+        counters: As those of `Made`.
+        runs: Where the records are.
+        head: As that of `Made`.
+    """
+
+    tracks: Tracks
+    placed: list[tuple[int, Track]]
+    slices: int
+    beside: int
+    counters: dict[str, int]
+    runs: list[KeptRuns]
+    head: bytes
+
+
+def rank_records(
+    selection: Selection,
+    writer: Callable[[Selection], RankWriter],
+    folder: Path,
+    aligned: Aligned | None,
+    jobs: int | None,
+) -> list[RankRecords]:
+    """The records of each rank, by rank.
+
+    Args:
+        selection: What is exported.
+        writer: Makes a writer, once in each process; a class, or a `functools.partial` of one.
+        folder: Where to put the records; workers of a cluster must see it.
+        aligned: The alignment, for what connects ranks; None for none.
+        jobs: The most processes; None lets the number of rows decide.
+
+    Raises:
+        InputError: A rank cannot be read, or its records cannot be written.
+    """
+    members = {} if aligned is None else members_across(selection, aligned)
+    sent = SentSelection(selection)
+    work = _Work(writer, sent, folder.absolute())
+    items = [(rank.rank, members.get(rank.rank)) for rank in selection.ranks]
+    return results_of(work, items, sent, jobs, folder)
+
+
+class _Work:
+    """The task of one rank; goes to each process once."""
+
+    def __init__(self, writer: Callable[[Selection], RankWriter], sent: SentSelection, folder: Path) -> None:
+        self._make = writer
+        self._sent = sent
+        self._folder = folder
+
+    @cached_property
+    def _writer(self) -> RankWriter:
+        return self._make(self._sent.selection)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_make": self._make, "_sent": self._sent, "_folder": self._folder}
+
+    def __call__(self, item: tuple[int, Members | None], advance: Callable[[int], None]) -> RankRecords:
+        number, members = item
+        selection = self._sent.selection
+        tracks = tracks_of(selection, selection.run.rank(number).record)
+        across = None if members is None else flow_of(members, tracks, selection.zero_ns)
+        # a task may run again elsewhere while what is left of its first worker still writes
+        name = f"rank-{number}-{platform.node()}-{os.getpid()}"
+        with Sorter(self._folder / name) as sorter:
+            made = self._writer.rank(tracks, across, sorter)
+            placed = [(n, made.placed.tracks[n]) for n in made.placed.in_order()]
+            advance(1)
+            return RankRecords(tracks, placed, made.slices, made.placed.beside, made.counters, sorter.keep(), made.head)

@@ -1,0 +1,50 @@
+"""The parts of an export as tasks of processes or of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from alltrace.engine.tasks import default_jobs, remote, run_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from alltrace.export.selection import Selection, SentSelection
+
+_Result = TypeVar("_Result")
+_ROWS_WORTH_A_PROCESS = 1_000_000
+_SEEN = "seen"
+
+
+def results_of(
+    work: Callable[[Any, Callable[[int], None]], _Result],
+    items: Sequence[Any],
+    sent: SentSelection,
+    jobs: int | None,
+    folder: Path | None = None,
+) -> list[_Result]:
+    """`work(item, advance)` of each item, in order.
+
+    Args:
+        work: A module-level function, or an object, that is sent to each process once.
+        items: The items.
+        sent: What is exported.
+        jobs: The most processes; None lets the number of rows decide.
+        folder: Where the tasks write; workers of a cluster must see it.
+
+    Raises:
+        InputError: A rank cannot be read, or something cannot be written.
+    """
+    needs = list(sent.needs)
+    if folder is not None:
+        (folder / _SEEN).touch()
+        needs.append(folder / _SEEN)
+    if jobs is None and not remote():
+        jobs = default_jobs() if _rows(sent.selection) >= _ROWS_WORTH_A_PROCESS else 1
+    found = sorted(run_tasks(work, items, jobs=jobs, needs=needs), key=lambda outcome: outcome.index)
+    return [outcome.get() for outcome in found]
+
+
+def _rows(selection: Selection) -> int:
+    return sum(rank.rows.get(table, 0) for rank in selection.ranks for table in selection.tables)

@@ -1,0 +1,153 @@
+"""Roles that take turns: in a program of several groups of ranks, one stands still while another works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.trace.intervals import NOTHING, Merged, clip, difference, gaps, intersection, merge, union
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+
+LEAST_PAUSE_NS = 10_000_000
+"""A pause of a device that is shorter is within a phase of its role, not between two."""
+
+_SAME_PHASE = 0.5
+"""Roles that work together for this share of the shorter one's time have no turns between them."""
+
+_LEAST_ALONE = 0.8
+"""Roles take turns where for this share of the time in which any works only one does."""
+
+_LEAST_TURNS = 3
+"""So many hand-overs make turns: each of two roles works twice."""
+
+_WAITING = frozenset({*HOST_CLASSES, "idle", "unknown"})
+
+
+class HandOvers(NamedTuple):
+    """The turns of roles.
+
+    Attributes:
+        findings: One finding, or none.
+        span_ns: From the first work of any role to the last; 0 where they take no turns.
+        waited_ns: How long each rank stood still while another role worked.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    span_ns: int = 0
+    waited_ns: Mapping[int, int] = {}
+
+
+def working(compute: Merged, copies: Merged) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """When a rank's devices compute or copy, short pauses closed: an int64 array of (n, 2), ns."""
+    busy = union((compute, copies))
+    if not len(busy.starts):
+        return np.empty((0, 2), np.int64)
+    apart = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= LEAST_PAUSE_NS)
+    starts, ends = np.concatenate(([0], apart + 1)), np.concatenate((apart, [len(busy.ends) - 1]))
+    return np.stack((busy.starts[starts], busy.ends[ends]), axis=1)
+
+
+def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
+    """`hand-over` where roles of the run that use devices of their own take turns.
+
+    Were each role's work done while the others do theirs, the job would take as long as the role that works longest. What it takes
+    longer is the ceiling of the loss.
+    """
+    ranks: dict[str, list[int]] = {}
+    devices: dict[str, set[tuple[str, tuple[str, str]]]] = {}
+    for record in run.ranks:
+        role = run.manifest.role_of(record)
+        if role is not None and record.rank in all_ranks.facts and len(all_ranks.facts[record.rank].working):
+            ranks.setdefault(role, []).append(record.rank)
+            devices.setdefault(role, set()).update((record.host, d.identity) for d in record.devices)
+    roles = list(ranks)
+    if len(roles) < 2 or sum(map(len, devices.values())) > len(set().union(*devices.values())):
+        return HandOvers()
+    busy = {role: union([_intervals(all_ranks, r) for r in its]) for role, its in ranks.items()}
+    groups = _phases(busy)
+    if len(groups) < 2:
+        return HandOvers()
+    together = [union([busy[role] for role in group]) for group in groups]
+    whole = union(together)
+    alone = [difference(own, union([t for t in together if t is not own])) for own in together]
+    turns = sorted((int(s), n) for n, own in enumerate(alone) for s in own.starts[own.durations_ns >= LEAST_PAUSE_NS].tolist())
+    changes = [b for (_, a), (_, b) in pairwise(turns) if a != b]
+    if len(changes) < _LEAST_TURNS or sum(own.total_ns for own in alone) < _LEAST_ALONE * whole.total_ns:
+        return HandOvers()
+    longest = max(range(len(groups)), key=lambda n: together[n].total_ns)
+    begin, end = int(whole.starts[0]), int(whole.ends[-1])
+    lost = whole.total_ns - together[longest].total_ns
+    between = gaps(whole).durations_ns
+    names = [" and ".join(sorted(group)) for group in groups]
+    evidence = {
+        "hand_overs": len(changes),
+        "longest_share": round(together[longest].total_ns / (end - begin), 3),
+        "alone_share": round(sum(own.total_ns for own in alone) / whole.total_ns, 3),
+        "between_ns": float(np.median(between)) if len(between) else 0.0,
+    }
+    advice = (
+        f"The roles {', '.join(names)} work one after the other; let {names[longest]} begin on the next batch, or on a part of it, "
+        "while the others still work, or place them on the same GPUs."
+    )
+    culprits = tuple(sorted(r for role in groups[longest] for r in ranks[role]))
+    loss = Loss(lost, "ceiling", tuple(sorted(_WAITING)), lost, lost)
+    finding = Finding("hand-over", loss, culprits, ", ".join(names), advice, evidence, 0.9, all_ranks.hosts_of(culprits))
+    waited: dict[int, int] = {}
+    for group, own in zip(groups, together, strict=True):
+        still = clip(gaps(own, begin, end), begin, end)
+        waits = intersection(still, whole).total_ns
+        waited |= {r: waits for role in group for r in ranks[role]}
+    return HandOvers((finding,), end - begin, waited)
+
+
+def with_roles(found: Sequence[Finding], turns: HandOvers, run: RunFacts) -> list[Finding]:
+    """The findings as they are of a program with roles.
+
+    Those of hosts and idle devices leave out the time that their ranks wait for another role. That whole roles have more work
+    than others is how the program is made.
+    """
+    by_role: dict[str | None, set[int]] = {}
+    for record in run.ranks:
+        by_role.setdefault(run.manifest.role_of(record), set()).add(record.rank)
+    kept = []
+    for finding in found:
+        own = set(finding.ranks)
+        if finding.kind == "imbalance" and len(by_role) > 1 and all(r <= own or not r & own for r in by_role.values()):
+            continue
+        classes = set(finding.loss.classes)
+        waits = max((turns.waited_ns.get(r, 0) for r in finding.ranks), default=0)
+        if waits and classes and classes <= _WAITING:
+            left = {n: max(getattr(finding.loss, n) - waits, 0) for n in ("estimate_ns", "own_ns", "bound_ns")}
+            if not left["estimate_ns"]:
+                continue
+            finding = replace(finding, loss=replace(finding.loss, **left))
+        kept.append(finding)
+    return kept
+
+
+def _intervals(all_ranks: AllRankFacts, rank: int) -> Merged:
+    own = all_ranks.facts[rank].working
+    return merge(own[:, 0].copy(), own[:, 1].copy()) if len(own) else NOTHING
+
+
+def _phases(busy: Mapping[str, Merged]) -> list[list[str]]:
+    """The roles, those together that work at the same time; in the order in which they begin."""
+    groups: list[list[str]] = []
+    for role, own in busy.items():
+        mates = [
+            group
+            for group in groups
+            if any(intersection(own, busy[o]).total_ns >= _SAME_PHASE * min(own.total_ns, busy[o].total_ns) for o in group)
+        ]
+        groups = [*(g for g in groups if g not in mates), [role, *(o for g in mates for o in g)]]
+    return sorted(groups, key=lambda group: min(int(busy[role].starts[0]) for role in group))

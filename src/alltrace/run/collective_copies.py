@@ -1,0 +1,141 @@
+"""Marks the copies that NCCL's collectives by copy engines launched: communication that no kernel shows.
+
+With `NCCL_CTA_POLICY=2` (zero CTA), NCCL does an all-gather, all-to-all, gather or scatter on symmetric memory by copies and
+stream memory operations alone (`src/ce_coll.cc` in NVIDIA/nccl). Each rank first writes 4 bytes to say that it is ready, waits for
+those of the others, copies its part to them, and writes 4 bytes again when it is done. So copies between memories of devices that
+were launched within a call of NCCL are such a collective where one of them has 4 bytes and another has not, or where one goes
+to another device. A communicator of one rank copies too, to itself and without a signal; that is no communication.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.run.manifest import NAMES
+from alltrace.run.parquet import read_parquet
+from alltrace.run.store import Names
+from alltrace.run.writer import TableWriter
+from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+    Flags = NDArray[np.bool_]
+
+_CALL = re.compile(r"^nccl(AllGather|AllToAll|AlltoAll|Gather|Scatter|GroupEnd|Put|PutSignal|Send|Recv|Broadcast|Bcast)\b")
+_BETWEEN_DEVICES = ("DtoD", "PtoP")
+_SIGNAL_BYTES = 4
+_OPEN = np.iinfo(np.int64).max
+
+
+def mark_collective_copies(folder: Path, rows: Mapping[str, int], scratch: Path) -> None:
+    """Fill `collective` of the copies in a rank's folder, if NCCL launched any.
+
+    Args:
+        folder: The rank's tables.
+        rows: Row count of each.
+        scratch: A folder for temporary files.
+    """
+    marked = collective_copies(folder, rows)
+    if marked is None:
+        return
+    table = TABLES["copies"]
+    enums = [c.name for c in table.columns if c.type == "enum"]
+    path = folder / "copies.parquet"
+    found = read_parquet(path, table.column_names, enums)
+    column = pa.array(marked, mask=~marked)
+    schema = table.arrow_schema()
+    columns = [column if f.name == "collective" else found.column(f.name).combine_chunks().cast(f.type) for f in schema]
+    made = path.with_name(".copies.parquet")
+    with TableWriter(table, made, scratch) as writer:
+        for batch in pa.Table.from_arrays(columns, schema=schema).to_batches():
+            writer.append(batch)
+        writer.finish()
+    made.replace(path)
+
+
+def collective_copies(folder: Path, rows: Mapping[str, int]) -> Flags | None:
+    """Which copies are part of a collective by copy engines; None where none is."""
+    if not all(rows.get(name) for name in ("copies", "api", "ranges")):
+        return None
+    columns = ["kind", "bytes", "process", "correlation", "src_device", "dst_device"]
+    copies = read_parquet(folder / "copies.parquet", columns, ["kind"])
+    between = is_one_of(copies.column("kind"), _BETWEEN_DEVICES)
+    calls = _calls(folder) if between.any() else None
+    if calls is None:
+        return None
+    of_call = np.full(copies.num_rows, -1, np.int64)
+    candidates = np.flatnonzero(between)
+    of_call[candidates] = _calls_of(
+        folder, calls, *(integers(copies.column(c), -1)[candidates] for c in ("process", "correlation"))
+    )
+    inside = np.flatnonzero(of_call >= 0)
+    if not len(inside):
+        return None
+    size, source, target = (integers(copies.column(c), -1)[inside] for c in ("bytes", "src_device", "dst_device"))
+    count = int(of_call.max()) + 1
+    signals, others, elsewhere = (
+        np.bincount(of_call[inside], chosen, count) > 0
+        for chosen in (size == _SIGNAL_BYTES, size != _SIGNAL_BYTES, (source >= 0) & (target >= 0) & (source != target))
+    )
+    communicates = (signals & others) | elsewhere
+    marked = np.zeros(copies.num_rows, np.bool_)
+    marked[inside] = communicates[of_call[inside]]
+    return marked if marked.any() else None
+
+
+def _calls(folder: Path) -> tuple[Int64, Int64, Int64] | None:
+    """Thread, start and end of NCCL's outermost calls that may copy, by thread and start; None without any."""
+    ids, at = coded(read_parquet(folder / "ranges.parquet", ["name"]).column("name"))
+    names = folder / NAMES
+    texts = Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist()
+    wanted = np.array([*(bool(t and _CALL.match(t)) for t in texts), False])
+    if not wanted.any():
+        return None
+    row = np.flatnonzero(wanted[at])
+    table = read_parquet(folder / "ranges.parquet", ["thread", "start", "end"]).take(pa.array(row))
+    thread, start, end = (integers(table.column(c), null) for c, null in (("thread", -1), ("start", _OPEN), ("end", _OPEN)))
+    order = np.lexsort((-end, start, thread))
+    thread, start, end = (values[order] for values in (thread, start, end))
+    outer = np.ones(len(order), np.bool_)
+    for one in np.unique(thread):
+        mine = np.flatnonzero(thread == one)
+        outer[mine[1:]] = start[mine[1:]] >= np.maximum.accumulate(end[mine])[:-1]
+    outer &= thread >= 0
+    return (thread[outer], start[outer], end[outer]) if outer.any() else None
+
+
+def _calls_of(folder: Path, calls: tuple[Int64, Int64, Int64], process: Int64, correlation: Int64) -> Int64:
+    """The number of the call in which each copy was launched, -1 for none."""
+    api = read_parquet(folder / "api.parquet", ["process", "correlation", "thread", "start"])
+    launches = {c: integers(api.column(c), -1) for c in ("process", "correlation", "thread", "start")}
+    near = np.flatnonzero(np.isin(launches["correlation"], correlation[correlation > 0]))
+    keys = (launches["process"][near] << 33) + launches["correlation"][near]
+    order = np.lexsort((launches["start"][near], keys))  # the runtime's call holds the driver's
+    near, keys = near[order], keys[order]
+    found = np.full(len(process), -1, np.int64)
+    if not len(keys):
+        return found
+    wanted = (process << 33) + correlation
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    known = np.flatnonzero((keys[at] == wanted) & (correlation > 0))
+    launch = near[at[known]]
+    thread, start, end = calls
+    for one in np.unique(thread):
+        mine = np.flatnonzero(thread == one)
+        here = np.flatnonzero(launches["thread"][launch] == one)
+        when = launches["start"][launch[here]]
+        place = np.searchsorted(start[mine], when, side="right") - 1
+        inside = (place >= 0) & (when < end[mine[place]])
+        found[known[here[inside]]] = mine[place[inside]]
+    return found
