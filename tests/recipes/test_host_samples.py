@@ -131,7 +131,7 @@ def test_without_any_samples_nothing_is_asked(tmp_path):
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)], "copies": [copy(10, 20)]}})
     answer = ask(run, "metric-attribution")
     assert not answer.table.num_rows
-    assert answer.notes == ("no rank has `gpu_metrics`: the reports hold no GPU metrics, so there is nothing to answer",)
+    assert answer.notes == ("no rank has `gpu_metrics`: the reports hold no GPU metrics, so the answer is empty",)
 
 
 @pytest.fixture(scope="module")

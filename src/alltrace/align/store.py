@@ -87,7 +87,7 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
             ) from error
     overlay = find_overlay(plain.manifest, found)
     if overlay is None:
-        raise InputError(found, found="the alignment was changed while it was written", advice="ask again")
+        raise InputError(found, found="the alignment was changed while it was written", advice="run it again")
     _apply(plain, overlay)
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
@@ -297,7 +297,7 @@ def _collect_all(
             raise InputError(
                 folder,
                 found=f"what was made of rank {number} is not there",
-                advice="ask again; on a cluster all nodes must see this folder",
+                advice="run it again; on a cluster all nodes must see this folder",
             )
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)

@@ -97,7 +97,7 @@ def checked(
     asked = find(recipe) if isinstance(recipe, str) else recipe
     selection = select(steps, skip_warmup=skip_warmup)
     if selection and not asked.windowed:
-        raise UsageError(f"{asked.name} tells of the whole run; ask it without {selection}")
+        raise UsageError(f"{asked.name} describes the whole run; leave out {selection}")
     given = resolve_options(asked, options or {})
     asked.reads(given)  # raises for filters that cannot be understood
     return Question(asked, given, None if ranks is None else tuple(ranks), selection)

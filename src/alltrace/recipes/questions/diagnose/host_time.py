@@ -95,7 +95,7 @@ class Contribution:
         facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
         graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
         host: Its host's time.
-        lone: Its operations that are matched with nothing.
+        lone: Its unmatched operations.
         machine: What its GPU, its host's network and its CPUs did in the judged steps.
         origins: By name of a kernel the operator, module and line that launched most of its time, in words.
     """
