@@ -159,7 +159,7 @@ def test_a_rank_without_a_log_gets_sizes_from_the_others(tmp_path):
     rows, filled, wrong = judged(alignment, truth)
     assert (filled, wrong) == (rows, 0)
     match = alignment.run.manifest.log_matches[2]
-    assert match.reason == "there is no log of it"
+    assert match.reason == "it has no log"
     assert match.from_others == match.operations == 36 * 3
     assert any("got their size from the same operation on other ranks" in n for n in alignment.notes)
 
@@ -210,7 +210,7 @@ def test_logs_that_break_off_are_told(tmp_path):
         log.write_bytes(gzip.compress(log.read_bytes())[:-20])
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, nccl_logs=[str(p) for p in logs])
     assert [n for n in read_manifest(tmp_path / "run").notes if "break off early" in n] == [
-        f"{logs[1]}: the gzip data end or break off early; what lies before was read; so it is with 1 more of NCCL's logs"
+        f"{logs[1]}: the gzip data ends early; everything before was read; the same applies to 1 more NCCL logs"
     ]
 
 

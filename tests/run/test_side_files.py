@@ -36,7 +36,7 @@ def test_a_report_its_exports_and_those_of_its_windows_lack_what_was_left_out(tm
 def test_a_damaged_side_file_is_said(tmp_path, text):
     (tmp_path / "r.nsys-rep.capture.json").write_text(text)
     (warning,) = side_file_of(tmp_path / "r.nsys-rep").left_out
-    assert warning.text == "The file r.nsys-rep.capture.json beside the report, which tells what it lacks, is damaged."
+    assert warning.text == "The file r.nsys-rep.capture.json next to the report, which lists what the report lacks, is damaged."
 
 
 def test_an_import_takes_it_over(tmp_path):
@@ -71,7 +71,7 @@ def test_ranks_that_each_role_numbers_by_itself_follow_each_other(tmp_path):
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     assert [(r.rank, manifest.role_of(r)) for r in manifest.ranks] == [(0, "actor"), (1, "actor"), (2, "critic"), (3, "critic")]
     assert all("actor" in manifest.reports[r.reports[0]].path for r in manifest.ranks[:2])
-    assert any("each role numbers its ranks by itself" in note for note in manifest.notes)
+    assert any("each role has its own rank numbers" in note for note in manifest.notes)
     run = alltrace.open(str(tmp_path / "run"))
     assert [row["role"] for row in run.recipe("info").to_pylist()] == ["actor", "actor", "critic", "critic"]
     each = run.recipe("breakdown").to_pylist()

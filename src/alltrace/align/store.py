@@ -24,7 +24,6 @@ from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksums
-from alltrace.run.clock import ClockMap
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
@@ -44,9 +43,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.steps import RankSteps
 
-_NO_MEMBERS = (
-    "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
-)
+_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
@@ -84,11 +81,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
                     _make(plain, found, jobs, progress)
         except OSError as error:
             raise InputError(
-                found, found=f"the alignment cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+                found,
+                found=f"the alignment cannot be written ({error.strerror or error})",
+                advice="free some space, or copy the run",
             ) from error
     overlay = find_overlay(plain.manifest, found)
     if overlay is None:
-        raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
+        raise InputError(found, found="the alignment was changed while it was written", advice="run it again")
     _apply(plain, overlay)
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
@@ -126,7 +125,7 @@ def _nothing_to_match(run: Run) -> str | None:
     if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
-        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
+        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
     return None
 
 
@@ -298,7 +297,7 @@ def _collect_all(
             raise InputError(
                 folder,
                 found=f"what was made of rank {number} is not there",
-                advice="ask again; on a cluster all nodes must see this folder",
+                advice="run it again; on a cluster all nodes must see this folder",
             )
         shutil.copyfile(part.file, draft / collectives_file(number))
         own.append(part.names)
@@ -315,8 +314,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
     from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
 
-    rank = sent.run.rank(number)
-    rank.clock = ClockMap(0)  # kept in the time of the rank's files
+    rank = sent.run.rank(number).in_file_time()
     table, names = interned(collect(rank))
     source, steps, failed = rank_signature(sent.run.manifest, rank.record), None, None
     try:
@@ -369,7 +367,7 @@ def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: 
     except DamageError:
         raise
     except AlltraceError as error:
-        return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
+        return STEPS.arrow_schema().empty_table(), (f"steps were not detected: {error}",)
 
 
 def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:

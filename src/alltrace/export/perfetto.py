@@ -126,7 +126,7 @@ def export_by_host(
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     if path.suffix != ".tar":
-        raise UsageError(f"-o is {path}; expected a name that ends in .tar, as a trace for each host goes into an archive")
+        raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
     names = [f"{n:04}-{_UNSAFE.sub('_', host)[:_LONGEST_NAME]}.pftrace" for n, host in enumerate(hosts)]
     slices = beside = 0
@@ -169,7 +169,7 @@ def _descriptors(made: RankRecords, pid: int, taken: set[int], *, gpu_events: bo
     """The process of a rank, its threads, and the tracks that have slices or counters; not those of GPU events."""
     tracks, rank = made.tracks, made.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
-    process = field(1, pid) + field(6, utf8(f"rank {rank.rank} ({rank.host})")) + field(8, utf8(about))
+    process = field(1, pid) + field(6, utf8(tracks.process_name)) + field(8, utf8(about))
     own = _uuid(rank.rank)
     found = [field(1, own) + field(3, process)]
     labels = base_labels(tracks)

@@ -164,6 +164,13 @@ class StoredRank:
         self._overlay = overlay
         self._metadata: dict[str, tuple[Path, pq.FileMetaData]] = {}
         self._pieces: dict[str, list[Piece]] = {}
+        self._in_file_time_of: ClockMap | None = None
+
+    def in_file_time(self) -> StoredRank:
+        """The same rank in the time of its files, for what must not depend on clocks."""
+        found = StoredRank(self._files, self._manifest, self.record, self._names, self._overlay)
+        found.clock, found._in_file_time_of = ClockMap(0), found.clock
+        return found
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`."""
@@ -205,7 +212,10 @@ class StoredRank:
         return sample_sources(self, self._manifest, samplers(self._manifest, self.record), self._beside)
 
     def _beside(self, record: Rank) -> StoredRank:
-        return StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
+        found = StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
+        if self._in_file_time_of is not None:  # ranks of a host have its clock, and time bases of their own
+            found.clock = ClockMap(found.clock.shift_ns - self._in_file_time_of.shift_ns)
+        return found
 
     def batches(
         self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False
@@ -347,7 +357,7 @@ class Run:
         align: The folder of an alignment to read it by, where that is one of this run.
 
     Raises:
-        InputError: `path` is not a run directory, its import did not come to its end, or its manifest is damaged.
+        InputError: `path` is not a run directory, its import did not finish, or its manifest is damaged.
 
     Attributes:
         in_session: Whether times count from the session's start, and not from the run's first event.
@@ -361,9 +371,9 @@ class Run:
         if not self._manifest.complete:
             raise InputError(
                 path,
-                found="its import did not come to its end",
+                found="its import did not finish",
                 expected="a whole run",
-                advice="run the same `alltrace import` again; it goes on where it stopped",
+                advice="run the same `alltrace import` again; it continues where it stopped",
             )
         self._imported = self._manifest = unaligned(self._manifest)
         self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
@@ -531,14 +541,16 @@ class Run:
             raise UsageError.unknown("table", table, TABLES)
         if table in self.left_out():
             raise InputError(
-                self.path, found=f"`{table}` was not imported", advice="import the reports again without --only, or name it too"
+                self.path,
+                found=f"`{table}` was not imported",
+                advice="import the reports again without --only, or include it there",
             )
         connection = self.connect([table])
         relation = connection.table(table) if table == "names" else connection.view(table)
         if ranks is None:
             return relation
         if table == "names":
-            raise UsageError("the table names is the whole run's; expected no ranks with it")
+            raise UsageError("the table names belongs to the whole run; leave out the ranks")
         for rank in ranks:
             self.rank(rank)
         wanted = ", ".join(str(int(r)) for r in ranks) or "NULL"

@@ -57,6 +57,8 @@ def serve(
     from alltrace.ui.session import Session
 
     listening = listen(host, port)
+    # questions that are ended with the server leave semaphores behind; loky clears them away, and need not warn of it
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))
     number = listening.getsockname()[1]
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:
@@ -108,5 +110,5 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"port {port} of {host} cannot be listened on ({why}); name another with --port") from error
+        raise UsageError(f"cannot listen on {host}:{port} ({why}); choose another port with --port") from error
     return listening

@@ -146,7 +146,7 @@ class Session:
             self._error = f"memory ran out while {doing}; give fewer --jobs, or more memory"
         finally:
             if not self._whole and self._error is None:  # the page would wait for ever
-                self._error = f"an error of alltrace while {doing}, which its terminal tells; please report it"
+                self._error = f"an internal error of alltrace while {doing}; please report it with the message in its terminal"
             self._ready.set()
 
     def _aligned(self) -> tuple[Run, Aligned]:
@@ -252,7 +252,7 @@ class Session:
             return kept[name]
 
     def made(self, stage: str, make: Callable[[Callable[[int], None]], Any], token: Token = WANTED) -> Any:
-        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks are done."""
+        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks done."""
 
         def doing() -> Any:
             with self.stages.doing(stage) as advance:
@@ -263,7 +263,7 @@ class Session:
     def check_there(self) -> None:
         """Raises GoneError where the run was removed."""
         if not (self.path / "manifest.json").is_file():
-            raise GoneError(f"{self.path} was removed while it was looked at; import the reports again and open it anew")
+            raise GoneError(f"{self.path} was removed while it was open; import the reports again and reopen it")
 
 
 def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:

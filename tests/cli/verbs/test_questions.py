@@ -12,7 +12,7 @@ import pytest
 MS = 1_000_000
 FACTS = {"ranks": 2, "hosts": 1, "devices": 2, "span_ns": 80 * MS}
 
-UNALIGNED = "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
+UNALIGNED = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 
 
 def answered(done):
@@ -73,8 +73,8 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
                 "found_by": None,
                 "communicators": 0,
                 "score": 0.0,
-                "reason": "100% of the communication is not explained; for 100% neither the reports nor the times tell the "
-                "communicator",
+                "reason": "100% of the communication is not explained; for 100% the communicator is known neither from the "
+                "reports nor from the times",
             }
         ],
     }

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from alltrace.cli.main import main
+from alltrace.history.store import open_history
 
 pytest.importorskip("uvicorn")
 
@@ -63,7 +64,7 @@ def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_p
         (["--port", "70000"], "expected a number from 0 to 65535"),
         (["--port", "x"], "expected a number from 0 to 65535"),
         (["--host", "no.such.host.invalid"], "is not an address of this machine"),
-        (["--host", "192.0.2.1"], "cannot be listened on"),
+        (["--host", "192.0.2.1"], "cannot listen on"),
     ],
 )
 def test_what_cannot_be_listened_on_is_refused(alltrace, run, options, message):
@@ -90,6 +91,19 @@ def test_reports_of_kernels_are_read_before_anything_is_served(alltrace, run, tm
     done = alltrace("ui", run, "--no-browser", "--ncu", str(tmp_path / "bad.ncu-rep"))
     assert (done.code, len(served)) == (3, 1)
     assert "bad.ncu-rep" in done.err
+
+
+def test_a_history_is_opened_before_anything_is_served(alltrace, run, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, **more: served.append((paths, more)))
+    with open_history(tmp_path / "h.duckdb", write=True):
+        pass
+    assert alltrace("ui", run, "--no-browser", "--history", str(tmp_path / "h.duckdb")).code == 0
+    ((_, more),) = served
+    assert more["history"].name == "h.duckdb"
+    done = alltrace("ui", run, "--no-browser", "--history", str(tmp_path / "none.duckdb"))
+    assert (done.code, len(served)) == (3, 1)
+    assert "none.duckdb" in done.err
 
 
 def test_without_its_libraries_it_says_what_to_install(run, monkeypatch, capsys):

@@ -42,12 +42,12 @@ class Gaps(Recipe):
         GPU,
         AnswerColumn("start_ns", "ns", "start of the gap on the run's aligned clock"),
         AnswerColumn("duration_ns", "ns", "its length"),
-        AnswerColumn("before", None, "the work that ended last before it"),
-        AnswerColumn("after", None, "the work that started first after it"),
+        AnswerColumn("before", None, "the last work that ended before it"),
+        AnswerColumn("after", None, "the first work that started after it"),
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart(
-        "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="When devices did nothing, and for how long"
+        "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="Idle times of devices"
     )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
