@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NODE = ("unshare", "--uts", "--mount", "sh", "-c", 'hostname "$0" && mount --bind "$1" "$2" && shift 2 && exec "$@"')
+_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")  # without a scheduler workers end by themselves
 _START_S = 60.0
 
 
@@ -62,7 +63,7 @@ class Nodes:
 
     def start(self) -> None:
         """Start the scheduler and all workers, and wait for them."""
-        self._run("scheduler", (), "dask_scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
+        self._run("scheduler", _WITH_PARENT, "dask_scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
         for name in self.disks:
             for number in range(self._workers):
                 self.start_worker(name, number)
