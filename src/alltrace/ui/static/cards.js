@@ -83,12 +83,13 @@ function buttons(card) {
  * @param {JobTime} found
  */
 export function timeBar(found) {
-  const total = found.classes.reduce((sum, c) => sum + c.ns, 0);
+  const classes = found.classes.filter((c) => c.ns > 0);
+  const total = classes.reduce((sum, c) => sum + c.ns, 0);
   if (!total) return h("p", { class: "muted" }, "No device did anything.");
   const percent = (/** @type {number} */ ns) => `${((100 * ns) / total).toFixed(1)} %`;
-  const bar = h("div", { class: "jobbar", role: "img", "aria-label": `the devices' time: ${found.classes.map((c) => `${c.name} ${percent(c.ns)}`).join(", ")}` });
+  const bar = h("div", { class: "jobbar", role: "img", "aria-label": `the devices' time: ${classes.map((c) => `${c.name} ${percent(c.ns)}`).join(", ")}` });
   const legend = h("ul", { class: "joblegend" });
-  for (const { name, ns } of found.classes) {
+  for (const { name, ns } of classes) {
     const part = h("div", { title: `${name}: ${duration(ns)}, ${percent(ns)}` });
     part.style.flexGrow = String(ns / total);
     part.style.background = classColor(name);
