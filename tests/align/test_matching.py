@@ -85,7 +85,7 @@ def test_without_identity_communicators_are_inferred(seed):
     assert sorted(g.ranks for g in found.groups) == [(0, 1, 2, 3), (0, 4), (1, 5), (2, 6), (3, 7), (4, 5, 6, 7)]
     assert 0.6 < max(confidences(found)) <= 0.882
     assert found.score > 0.6
-    assert [n for n in found.notes if "inferred from times (6 of them)" in n]
+    assert [n for n in found.notes if "6 communicators are inferred from times" in n]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -50,7 +50,7 @@ def in_a_form_of_its_own(lines):
 
 
 def test_lines_of_a_form_of_its_own_are_steps_by_a_pattern(tmp_path):
-    with pytest.raises(InputError, match=r"no step in 10 lines.* describe its lines with --pattern"):
+    with pytest.raises(InputError, match=r"no step lines in 10 lines.* describe its lines with --pattern"):
         steps_of(tmp_path / "without", edit=in_a_form_of_its_own)
     alignment = steps_of(tmp_path / "with", edit=in_a_form_of_its_own, patterns=[r"tick (?P<step>\d+) took (?P<step_time_ms>\S+)"])
     assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}

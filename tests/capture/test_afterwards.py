@@ -87,7 +87,7 @@ def test_a_rank_that_never_comes_is_named_and_the_run_is_of_the_others(job, tmp_
     JobFolder(tmp_path / ".r.job", 1).begin(first=False)  # it has begun, and nobody hears of it again
     ((_, err, code),) = job("--import", "--run", "r", "--wait", "0.5", ranks=[0])
     assert code == 0
-    assert "the run is without ranks that did not end within 0.5 s after the others: 1" in err
+    assert "the run lacks ranks that did not finish within 0.5 s after the others: 1" in err
     assert [r.rank for r in read_manifest(tmp_path / "r").ranks] == [0]
 
 
@@ -182,8 +182,8 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
         (["--then", "upload", "bucket/x"], "'bucket/x' is not a URL"),
         (["--then", "upload", "file:///a", "--then", "upload", "file:///b"], "--then upload names file:///a and file:///b"),
         (["--scrub"], "--scrub needs --then upload URL, which was not given"),
-        (["--run", "r"], "--run belongs to --then import, which was not given"),
-        (["--max-writers", "2"], "--max-writers belongs to --then, which was not given"),
+        (["--run", "r"], "--run needs --then import, which was not given"),
+        (["--max-writers", "2"], "--max-writers needs --then, which was not given"),
         (["--profiler", "torch", "--then", "upload", "file:///a", "--scrub"], "--scrub works with nsys"),
         (["--import", "--emit-sh"], "--emit-sh does not know --then"),
     ],

@@ -59,7 +59,7 @@ def test_an_error_that_all_ranks_of_a_node_have_is_said_once(capture, fake_nsys)
     said = [one.communicate(timeout=60)[1] for one in started]
     assert [one.returncode for one in started] == [2, 2, 2]
     assert sorted(map(len, said))[:2] == [0, 0]
-    assert "--nsys names /no/such, which cannot be run" in "".join(said)
+    assert "--nsys is /no/such, which cannot be run" in "".join(said)
     assert capture(*options).stderr != ""  # a program without a launcher always says it
 
 

@@ -92,7 +92,7 @@ def test_the_command(capture, fake_nsys):
     assert done.returncode in (0, 1)
     gone = capture("doctor", ALLTRACE_NSYS="/no/such")
     assert gone.returncode == 1
-    assert "bad     nsys        ALLTRACE_NSYS names /no/such, which cannot be run" in gone.stdout
+    assert "bad     nsys        ALLTRACE_NSYS is /no/such, which cannot be run" in gone.stdout
 
 
 @pytest.mark.parametrize(

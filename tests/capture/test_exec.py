@@ -143,7 +143,7 @@ def test_what_cannot_be_profiled_stops_before_the_program_or_runs_plainly(captur
         (["--name", "%q{NO_SUCH}"], 2, "NO_SUCH is not set for rank 1"),
         (["--ranks", "5-9"], 2, "--ranks names only 5-9, but the world has the ranks 0-1"),
         (["--ranks", "x"], 2, "expected numbers and spans"),
-        (["--nsys", "/no/such"], 2, "--nsys names /no/such, which cannot be run"),
+        (["--nsys", "/no/such"], 2, "--nsys is /no/such, which cannot be run"),
         (["--efa", "--on-error", "stop"], 2, "nsys 2023.4.4 cannot record EFA adapters"),
         (["--steps", "5:5"], 2, "expected steps such as 10:50"),
         (["--steps", "5:"], 2, "expected the first step and the one after the last"),

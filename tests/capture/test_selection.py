@@ -63,7 +63,7 @@ def test_a_list_that_is_none(text):
 
 
 def test_the_place_on_the_node_must_be_known_where_it_is_asked_for():
-    with pytest.raises(UsageError, match="need the local rank, which Slurm does not tell"):
+    with pytest.raises(UsageError, match="need the local rank, which Slurm does not set"):
         parse_selection("first-local", None, None).holds(place(1, None))
     assert parse_selection("1", None, None).holds(place(1, None))
 

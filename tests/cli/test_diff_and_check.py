@@ -41,7 +41,7 @@ def test_diff_shows_names_as_text(runs, capsys):
     ("more", "told"),
     [
         (["--what", "kernal"], "kernel"),
-        (["--what", ","], "names nothing"),
+        (["--what", ","], "--what is empty"),
         (["--alpha", "2"], "--alpha"),
         (["--threshold", "-1"], "--threshold"),
         (["--ranks", "9"], "9"),

@@ -140,7 +140,7 @@ def test_memory_that_runs_out_is_a_sentence(monkeypatch, capsys):
 
     monkeypatch.setattr(entry, "_run", full)
     assert entry.main(["info"]) == 3
-    assert "memory ran out; ask fewer ranks" in capsys.readouterr().err
+    assert "memory ran out; select fewer ranks" in capsys.readouterr().err
 
 
 def test_a_defect_is_told_from_a_breached_gate(monkeypatch, capsys):

@@ -76,13 +76,13 @@ def test_rows_that_cannot_be_made_are_a_reason_to_skip(launching, tmp_path, monk
 
     def refused(*given):
         yield next(pieces(*given))
-        raise UsageError("the ranges lie so deep in each other")
+        raise UsageError("the ranges are nested so deeply")
 
     monkeypatch.setattr(recipe, "_pieces", refused)
     out = tmp_path / "out"
     assert main(["recipe", "all", str(launching), "-o", str(out), "--recipes", "nvtx_sum,nvtx_gpu_proj_trace"]) == 0
     index = json.loads((out / "index.json").read_text())
-    assert index["skipped"] == [{"recipe": "nvtx_gpu_proj_trace", "why": "the ranges lie so deep in each other"}]
+    assert index["skipped"] == [{"recipe": "nvtx_gpu_proj_trace", "why": "the ranges are nested so deeply"}]
     assert not list(out.rglob("trace*"))
 
 

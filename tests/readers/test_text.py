@@ -52,7 +52,7 @@ def test_a_small_log_that_breaks_off(tmp_path):
     path.write_bytes(gzip.compress(b"one\ntwo\nthree")[:-5])
     with TextLog(path) as log:
         assert list(log.lines()) == [b"one", b"two", b"three"]
-    assert log.damage == "the gzip data end or break off early; what lies before was read"
+    assert log.damage == "the gzip data ends early; everything before was read"
     path.write_bytes(gzip.compress(b"one\ntwo\n") + bytes(512))
     with TextLog(path) as log:
         assert list(log.lines()) == [b"one", b"two"]

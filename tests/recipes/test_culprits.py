@@ -34,7 +34,7 @@ def test_all_name_the_same_rank_first_and_the_same_loss(tmp_path, layout, fault,
     culprit = answer.to_pylist()[0]["culprit"]
     # who waits for data computes as long as others do
     assert culprit is None if "data-stall" in fault else culprit in ranks
-    assert any("culprit is who has most useful time" in note for note in answer.notes)
+    assert any("culprit is the rank with the most useful time" in note for note in answer.notes)
     for first, notes in named.values():
         assert first <= ranks or any(SAME in note for note in notes)
     assert named["stragglers"][0] <= ranks
@@ -52,8 +52,8 @@ def test_all_name_the_same_rank_first_and_the_same_loss(tmp_path, layout, fault,
 REASONS = (
     SAME,
     "no collective is matched across ranks",
-    "waits between them may be errors of the clocks",
-    "culprit is who has most useful time",
+    "waits between them may be clock errors",
+    "culprit is the rank with the most useful time",
 )
 """Notes that say why an answer names another rank than others do."""
 

@@ -34,9 +34,9 @@ def test_breakdown_leaves_it_out_of_the_span(run):
 
 
 def test_breakdown_says_how_much_of_the_time_it_divides(tmp_path, run):
-    assert "rank 0: 87.5% of the time is divided; in the rest work may have run without a record" in ask(run, "breakdown").notes
+    assert "rank 0: 87.5% of the time is counted; in the rest, work may have run without a record" in ask(run, "breakdown").notes
     two = make_run(tmp_path / "two", {0: ROWS, 1: ROWS}, unrecorded={0: [(0, 120)], 1: [(0, 180)]})
-    assert any(n.startswith("ranks 0-1: 25.0% to 50.0% of the time is divided") for n in ask(two, "breakdown").notes)
+    assert any(n.startswith("ranks 0-1: 25.0% to 50.0% of the time is counted") for n in ask(two, "breakdown").notes)
     assert not any("is divided" in n for n in ask(make_run(tmp_path / "whole", {0: ROWS}), "breakdown").notes)
 
 
@@ -99,7 +99,7 @@ def test_diagnose_judges_nothing_where_losses_are_everywhere(tmp_path):
     run = make_run(tmp_path, {0: {"kernels": apart}}, unrecorded={0: [(400, 19_000)]})
     answer = ask(run, "diagnose")
     assert {r["kind"] for r in answer.table.to_pylist()} == {"capture-fault"}
-    assert "no step of which all work has a record was found, so no loss was judged" in answer.notes
+    assert "no step has complete records, so no loss was judged" in answer.notes
 
 
 def test_advice_names_the_causes_that_are_known():

@@ -49,7 +49,7 @@ def test_the_statement_that_is_shown_gives_what_is_computed(name, run):
     recipe = find(name)
     options = resolve_options(recipe, options_of(recipe))
     if recipe.computed_input(options) is not None:
-        with pytest.raises(UsageError, match="not found by SQL"):
+        with pytest.raises(UsageError, match="which SQL does not compute"):
             recipe.shown_statement(options)
         return
     parts = [Part(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
@@ -76,7 +76,7 @@ def test_a_file_that_is_removed_or_cut_off_meanwhile_is_a_sentence(left, run, mo
         with pytest.raises(Exception, match="parts"):
             run_statement("SELECT sum(value) FROM parts", {"parts": rows})
         assert isinstance(rows.failure, InputError)
-        with pytest.raises(InputError, match=r"0-1.arrow: a temporary file was removed or cut off .*; ask it again"):
+        with pytest.raises(InputError, match=r"0-1.arrow: a temporary file was removed or truncated .*; run it again"):
             recipe.over_parts(parts, run, options)
 
 
@@ -108,7 +108,7 @@ def test_options_choose_among_expressions_of_ours(capsys):
 
 
 def test_what_loops_compute_has_no_statement():
-    with pytest.raises(UsageError, match="breakdown is not computed by SQL"):
+    with pytest.raises(UsageError, match="breakdown is computed by compiled loops"):
         find("breakdown").shown_statement({})
     with pytest.raises(UsageError, match="the NVTX range around each launch"):
         find("stats:cuda_gpu_kern_sum").shown_statement({"nvtx_name": True})
@@ -125,7 +125,7 @@ def test_what_loops_compute_has_no_statement():
 )
 def test_what_a_statement_lacks_is_never_left_out_in_silence(name, option, said):
     recipe = find(name)
-    with pytest.raises(UsageError, match=f"{said}, which is not found by SQL"):
+    with pytest.raises(UsageError, match=f"{said}, which SQL does not compute"):
         recipe.shown_statement(resolve_options(recipe, option))
 
 

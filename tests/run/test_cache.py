@@ -82,7 +82,7 @@ def test_a_report_that_was_written_after_its_export_is_warned_of_also_where_the_
     os.utime(copy / "tiny_rank1.nsys-rep", (1, 1))
     assert warnings() == []
     os.utime(copy / "tiny_rank1.nsys-rep")
-    assert warnings() == ["The export is older than the report tiny_rank1.nsys-rep beside it."]
+    assert warnings() == ["The export is older than the report tiny_rank1.nsys-rep next to it."]
 
 
 def test_hashes_are_remembered_only_once_they_are_settled(copy, tmp_path, monkeypatch):

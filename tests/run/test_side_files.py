@@ -36,7 +36,7 @@ def test_a_report_its_exports_and_those_of_its_windows_lack_what_was_left_out(tm
 def test_a_damaged_side_file_is_said(tmp_path, text):
     (tmp_path / "r.nsys-rep.capture.json").write_text(text)
     (warning,) = side_file_of(tmp_path / "r.nsys-rep").left_out
-    assert warning.text == "The file r.nsys-rep.capture.json beside the report, which tells what it lacks, is damaged."
+    assert warning.text == "The file r.nsys-rep.capture.json next to the report, which lists what the report lacks, is damaged."
 
 
 def test_an_import_takes_it_over(tmp_path):

@@ -145,7 +145,9 @@ def test_a_folder_of_another_user_is_refused(folder, monkeypatch, known):
 
     monkeypatch.setattr(pwd, "getpwuid", owner)
     name = "you" if known else str(folder.stat().st_uid)
-    with pytest.raises(InputError, match=rf"cache: it belongs to another user, {name}; expected .* of your own; .*--cache-dir"):
+    with pytest.raises(
+        InputError, match=rf"cache: it belongs to another user, {name}; expected your own cache " rf"folder; .*--cache-dir"
+    ):
         own_folder(folder)
 
 

@@ -99,7 +99,7 @@ def _limit_met(error: Exception) -> str | None:
             )
         return f"{text}; there is too little memory (`ulimit -v`) or, where there is enough, a policy against new code"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException" or "can't start new thread" in text:
-        return "memory ran out; ask fewer ranks with --ranks, use fewer processes with --jobs, or raise the limit (`ulimit -v`)"
+        return "memory ran out; select fewer ranks with --ranks, use fewer processes with --jobs, or raise the limit (`ulimit -v`)"
     return None
 
 

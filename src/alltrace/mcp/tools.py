@@ -41,7 +41,7 @@ class Tools:
         self._lock = threading.Lock()
 
     def open(self, path: str) -> Reply:
-        """Open a run directory, a report, or a folder of reports of one job; gives the ranks, and the name `run` to ask it by."""
+        """Open a run directory, a report, or a folder of reports of one job; returns its ranks and its name `run`."""
         with self._lock:
             reply = self._reply(self._run(path).recipe("info").answer, 50, 0)
         return {"run": path, **reply}

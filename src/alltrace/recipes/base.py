@@ -357,7 +357,7 @@ class Recipe(ABC):
         """
         from alltrace.trace.errors import UsageError
 
-        raise UsageError(f"{self.name} is not computed by SQL but by compiled loops; ask it without --show-sql")
+        raise UsageError(f"{self.name} is computed by compiled loops, not SQL; leave out --show-sql")
 
     def stream(
         self,

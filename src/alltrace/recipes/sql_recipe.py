@@ -118,7 +118,7 @@ class SqlRecipe(Recipe):
 
 def not_by_sql(name: str, computed: str) -> UsageError:
     """Why there is no statement: the recipe called `name` has to know what is computed otherwise."""
-    return UsageError(f"{name} has to know {computed}, which is not found by SQL; ask it without --show-sql")
+    return UsageError(f"{name} needs {computed}, which SQL does not compute; leave out --show-sql")
 
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:

@@ -32,7 +32,7 @@ MEMBERS = Table(
     (
         Column("instance", "int64", None, "number of the instance, 0-based, in order of its first end"),
         Column("communicator", "int64", None, "number of the communicator over all ranks, row of `groups` in alignment.json"),
-        Column("ordinal", "int64", None, "place of the instance among those of its communicator"),
+        Column("ordinal", "int64", None, "number of the instance within its communicator"),
         Column("rank", "int32", None, "rank"),
         Column("row", "int64", None, "row of the rank's `collectives`"),
         Column("start", "time", "ns", "start on the device, or of the call where only that is known; time of the rank's files"),

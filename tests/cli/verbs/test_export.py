@@ -58,7 +58,7 @@ def test_ranks_tables_and_a_window(alltrace, run, tmp_path):
         (["chrome", "-o", "a", "--max-mb", "nan"], "above 0"),
         (["chrome", "-o", "a", "--max-mb", "inf"], "above 0"),
         (["csv", "-o", "a", "--max-mb", "3"], "--max-mb works with perfetto and chrome, and the format is csv"),
-        (["chrome", "-o", "a", "--cfgs"], "--cfgs is for paraver, and the format is chrome"),
+        (["chrome", "-o", "a", "--cfgs"], "--cfgs works with paraver, and the format is chrome"),
         (["talp", "-o", "a", "--ids", "nsys2prv"], "--ids is for paraver"),
         (["csv", "-o", "a", "--only", "kernel"], "kernels"),
         (["csv", "-o", "a", "--only", ","], "--only is empty"),

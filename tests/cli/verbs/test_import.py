@@ -22,7 +22,7 @@ def reports(tmp_path):
         (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset needs --gpu-log, which was not given"),
         (["--pattern", "x"], 2, "--pattern needs --training-log, which was not given"),
         (["--training-log", "text", "--pattern", "(?P<a>.)"], 2, "--pattern has a group 'a'; expected (?P<step>...)"),
-        (["--training-log", "text"], 3, "text: no step in 1 line; expected step lines of a supported training framework"),
+        (["--training-log", "text"], 3, "text: no step lines in 1 line; expected step lines of a supported training framework"),
         (
             ["--training-log", "text", "--pattern", "s(?P<step>.) (?P<loss>.)"],
             3,
@@ -30,7 +30,7 @@ def reports(tmp_path):
         ),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"], 2, "--gpu-log-utc-offset is 'CET'; expected how far local time"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-15:00"], 2, "--gpu-log-utc-offset is '-15:00'; expected"),
-        (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-07:30"], 3, "none of its 1 GPU is known"),
+        (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-07:30"], 3, "none of its 1 GPU matches"),
         (["--gpu-log", "gpu.csv"], 3, "none of its 1 GPU matches a GPU in the reports"),
         (["--gpu-log", "text"], 3, "text: its first line is not from nvidia-smi's CSV"),
     ],

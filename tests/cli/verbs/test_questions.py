@@ -73,8 +73,8 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
                 "found_by": None,
                 "communicators": 0,
                 "score": 0.0,
-                "reason": "100% of the communication is not explained; for 100% neither the reports nor the times tell the "
-                "communicator",
+                "reason": "100% of the communication is not explained; for 100% the communicator is known neither from the "
+                "reports nor from the times",
             }
         ],
     }

@@ -147,7 +147,7 @@ def test_no_nsys(monkeypatch, report):
 
 def test_a_variable_that_names_nothing(monkeypatch, report):
     monkeypatch.setenv("ALLTRACE_NSYS", "/nowhere/nsys")
-    with pytest.raises(InputError, match="ALLTRACE_NSYS names /nowhere/nsys, which cannot be run"):
+    with pytest.raises(InputError, match="ALLTRACE_NSYS is /nowhere/nsys, which cannot be run"):
         open_report(report)
 
 

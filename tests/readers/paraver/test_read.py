@@ -221,7 +221,7 @@ def test_in_a_folder_of_reports_a_trace_is_no_report(tmp_path):
         ("# task 1: rank 4, process 4004", "# task 2: rank 4, process 4004", "do not name a rank for each task"),
         (":1:1(3:1)", ":1:1(70000:1)", "do not name a rank for each task"),
         (":1:1(3:1)", ":1:1(0:1)", "without threads or on no node"),
-        (":1:1(3:1)", ":1:1(4:1)", "has not the 4 labels of level THREAD"),
+        (":1:1(3:1)", ":1:1(4:1)", "lacks labels of level THREAD: expected 4"),
         ("_ns:1(1):1:", "_ns:0:1:", "names no nodes"),
     ],
 )

@@ -73,7 +73,7 @@ def test_what_a_sample_lacks_does_not_count():
         (
             {0: GpuState(None, power_w=300.0, reasons=0x80), 1: PEER},
             [0],
-            "Rank 0's GPU ran at a clock that no sample tells (power brake).",
+            "Rank 0's GPU ran at an unknown clock (power brake).",
         ),
         ({0: None, 1: PEER}, [0], COLLECT),
         ({}, [0], COLLECT),

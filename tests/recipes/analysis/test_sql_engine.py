@@ -44,7 +44,7 @@ def test_memory_and_disk_that_do_not_suffice_are_named(monkeypatch: pytest.Monke
     engine = sql_engine._Engine()
     engine.database.execute("SET max_temp_directory_size = '0KiB'")
     monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
-    with pytest.raises(AlltraceError, match=r"do not suffice for this question .*set TMPDIR"):
+    with pytest.raises(AlltraceError, match=r"do not suffice for this query .*set TMPDIR"):
         run_statement("SELECT a, count(*) FROM (SELECT hash(range) AS a FROM range(3000000)) GROUP BY a ORDER BY a", {})
 
 

@@ -71,9 +71,9 @@ def test_one_rank_left_out_and_none_left(tmp_path):
         "done",
     )
     assert ask(run, Counting(), {"title": "t"}, ranks=[1, 2]).notes == (
-        "no rank has `kernels`: the reports hold no GPU kernels, so there is nothing to answer",
+        "no rank has `kernels`: the reports hold no GPU kernels, so the answer is empty",
     )
-    assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was asked, so there is nothing to answer",)
+    assert ask(run, Counting(), {"title": "t"}, ranks=[]).notes == ("no rank was selected, so the answer is empty",)
 
 
 class Looking(Counting):

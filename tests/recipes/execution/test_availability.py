@@ -31,7 +31,7 @@ def test_there_are_words_for_the_rows_of_every_table():
 @pytest.mark.parametrize("name", ["gpu_gaps", "gpu_time_util"])
 def test_a_report_without_gpu_data_does_not_look_healthy(tmp_path, name):
     hold = "the reports hold no GPU kernels, no GPU copies and no CUDA graph launches"
-    note = f"no rank has `kernels`, `copies` or `graphs`: {hold}, so there is nothing to answer"
+    note = f"no rank has `kernels`, `copies` or `graphs`: {hold}, so the answer is empty"
     assert notes_of(tmp_path, name, overheads=[OSRT], osrt=[OSRT]) == (0, (note,))
 
 
@@ -39,9 +39,9 @@ def test_each_table_that_is_missing_is_named(tmp_path):
     assert notes_of(tmp_path, "nvtx_gpu_proj_sum", osrt=[OSRT]) == (
         0,
         (
-            NO_RANGES + "there is nothing to answer",
-            "no rank has `api`: the reports hold no CUDA calls, so there is nothing to answer",
-            "no rank has `kernels` or `copies`: the reports hold no GPU kernels and no GPU copies, so there is nothing to answer",
+            NO_RANGES + "the answer is empty",
+            "no rank has `api`: the reports hold no CUDA calls, so the answer is empty",
+            "no rank has `kernels` or `copies`: the reports hold no GPU kernels and no GPU copies, so the answer is empty",
         ),
     )
 
@@ -73,7 +73,7 @@ def test_an_answer_without_rows_is_never_silent(tmp_path):
     tables = {"kernels": [kernel(2, 5, correlation=1)], "api": [CALL], "ranges": [{"start": 0, "end": 9, "name": "step"}]}
     assert notes_of(tmp_path, "nccl_gpu_proj_sum", **tables) == (
         0,
-        ("nothing in `ranges`, `kernels`, `copies` or `api` is what nccl_gpu_proj_sum lists, so the answer is empty",),
+        ("nothing in `ranges`, `kernels`, `copies` or `api` matches what nccl_gpu_proj_sum lists, so the answer is empty",),
     )
 
 

@@ -43,7 +43,7 @@ def test_every_recipe_says_it_if_and_only_if_it_reads_the_table(tmp_path, monkey
         read = set(recipe.reads(options)) | (set(SOURCES) if wants_alignment(recipe, run, options) else set())
         expected = {f"rank 0: rows of {t} that were lost: 3" for t in read.intersection(EVENT_TABLES)}
         said = {n for n in answer.notes if "that were lost" in n}
-        more = [n for n in answer.notes if "more warnings touch what was read" in n]
+        more = [n for n in answer.notes if "more warnings concern the data used" in n]
         assert said == expected or (said < expected and more), recipe.name
 
 
@@ -52,7 +52,7 @@ def test_many_warnings_are_cut_short(tmp_path):
     run = make_run(tmp_path, {0: {"kernels": random_rows("kernels", 3, random.Random(1))}}, warnings=warnings)
     notes = ask(run, "kernels").notes
     assert [n for n in notes if "kind" in n] == [f"rank 0: kind {n}" for n in range(20)]
-    assert "10 more warnings touch what was read; `alltrace info` lists them" in notes
+    assert "10 more warnings concern the data used; `alltrace info` lists them" in notes
 
 
 @pytest.fixture(scope="module")

@@ -80,12 +80,12 @@ def test_notes_name_the_steps_and_the_ranks_without_them(tmp_path):
     answer = ask(run, "overlap", steps="4:9")
     assert answer.table.column("rank").to_pylist() == [0, 1]
     assert any("only steps 4-5 of 0-5 are counted, on 2 of 3 ranks" in n for n in answer.notes)
-    assert any("left out for want of these steps: rank 2" in n for n in answer.notes)
+    assert any("left out because these steps are missing there: rank 2" in n for n in answer.notes)
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     run = make_run(tmp_path / "run", {0: rows_of(6), 1: rows_of(6)})
-    with pytest.raises(UsageError, match="--steps 9:12 names no step; the run has steps 0 to 5"):
+    with pytest.raises(UsageError, match="--steps 9:12 selects no step; the run has steps 0 to 5"):
         ask(run, "overlap", steps="9:12")
 
 
@@ -177,5 +177,5 @@ def test_a_replay_of_some_steps_has_their_collectives(tmp_path):
 
 def test_the_facts_of_the_whole_run_take_no_window(tmp_path):
     run = make_run(tmp_path / "run", {r: rows_of(6) for r in range(2)})
-    with pytest.raises(UsageError, match="info tells of the whole run"):
+    with pytest.raises(UsageError, match="info describes the whole run"):
         ask(run, "info", steps="1:")

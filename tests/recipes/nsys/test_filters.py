@@ -173,4 +173,4 @@ def test_a_window_that_ends_before_it_starts_is_refused():
 def test_an_answer_says_that_nothing_passed(run):
     answer = ask(run, "nvtx_sum", {"filter_nvtx": r"a\@b/3"})
     assert answer.table.num_rows == 0
-    assert answer.notes == (r"nothing passes --filter-nvtx a\@b/3, so there is nothing to answer",)
+    assert answer.notes == (r"nothing passes --filter-nvtx a\@b/3, so the answer is empty",)

@@ -42,7 +42,7 @@ def test_work_on_both_sides_of_zero_has_its_bins(tmp_path):
 def test_work_without_length_cannot_be_divided(tmp_path):
     answer = make_run(tmp_path, {0: {"kernels": [kernel(5, 5)]}}).recipe("activity")
     assert answer.to_pylist() == []
-    assert "no device work takes any time, so there is nothing to divide" in answer.notes
+    assert "no device work takes any time, so the answer is empty" in answer.notes
 
 
 def test_work_without_length_where_all_other_work_ends_has_no_bin_of_its_own(tmp_path):

@@ -104,7 +104,7 @@ def test_a_budget_that_is_not_understood_is_told(budget, told):
 def test_a_column_without_numbers_can_only_be_counted(run, column):
     numbers, count = judged(run, f"{column}.max <= 3", f"{column}.count >= 1")
     assert numbers["verdict"] == "unknown"
-    assert "is not a number; only .count can be asked of it" in numbers["why"]
+    assert "is not a number; only .count works with it" in numbers["why"]
     assert count["verdict"] == "held"
 
 

@@ -99,7 +99,7 @@ def test_other_numbers_of_steps_are_told(tmp_path):
     for steps in (4, 5):
         ranges = [{"start": 100 * n, "end": 100 * n + 90, "name": f"step {n}", "depth": 0} for n in range(steps)]
         runs.append(Run(make_run(tmp_path / str(steps), {0: {"ranges": ranges}}).path))
-    assert "run A has 4 steps and run B 5; counts and totals differ for that alone" in compare(*runs).notes
+    assert "run A has 4 steps and run B 5; counts and totals differ for this reason alone" in compare(*runs).notes
     assert not [n for n in compare(runs[0], runs[0]).notes if "steps and run B" in n]
 
 
@@ -164,7 +164,7 @@ def test_runs_are_compared_over_ranks(tmp_path):
 
 def test_other_numbers_of_ranks_are_told_where_all_are_asked(tmp_path):
     runs = [Run(make_run(tmp_path / str(n), {r: {"kernels": [kernel(0, 100)]} for r in range(n)}).path) for n in (1, 2)]
-    told = "run A has 1 rank and run B 2, so counts and totals differ for that alone"
+    told = "run A has 1 rank and run B 2, so counts and totals differ for this reason alone"
     assert told in compare(*runs).notes
     answer = compare(*runs, ranks=[0])
     assert answer.table.column("count_a").to_pylist() == answer.table.column("count_b").to_pylist() == [1]

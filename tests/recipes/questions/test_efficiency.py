@@ -181,7 +181,7 @@ def test_ranges_must_be_named_and_be_there(tmp_path):
     run = make_run(tmp_path / "run", dict(enumerate(V1)))
     with pytest.raises(UsageError, match="needs --range NAME"):
         ask(run, "efficiency", {"per": "range"})
-    with pytest.raises(UsageError, match="ask with --per range"):
+    with pytest.raises(UsageError, match="needs --per range"):
         ask(run, "efficiency", {"range": "all"})
     answer = ask(run, "efficiency", {"per": "range", "range": "none"})
     assert answer.table.num_rows == 0

@@ -65,8 +65,10 @@ def test_the_peak_and_what_is_kept(tmp_path):
     assert rows(run, "memory", *facts) == [(100, 130, 8, 200, 4, 40, 5, 1), (0, 8, 2, 16, None, None, 1, None)]
     assert [r["unused_percent"] for r in run.recipe("memory").to_pylist()] == [pytest.approx(100 * 180 / 350), None]
     notes = run.recipe("memory").notes
-    assert "rank 1: the trace does not state what is allocated in all, so sizes are added up from the start of the capture" in notes
-    assert "rank 1: the trace has no addresses, so it is not known which block a free ends" in notes
+    assert (
+        "rank 1: the trace does not contain the total allocated memory, so sizes are summed from the start of the capture" in notes
+    )
+    assert "rank 1: the trace has no addresses, so frees cannot be matched with their blocks" in notes
 
 
 def test_where_most_is_allocated_before_the_first_event_that_is_the_peak(tmp_path):

@@ -190,8 +190,8 @@ def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:
     """What a reader must know of pools, from pairs of rank and a row with `stated`, `addressed` and `unmatched_frees`."""
     for fact, words in (
-        ("stated", "the trace does not state what is allocated in all, so sizes are added up from the start of the capture"),
-        ("addressed", "the trace has no addresses, so it is not known which block a free ends"),
+        ("stated", "the trace does not contain the total allocated memory, so sizes are summed from the start of the capture"),
+        ("addressed", "the trace has no addresses, so frees cannot be matched with their blocks"),
     ):
         ranks = sorted({rank for rank, row in pools if not row[fact]})
         if ranks:

@@ -151,7 +151,7 @@ def class_notes(parts: Sequence[Mapping[str, Any]], meeting: Sequence[Meeting] =
         )
     if graph:
         notes.append(
-            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is not seen "
+            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is not visible "
             "(capture with --cuda-graph-trace=node to see it)"
         )
     return notes

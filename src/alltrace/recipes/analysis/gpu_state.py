@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
 
-COLLECT = f"To see at which clocks the GPUs ran, record `{COMMAND}` on each node and import it with --gpu-log."
+COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import it with --gpu-log."
 """What to do where nothing tells."""
 
 _VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
@@ -155,7 +155,7 @@ def _sentence(ranks: Sequence[int], mine: Mapping[str, float | None], others: Ma
     why = f" ({', '.join(reason_names(bits))})" if bits else ""
     clock, peers_clock = mine["sm_clock_mhz"], others["sm_clock_mhz"]
     if clock is None:
-        parts = [f"{who} ran at a clock that no sample tells{why}."]
+        parts = [f"{who} ran at an unknown clock{why}."]
     elif peers_clock is None:
         parts = [f"{who} ran at {clock:,.0f} MHz{why}."]
     else:

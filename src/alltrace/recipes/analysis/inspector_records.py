@@ -148,7 +148,7 @@ def notes_on(found: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]
 
     if not any(log.kind == "inspector" for log in run.manifest.logs):
         return [
-            "this run has no files of NCCL Inspector, so there is nothing to answer; import its reports with --inspector-log FILE, "
+            "this run has no files of NCCL Inspector, so the answer is empty; import its reports with --inspector-log FILE, "
             "or ask `alltrace logs inspector`"
         ]
     notes = [

@@ -71,7 +71,7 @@ def graph_of(rank: RankTables) -> RankGraph:
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.replay.rank_graph import RankGraph, rank_graph
 
-    return kept_once(rank, "graph", (RankGraph,), lambda: rank_graph(rank, matched_rows(rank)))
+    return kept_once(rank, "graph", (RankGraph,), lambda own: rank_graph(own, matched_rows(own)))
 
 
 def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:
@@ -131,7 +131,8 @@ def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection
         return []
     rank, saved = best
     return [
-        f"rank {rank} would save most, {saved} ns, if it took as long as its peers; rank {min(named)} stands first because {why}"
+        f"rank {rank} would save the most, {saved} ns, if it took as long as its peers; rank {min(named)} "
+        f"is listed first because {why}"
     ]
 
 
@@ -153,16 +154,16 @@ def replay_notes(replay: Replay, members: Any) -> list[str]:
     """What must be said of every answer from a replay."""
     notes = []
     if len(replay.when) > 1:
-        notes.append(f"the unchanged run is replayed with an error of {100 * replay.error:.2f} %")
+        notes.append(f"the replay error is {100 * replay.error:.2f} %")
     if replay.parts and not members.num_rows:
         notes.append("no collective is matched across ranks, so no rank waits for another here")
     known = members.column("residual_ns").null_count < members.num_rows if members.num_rows else True
     if not known:
-        notes.append("no residual of the clocks is known, so waits between hosts may be errors of the clocks")
+        notes.append("the clock error is unknown, so waits between hosts may be clock errors")
     elif members.num_rows and members.column("residual_ns").null_count:
-        notes.append("some hosts' clocks are not connected by collectives, so waits between them may be errors of the clocks")
+        notes.append("some hosts' clocks are not connected by collectives, so waits between them may be clock errors")
     if len(replay.graph.dropped):
-        notes.append(f"{len(replay.graph.dropped)} dependencies go against time and are left out")
+        notes.append(f"{len(replay.graph.dropped)} dependencies run backward in time and are left out")
     return notes
 
 

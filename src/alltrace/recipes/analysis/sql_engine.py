@@ -111,7 +111,7 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
         raise no_memory(engine.folder, error) from error
     except duckdb.OutOfRangeException as error:
         raise AlltraceError(
-            f"the numbers are too large to be summed exactly ({_first_line(error)}); the reports hold times or sizes that cannot be"
+            f"the numbers are too large to be summed exactly ({_first_line(error)}); the reports contain implausible times or sizes"
         ) from error
 
 
@@ -144,10 +144,10 @@ def no_memory(folder: str, error: Exception) -> AlltraceError:
         error: DuckDB's.
     """
     lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"
-    larger = "a larger disk" if folder else "a disk that can be written to"
+    larger = "a larger disk" if folder else "a writable disk"
     return AlltraceError(
-        f"{lacking} not suffice for this question ({_first_line(error)}); "
-        f"ask fewer ranks, steps or rows at once, or set TMPDIR to a folder on {larger}"
+        f"{lacking} not suffice for this query ({_first_line(error)}); "
+        f"select fewer ranks, steps or rows at once, or set TMPDIR to a folder on {larger}"
     )
 
 

@@ -44,6 +44,6 @@ def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
             raise InputError(
                 getattr(run, "path", "the run"),
                 found=f"rank {rank.rank} has no record of what {lost.number:,} of {lost.of:,} launches ran",
-                expected="the records of all kernels, as a wait cannot be told from a kernel that is missing",
-                advice="capture the rank again, or choose --steps or --ranks with all of theirs (see `alltrace info`)",
+                expected="the records of all kernels, because a wait cannot be distinguished from a missing kernel",
+                advice="capture the rank again, or choose --steps or --ranks with complete records (see `alltrace info`)",
             )

@@ -42,7 +42,7 @@ EVENTS = {
     "switch_metrics": "network switch metrics",
     "generic_metrics": "metrics of other samplers",
     "memory": "GPU memory allocations",
-    "allocations": "blocks of PyTorch's allocator (a trace taken with profile_memory has them)",
+    "allocations": "blocks of PyTorch's allocator (a trace recorded with profile_memory has them)",
     "kernel_counters": "counters of kernels (a trace of CUPTI's range profiler has them)",
     "page_faults": "unified-memory page faults",
     "overheads": "profiler overheads",
@@ -88,13 +88,13 @@ def able_ranks(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mappin
 def notes_on_missing(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[str]:
     """Which of the chosen ranks lack a table that `recipe` needs, and what follows from that."""
     if not chosen:
-        return ["no rank was asked, so there is nothing to answer"]
+        return ["no rank was selected, so the answer is empty"]
     none_able = not able_ranks(recipe, run, chosen, options)
     notes = []
     for group in recipe.needs(options):
         lacking = [r.rank for r in chosen if not _has(recipe, run, r, group)]
         one = "it is left out" if len(lacking) == 1 else "they are left out"
-        notes += _notes(group, lacking, len(chosen), "there is nothing to answer" if none_able else one)
+        notes += _notes(group, lacking, len(chosen), "the answer is empty" if none_able else one)
     for table, consequence in recipe.without(options).items() if not none_able else ():
         lacking = [r.rank for r in chosen if not _has(recipe, run, r, (table,))]
         notes += _notes((table,), lacking, len(chosen), consequence)
@@ -102,12 +102,12 @@ def notes_on_missing(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: 
 
 
 _TELLING = {
-    "name": "what they are called is not known",
-    "device": "it is not known on which GPU they ran",
-    "thread": "it is not known on which thread they ran",
+    "name": "their names are unknown",
+    "device": "it is unknown on which GPU they ran",
+    "thread": "it is unknown on which thread they ran",
     "correlation": "calls and the GPU work that they launched cannot be joined",
     "bytes": "sizes are not known",
-    "value": "there is nothing to show of them",
+    "value": "they cannot be shown",
 }
 """Columns that the rows of a table have in every sound report, and what is missing where none has a value."""
 
@@ -157,13 +157,13 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
     found += [(text, tuple(ranks)) for text, ranks in lacking.items()]
     notes = [f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: {text}" for text, ranks in found]
     if len(notes) > _MOST_NOTES:
-        notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES} more warnings touch what was read; `alltrace info` lists them"]
+        notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES} more warnings concern the data used; `alltrace info` lists them"]
     return notes
 
 
 def note_on_empty(recipe: Recipe) -> str:
     """What must be said of an answer without rows whose recipe says nothing itself."""
-    return f"nothing in {_listed(list(recipe.tables), 'or')} is what {recipe.name} lists, so the answer is empty"
+    return f"nothing in {_listed(list(recipe.tables), 'or')} matches what {recipe.name} lists, so the answer is empty"
 
 
 def _has(recipe: Recipe, run: Run, rank: Rank, group: Sequence[str]) -> bool:

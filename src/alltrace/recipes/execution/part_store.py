@@ -235,4 +235,4 @@ def _table_bytes(part: Any) -> int:
 
 
 def _lost(path: Path) -> InputError:
-    return InputError(path, found="a temporary file was removed or cut off while the question was answered", advice="ask it again")
+    return InputError(path, found="a temporary file was removed or truncated while the answer was computed", advice="run it again")

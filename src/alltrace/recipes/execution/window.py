@@ -127,12 +127,12 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
     mine = np.isin(columns["rank"], np.asarray(asked, np.int64))
     known = columns["step"][mine]
     if not len(known):
-        raise UsageError(f"{selection} needs steps, but none were found in the run; ask without it")
+        raise UsageError(f"{selection} needs steps, but none were found in the run; leave it out")
     warm = np.array([k == "warm-up" for k in steps.column("kind").to_pylist()], bool)
     chosen = mine & ~(warm & selection.skip_warmup) & Span(selection.first, selection.end).holds(columns["step"])
     if not chosen.any():
         left = " besides warm-up" if selection.skip_warmup else ""
-        raise UsageError(f"{selection} names no step{left}; the run has steps {known.min()} to {known.max()}")
+        raise UsageError(f"{selection} selects no step{left}; the run has steps {known.min()} to {known.max()}")
     device = np.stack([steps.column(c).fill_null(NONE).to_numpy() for c in ("device_start", "device_end")], axis=1)
     ranks = {}
     for rank, rows in rows_by(columns["rank"]).items():
@@ -176,14 +176,14 @@ def _notes(
     taken, known = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
     notes = [
         f"only steps {number_ranges(taken.tolist())} of {number_ranges(known.tolist())} are counted, on {len(ranks)} of "
-        f"{len(asked)} ranks; a row counts for the step in which it starts"
+        f"{len(asked)} ranks; a row belongs to the step in which it starts"
     ]
     if selection.skip_warmup:
         left = np.unique(columns["step"][mine & warm]).tolist()
         notes.append(f"warm-up steps left out: {number_ranges(left)}")
     without = sorted(set(asked) - set(ranks))
     if without:
-        notes.append(f"left out for want of these steps: rank {number_ranges(without)}")
+        notes.append(f"left out because these steps are missing there: rank {number_ranges(without)}")
     part = sorted(r for r, w in ranks.items() if len(w.steps) < len(taken))
     if part:
         notes.append(f"not all of these steps were found on rank {number_ranges(part)}")

@@ -86,7 +86,7 @@ def answer(
     with_lines = [any(i.source if chosen == "source" else i.ptx for i in found.instructions) for _, found in listed]
     if chosen != "sass":
         what = {"source": "lines of the source", "ptx": "lines of PTX"}[chosen]
-        said += lacking((), listed, with_lines, what, "compile with -lineinfo, and ask for `--lines sass`")
+        said += lacking((), listed, with_lines, what, "compile with -lineinfo, or use `--lines sass`")
     sampled = [any(_COUNT in i.values or _samples(i.values) is not None for i in found.instructions) for _, found in listed]
     said += lacking((), listed, sampled, "samples by line", "`ncu --section SourceCounters` collects them")
     further = {"stalls": AnswerTable(tables.table(_STALLS, stalls), tables.plain(_STALLS))}

@@ -174,7 +174,7 @@ def with_filters_told(answer: Answer, options: Mapping[str, Any]) -> Answer:
     filters = given_filters(options)
     if not filters or not all(table.is_empty for table in answer.all_tables().values()):
         return answer
-    return answer._replace(notes=(*answer.notes, f"nothing passes {filters}, so there is nothing to answer"))
+    return answer._replace(notes=(*answer.notes, f"nothing passes {filters}, so the answer is empty"))
 
 
 def filtered_input(options: Mapping[str, Any]) -> str | None:

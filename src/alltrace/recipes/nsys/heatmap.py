@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Answer, Part, RankTables, RunFacts
     from alltrace.trace.arrays import Int64
 
-BINS = Option("bins", int, 30, "Bins of the run's time.", least=1, most=100_000)
+BINS = Option("bins", int, 30, "Number of bins of the run's time.", least=1, most=100_000)
 START_CELL = Cell("Duration", "ns", "Start of the bin.")
 _BINNING = "binning"
 

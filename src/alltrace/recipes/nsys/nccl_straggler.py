@@ -35,7 +35,7 @@ class NcclStraggler(NsysRecipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": ("start", "end")}
     filters: ClassVar[tuple[Option, ...]] = TIMES
     own: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 30, "Bins of the time that `heatmap` cuts the run into.", least=1, most=100_000),
+        Option("bins", int, 30, "Number of time bins of the table `heatmap`.", least=1, most=100_000),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "stragglers": (

@@ -40,13 +40,13 @@ class Activity(Recipe):
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 240, "the most bins that the run is divided into", least=1, most=100_000),
+        Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
         AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("devices", None, "devices of the rank, whose times are added"),
+        AnswerColumn("devices", None, "devices of the rank; their times are summed"),
         AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
         AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
         AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
@@ -58,7 +58,7 @@ class Activity(Recipe):
         AnswerColumn("communication_percent", "%", "share of communication_ns"),
         AnswerColumn("exposed_percent", "%", "share of exposed_communication_ns and exposed_copy_ns together"),
         AnswerColumn("idle_percent", "%", "share of idle_ns"),
-        AnswerColumn("waiting_percent", "%", "waiting_ns of the bin's length"),
+        AnswerColumn("waiting_percent", "%", "waiting_ns as a share of the bin's length"),
     )
     chart: ClassVar[Chart | None] = Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time")
 
@@ -81,7 +81,7 @@ class Activity(Recipe):
         last = max((row["end_ns"] for _, row in found), default=0)
         if last <= first:
             if found:
-                notes.append("no device work takes any time, so there is nothing to divide")
+                notes.append("no device work takes any time, so the answer is empty")
             return Answer(_schema(self.columns).empty_table(), self.columns, tuple(notes))
         shift = _shift(first, last, options["bins"])
         edges = _edges(first, last, shift)

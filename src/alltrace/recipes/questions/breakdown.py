@@ -28,8 +28,9 @@ _OF_ROLE = (
 )
 _CHART_OF_ROLES = Chart("stacked_bars", "role", _CLASSES, title="Where each role's time went")
 _NO_ROLES = (
-    "no rank of this run has a role, so all are one; `alltrace capture exec --role NAME`, or ALLTRACE_ROLE in their environment, "
-    "gives them one"
+    "no rank of this run has a role, so all ranks are one group; set roles with `alltrace capture exec "
+    "--role NAME` or ALLTRACE_ROLE "
+    "in the environment"
 )
 
 
@@ -50,16 +51,16 @@ class Breakdown(Recipe):
             "span",
             str,
             "device",
-            "span of each row: the device's own work, or from the first to the last work of any device",
+            "the span of each row: of the device's own work, or from the first to the last work of any device",
             ("device", "run"),
         ),
-        Option("by", str, "device", "a row for each device, or for each role that ranks have, with the sums", ("device", "role")),
+        Option("by", str, "device", "one row per device, or one per role of ranks, with sums", ("device", "role")),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
         GPU,
-        AnswerColumn("span_ns", "ns", "the time that is divided"),
+        AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
         AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
         AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
         AnswerColumn(
@@ -69,10 +70,10 @@ class Breakdown(Recipe):
         ),
         AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
         AnswerColumn("idle_ns", "ns", "nothing runs"),
-        AnswerColumn("compute_percent", "%", "compute_ns of span_ns"),
-        AnswerColumn("exposed_communication_percent", "%", "exposed_communication_ns of span_ns"),
+        AnswerColumn("compute_percent", "%", "compute_ns as a share of span_ns"),
+        AnswerColumn("exposed_communication_percent", "%", "exposed_communication_ns as a share of span_ns"),
         AnswerColumn("unclassified_percent", "%", "unclassified_ns of span_ns"),
-        AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns of span_ns"),
+        AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns as a share of span_ns"),
         AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
@@ -139,7 +140,7 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     least = min(judged.values())
     share = f"{least:.1%}" if len(judged) == 1 else f"{least:.1%} to {max(judged.values()):.1%}"
     who = f"{'rank' if len(judged) == 1 else 'ranks'} {number_ranges(sorted(judged))}"
-    return [f"{who}: {share} of the time is divided; in the rest work may have run without a record"]
+    return [f"{who}: {share} of the time is counted; in the rest, work may have run without a record"]
 
 
 def _by_role(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[dict[str, Any]]:

@@ -40,12 +40,12 @@ _BOUND = re.compile(
 _KEYS = {"name", "check", "where"}
 
 COLUMNS = (
-    AnswerColumn("name", None, "what the limit is called"),
-    AnswerColumn("check", None, "the limit as it was written"),
-    AnswerColumn("verdict", None, "held, breached, or unknown where it cannot be judged, which counts as breached"),
-    AnswerColumn("value", None, "what the run has; without a statistic, the worst value"),
-    AnswerColumn("bound", None, "what it was compared with"),
-    AnswerColumn("baseline", None, "what the other run has, or the median of the earlier ones; null where it does not matter"),
+    AnswerColumn("name", None, "name of the limit"),
+    AnswerColumn("check", None, "the limit as written"),
+    AnswerColumn("verdict", None, "held, breached, or unknown if it cannot be judged, which counts as breached"),
+    AnswerColumn("value", None, "the run's value; without a statistic, the worst value"),
+    AnswerColumn("bound", None, "the value it was compared with"),
+    AnswerColumn("baseline", None, "the other run's value, or the median of the earlier runs; null if not used"),
     AnswerColumn("why", None, "why it cannot be judged; else null"),
 )
 
@@ -90,18 +90,18 @@ def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
     """
     for key in budget:
         if key not in ("limits", "limit"):
-            raise UsageError(f"{place}: {printable(str(key))!r} is not known; expected limits = [...] or [[limit]] tables")
+            raise UsageError(f"{place}: {printable(str(key))!r} is unknown; expected limits = [...] or [[limit]] tables")
     limits = budget.get("limits", [])
     named = list(limits.items()) if isinstance(limits, dict) else [(None, text) for text in _listed(limits, place)]
     entries = [{"name": name, "check": text} if name is not None else {"check": text} for name, text in named]
     entries += _listed(budget.get("limit", []), place)
     if not entries:
-        raise UsageError(f"{place} has no limit; expected such as limits = ['step_ns.median <= 1.05 * baseline']")
+        raise UsageError(f"{place} has no limit; expected for example limits = ['step_ns.median <= 1.05 * baseline']")
     found = [_limit(entry, place) for entry in entries]
     names = [limit.name for limit in found]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{place}: two limits are called {printable(name)!r}; expected different names")
+            raise UsageError(f"{place}: two limits are named {printable(name)!r}; give them different names")
     return found
 
 
@@ -249,7 +249,7 @@ def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str], An
         return [0.0] * len(rows)
     values = [r[limit.column] for r in rows if r[limit.column] is not None]
     if any(isinstance(v, str | list | dict) for v in values):
-        raise AlltraceError(f"{limit.column} of {limit.recipe} is not a number; only .count can be asked of it")
+        raise AlltraceError(f"{limit.column} of {limit.recipe} is not a number; only .count works with it")
     return [float(v) for v in values]
 
 

@@ -22,26 +22,30 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _WHO = (
-    AnswerColumn("communicator", None, "its name, as the profiler has it or as it was inferred"),
+    AnswerColumn("communicator", None, "its name, from the profiler or inferred"),
     AnswerColumn("op", None, "operation"),
     AnswerColumn("bytes", "bytes", "message size of one rank"),
     AnswerColumn("group_size", None, "ranks of the communicator"),
 )
 _SUMMARY = (
     *_WHO,
-    AnswerColumn("ranks", None, "ranks of the communicator that reports are there for"),
+    AnswerColumn("ranks", None, "ranks of the communicator that have reports"),
     AnswerColumn("instances", None, "operations found on more than one rank"),
-    AnswerColumn("incomplete", None, "of these, lacking a rank; they count in the waits alone"),
+    AnswerColumn("incomplete", None, "of these, operations that lack a rank; they count only in the waits"),
     AnswerColumn("skew_median_ns", "ns", "from the first arrival to the last: median"),
     AnswerColumn("skew_p95_ns", "ns", "the same: 95th percentile"),
     AnswerColumn("skew_max_ns", "ns", "the same: largest"),
     AnswerColumn("transfer_median_ns", "ns", "from the last arrival to the last end: median"),
     AnswerColumn("transfer_p95_ns", "ns", "the same: 95th percentile"),
-    AnswerColumn("algbw_gb_per_s", "GB/s", "algorithm bandwidth: total buffer over the median transfer"),
-    AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth: that times the operation's share of the buffer that crosses each link"),
-    AnswerColumn("peak_percent", "%", "bus bandwidth of that of the link, where --link-gb-per-s gives it"),
+    AnswerColumn("algbw_gb_per_s", "GB/s", "algorithm bandwidth: total buffer divided by the median transfer"),
+    AnswerColumn(
+        "busbw_gb_per_s",
+        "GB/s",
+        "bus bandwidth: algorithm bandwidth times the operation's share of the buffer that crosses each link",
+    ),
+    AnswerColumn("peak_percent", "%", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
     AnswerColumn("wait_ns", "ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
-    AnswerColumn("wait_certain_ns", "ns", "of it, waits of at least three residuals of the clocks"),
+    AnswerColumn("wait_certain_ns", "ns", "of these, waits of at least three times the clock residual"),
 )
 _AGAINST_TESTS = (
     AnswerColumn("zero_skew_percent", "%", "share of the instances whose skew is at most a tenth of the transfer"),
@@ -50,19 +54,19 @@ _AGAINST_TESTS = (
 )
 _INSTANCES = (
     AnswerColumn("communicator", None, _WHO[0].doc),
-    AnswerColumn("ordinal", None, "place of the instance among those of its communicator"),
+    AnswerColumn("ordinal", None, "number of the instance within its communicator"),
     *_WHO[1:],
-    AnswerColumn("members", None, "ranks it was found on"),
+    AnswerColumn("members", None, "ranks on which it was found"),
     AnswerColumn("first_arrival_ns", "ns", "when the first rank's part started"),
     AnswerColumn("last_arrival_ns", "ns", "when the last rank's part started"),
     AnswerColumn("last_rank", None, "the rank that arrived last"),
     AnswerColumn("end_ns", "ns", "when the last rank's part ended"),
     AnswerColumn("skew_ns", "ns", "from the first arrival to the last"),
-    AnswerColumn("transfer_ns", "ns", "from the last arrival to the last end; null where a rank is lacking"),
+    AnswerColumn("transfer_ns", "ns", "from the last arrival to the last end; null if a rank is missing"),
     AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth of that transfer"),
     AnswerColumn("wait_ns", "ns", "time that ranks waited for the last, summed"),
-    AnswerColumn("certain", None, "whether the skew is at least three residuals of the clocks"),
-    AnswerColumn("confidence", None, "of the match: 1 for an identity from the profiler"),
+    AnswerColumn("certain", None, "whether the skew is at least three times the clock residual"),
+    AnswerColumn("confidence", None, "confidence of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
 _DECIMALS = {
@@ -91,7 +95,7 @@ class Collectives(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": ("start", "end")}
     options: ClassVar[tuple[Option, ...]] = (
         Option("instances", bool, False, "list each instance instead"),
-        Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to tell the share of it"),
+        Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it"),
         Option(
             "nccl_tests",
             str,
@@ -234,7 +238,7 @@ class _Instances:
         notes = []
         lacking, count = int((~self.whole).sum()), len(self.whole)
         if lacking:
-            notes.append(f"{lacking:,} of {count:,} instances lack a rank, so when the last arrived in them is not known")
+            notes.append(f"{lacking:,} of {count:,} instances lack a rank, so their last arrival is unknown")
         if self.uneven.any():
             notes.append(f"{int(self.uneven.sum()):,} instances have messages of different sizes; the largest is shown")
         if self.exchanging.any():
@@ -245,7 +249,9 @@ class _Instances:
             )
         doubtful = int((~self.certain & (self.skew > 0)).sum())
         if doubtful:
-            notes.append(f"in {doubtful:,} of {count:,} instances the skew is below three residuals of the clocks: it may be none")
+            notes.append(
+                f"in {doubtful:,} of {count:,} instances the skew is below three times the clock residual, so it may not be real"
+            )
         return notes
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alltrace.replay.join import Replay
     from alltrace.replay.path import Pieces
 
-_RANK = AnswerColumn("rank", None, "rank that the path goes through")
+_RANK = AnswerColumn("rank", None, "the rank on which this part of the path runs")
 _CLASS = AnswerColumn(
     "class",
     None,
@@ -38,7 +38,7 @@ class CriticalPath(ReplayRecipe):
         _CLASS,
         AnswerColumn("time_ns", "ns", "time of the path in this class on this rank"),
         AnswerColumn("share_percent", "%", "share of the whole path"),
-        AnswerColumn("slack_ns", "ns", "how much longer the rank could take at its tightest place without the run taking longer"),
+        AnswerColumn("slack_ns", "ns", "how much longer the rank could take, at its tightest point, without making the run longer"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank"
@@ -71,11 +71,11 @@ class CriticalPath(ReplayRecipe):
         pieces = critical_path(replay)
         notes = replay_notes(replay, members)
         if pieces.makespan_ns:
-            notes.append(f"the path takes {pieces.makespan_ns} ns, from the run's first moment to the last end of a piece of work")
+            notes.append(f"the path takes {pieces.makespan_ns} ns, from the start of the run to the end of the last work")
         if not options["segments"] and len(replay.parts) > 1:
             first = {row["rank"] for row in _shares(replay, pieces)[:1]}
             notes += other_culprit(
-                replay, peers_in(replay, run), run, first, "most of the path goes through it, which does not make it the culprit"
+                replay, peers_in(replay, run), run, first, "most of the path is on it, which does not make it the culprit"
             )
         columns = self.answer_columns(options)
         rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)

@@ -33,29 +33,35 @@ COLUMNS = (
     AnswerColumn(
         "verdict",
         None,
-        "slower or faster: it takes more or less time in all, by the threshold and not by chance; else same; only_a, only_b",
+        "slower or faster if its total time changed by the threshold and the change is significant; else same; "
+        "only_a or only_b if one run lacks it",
     ),
-    AnswerColumn("count_verdict", None, "more or fewer: its count changed by the threshold; else same; null unless both have it"),
+    AnswerColumn(
+        "count_verdict", None, "more or fewer if its count changed by the threshold; else same; null unless both runs have it"
+    ),
     AnswerColumn(
         "call_verdict",
         None,
-        "longer or shorter: its median moved by the threshold, and not by chance; else same; null unless both have it",
+        "longer or shorter if its median changed by the threshold and the change is significant; else same; "
+        "null unless both runs have it",
     ),
-    AnswerColumn("count_a", None, "how often in run A, over all ranks"),
+    AnswerColumn("count_a", None, "count in run A, over all ranks"),
     AnswerColumn("count_b", None, "the same in run B"),
     AnswerColumn("total_a_ns", "ns", "summed duration in run A"),
     AnswerColumn("total_b_ns", "ns", "the same in run B"),
     AnswerColumn("total_change_ns", "ns", "run B less run A"),
-    AnswerColumn("total_change_percent", "%", "that, of run A; null where run A has none"),
+    AnswerColumn("total_change_percent", "%", "the same as a share of run A; null if run A has none"),
     AnswerColumn("q1_a_ns", "ns", "exact first quartile in run A"),
     AnswerColumn("q1_b_ns", "ns", "the same in run B"),
     AnswerColumn("median_a_ns", "ns", "exact median in run A"),
     AnswerColumn("median_b_ns", "ns", "the same in run B"),
     AnswerColumn("q3_a_ns", "ns", "exact third quartile in run A"),
     AnswerColumn("q3_b_ns", "ns", "the same in run B"),
-    AnswerColumn("median_change_percent", "%", "median of run B less that of run A, of the latter; null where one has none"),
-    AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A, ties counted half"),
-    AnswerColumn("p_value", None, "of the rank test of Mann and Whitney, two-sided, corrected for ties and for the number of rows"),
+    AnswerColumn(
+        "median_change_percent", "%", "change of the median from run A to run B, relative to run A; null if one run has none"
+    ),
+    AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A; ties count half"),
+    AnswerColumn("p_value", None, "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
 _VERDICTS = ("verdict", "count_verdict", "call_verdict")
 _DECIMALS = {
@@ -121,14 +127,18 @@ def compare(
     if respelled:
         notes.append(
             f"{counted(respelled, 'kernel')} of run B {'has the name' if respelled == 1 else 'have the names'} of run A, "
-            "whose profiler spells names differently: parameters and casts of template arguments were not compared"
+            "where a different profiler spells names differently: parameters and casts of template arguments were not compared"
         )
     sizes = [len(r.ranks) for r in (run_a, run_b)]
     if ranks is None and sizes[0] != sizes[1]:
-        notes.append(f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for that alone")
+        notes.append(
+            f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for this reason alone"
+        )
     steps_of = [sum(r["count"] for r in answer.table.to_pylist() if r["what"] == "step") for answer in answers]
     if sizes[0] == sizes[1] and all(steps_of) and steps_of[0] != steps_of[1]:
-        notes.append(f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}; counts and totals differ for that alone")
+        notes.append(
+            f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}; counts and totals differ for this reason alone"
+        )
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
 
 

@@ -41,9 +41,9 @@ def _labels(options: Mapping[str, Any]) -> dict[str, str]:
 
 _IDENTITY = (
     AnswerColumn("what", None, "kernel, copy, range, call, collective or step"),
-    AnswerColumn("name", None, "its name; of a copy its direction, of a collective its operation, of a step its kind"),
-    AnswerColumn("bytes", "bytes", "of a collective: message size of one rank; else null"),
-    AnswerColumn("group_size", None, "of a collective: ranks of its communicator; else null"),
+    AnswerColumn("name", None, "its name; for a copy its direction, for a collective its operation, for a step its kind"),
+    AnswerColumn("bytes", "bytes", "for a collective: message size of one rank; else null"),
+    AnswerColumn("group_size", None, "for a collective: ranks of its communicator; else null"),
 )
 
 
@@ -72,7 +72,7 @@ class Durations(SqlRecipe):
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         *_IDENTITY,
-        AnswerColumn("count", None, "how often, over all ranks"),
+        AnswerColumn("count", None, "count over all ranks"),
         AnswerColumn("total_ns", "ns", "summed duration"),
         AnswerColumn("mean_ns", "ns", "mean duration"),
         AnswerColumn("min_ns", "ns", "shortest"),
@@ -139,7 +139,7 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
         if name not in WHAT:
             raise UsageError.unknown("thing for --what", name, WHAT)
     if not names:
-        raise UsageError(f"--what names nothing; expected one or several of {', '.join(WHAT)}")
+        raise UsageError(f"--what is empty; expected one or more of {', '.join(WHAT)}")
     return set(names)
 
 

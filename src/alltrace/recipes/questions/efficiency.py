@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
 _STANDS_OUT = 0.01
-_NO_CULPRIT = "culprit is who has most useful time; `diagnose` and `stragglers` also tell who is late for another reason"
+_NO_CULPRIT = (
+    "the culprit is the rank with the most useful time; `diagnose` and `stragglers` also find ranks that are late for other reasons"
+)
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
-    "talp": "useful: all kernels, those of communication too; communication: copies and fills; maxima over processes; "
+    "talp": "useful: all kernels, including communication; communication: copies and fills; maxima over processes; "
     "a run lasts from its first event to its last",
-    "extrae": "useful: all kernels, those of communication too; communication: copies without fills; maxima over devices",
+    "extrae": "useful: all kernels, including communication; communication: copies without fills; maxima over devices",
 }
 
 
@@ -65,11 +67,17 @@ class Efficiency(Recipe):
         "ranges": ("start", "end", "name"),
     }
     options: ClassVar[tuple[Option, ...]] = (
-        Option("per", str, "run", "one row for the run, for each step, or for the ranges called --range", ("run", "step", "range")),
-        Option("range", str, None, "name of the ranges, as the program spells it; for --per range"),
+        Option("per", str, "run", "one row for the run, for each step, or for the ranges named --range", ("run", "step", "range")),
+        Option("range", str, None, "for --per range: name of the ranges, as in the program"),
         Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
-        Option("reference", str, None, "a run to scale against: a run directory or reports"),
-        Option("scaling", str, "strong", "whether the reference did the same work, or as much per device", ("strong", "weak")),
+        Option("reference", str, None, "a reference run for scalability: a run directory or reports"),
+        Option(
+            "scaling",
+            str,
+            "strong",
+            "whether the reference did the same total work (strong), or the same work per device (weak)",
+            ("strong", "weak"),
+        ),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("side", None, "device or host"),
@@ -78,21 +86,23 @@ class Efficiency(Recipe):
         AnswerColumn("count", None, "devices, or ranks on the host"),
         AnswerColumn("span_ns", "ns", "the region's time"),
         AnswerColumn("useful_ns", "ns", "useful time, summed over devices or ranks"),
-        AnswerColumn("communication_ns", "ns", "communication that nothing useful hides, or MPI, summed likewise"),
+        AnswerColumn("communication_ns", "ns", "communication not hidden by useful work, or MPI, summed likewise"),
         AnswerColumn("runtime_ns", "ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
-        AnswerColumn("parallel_efficiency", None, "useful time of the whole time, 0 to 1"),
-        AnswerColumn("load_balance", None, "mean of the largest: what is lost by waiting for those with more work"),
-        AnswerColumn("culprit", None, "the rank with most useful time, if by more than 1 % of it; null where none stands out"),
-        AnswerColumn("communication_efficiency", None, "what is lost by communication that nothing hides, or by MPI"),
-        AnswerColumn("orchestration_efficiency", None, "what is lost where no device is given work; null for hosts"),
-        AnswerColumn("mpi_parallel_efficiency", None, "time outside of MPI of the whole time; null for devices"),
+        AnswerColumn("parallel_efficiency", None, "useful time as a share of the whole time, 0 to 1"),
         AnswerColumn(
-            "offload_efficiency", None, "of the time outside of MPI, what is not a call of the GPU runtime; null for devices"
+            "load_balance", None, "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"
         ),
-        AnswerColumn("computation_scalability", None, "useful time of the reference to that of this run; null without --reference"),
+        AnswerColumn("culprit", None, "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
+        AnswerColumn("communication_efficiency", None, "below 1, time is lost to exposed communication, or to MPI"),
+        AnswerColumn("orchestration_efficiency", None, "below 1, time is lost while devices have no work; null for hosts"),
+        AnswerColumn("mpi_parallel_efficiency", None, "time outside MPI as a share of the whole time; null for devices"),
+        AnswerColumn("offload_efficiency", None, "of the time outside MPI, the share not in GPU runtime calls; null for devices"),
+        AnswerColumn(
+            "computation_scalability", None, "useful time of the reference divided by that of this run; null without --reference"
+        ),
         AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),
     )
-    chart: ClassVar[Chart | None] = Chart("bars", "side", _FACTORS, title="What the efficiency of devices and hosts is made of")
+    chart: ClassVar[Chart | None] = Chart("bars", "side", _FACTORS, title="Components of the efficiency of devices and hosts")
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
         """The factors; over steps, the whole of each side."""
@@ -109,7 +119,7 @@ class Efficiency(Recipe):
         if options["per"] == "range" and not options["range"]:
             raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
         if options["per"] != "range" and options["range"]:
-            raise UsageError(f"--range of efficiency is about ranges, but --per is {options['per']}; ask with --per range")
+            raise UsageError(f"--range of efficiency needs --per range, but --per is {options['per']}")
         return super().prepared(options, run)
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
@@ -426,8 +436,8 @@ def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: 
         counts = {len(p.table.filter(_is_range(p.table))) for p in parts} if options["per"] == "range" else set()
         return [f"ranks have {min(counts)} to {max(counts)} ranges {options['range']!r}"] if len(counts) > 1 else []
     if options["per"] == "range":
-        return [f"no rank has a range {options['range']!r}, so there is nothing to answer"]
-    return ["no steps were found, so there is nothing to answer"] if options["per"] == "step" else ["nothing took any time"]
+        return [f"no rank has a range {options['range']!r}, so the answer is empty"]
+    return ["no steps were found, so the answer is empty"] if options["per"] == "step" else ["nothing took any time"]
 
 
 def _is_range(table: Any) -> Any:
@@ -454,7 +464,7 @@ def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[
         row["computation_scalability"] = grown
         if grown is not None and row["parallel_efficiency"] is not None:
             row["global_efficiency"] = grown * row["parallel_efficiency"]
-    notes = [f"scalability against {options['reference']}, {options['scaling']} scaling: the whole of that run is counted"]
+    notes = [f"scalability against {options['reference']}, {options['scaling']} scaling: all of the reference run is counted"]
     return [*notes, *([f"{without} rows have no counterpart in it"] if without else [])]
 
 

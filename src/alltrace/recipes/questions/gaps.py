@@ -42,8 +42,8 @@ class Gaps(Recipe):
         GPU,
         AnswerColumn("start_ns", "ns", "start of the gap on the run's aligned clock"),
         AnswerColumn("duration_ns", "ns", "its length"),
-        AnswerColumn("before", None, "the work that ended last before it"),
-        AnswerColumn("after", None, "the work that started first after it"),
+        AnswerColumn("before", None, "the last work that ended before it"),
+        AnswerColumn("after", None, "the first work that started after it"),
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart(

@@ -30,7 +30,7 @@ class MemoryTimeline(Recipe):
     on_one_clock = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS}
     options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 240, "how many bins the run is divided into", least=1, most=100_000),
+        Option("bins", int, 240, "the number of bins into which to divide the run", least=1, most=100_000),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),

@@ -43,7 +43,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
 
     Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides there are
-    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`) and `names`. The schema `ids` has the same
+    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The schema `ids` has the same
     tables with ids of names, whose text is `text_of(id)`: what the statements of recipes read. A query that names `collectives`,
     `members` or `steps`, which are derived over all ranks, has the run aligned first.
 
@@ -83,11 +83,11 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         table = _answer(connection, text, None if limits is None else limits.rows)
     except duckdb.InterruptException as error:
         seconds = limits.seconds if limits is not None else 0
-        raise UsageError(f"the query took longer than {seconds:g} s and was stopped; ask for less at once") from error
+        raise UsageError(f"the query took longer than {seconds:g} s and was stopped; request less data at once") from error
     except duckdb.OutOfMemoryException as error:
         if limits is None:
             raise no_memory(scratch.name if scratch else "", error) from error
-        raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); ask fewer rows or columns at once") from error
+        raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); select fewer rows or columns at once") from error
     except duckdb.Error as error:
         if isinstance(error, duckdb.IOException) and scratch is not None and scratch.name in str(error):
             raise no_memory(scratch.name, error) from error

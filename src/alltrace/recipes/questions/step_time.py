@@ -71,7 +71,7 @@ class StepTime(Recipe):
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("step", None, "number of the step; null for all together"),
         AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all together"),
-        AnswerColumn("span_ns", "ns", "the time that is divided"),
+        AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
         AnswerColumn("kernel_ns", "ns", "a compute kernel runs"),
         AnswerColumn("communication_ns", "ns", "a communication kernel runs, and no compute kernel"),
         AnswerColumn("memcpy_ns", "ns", "a copy runs, and none of the above"),

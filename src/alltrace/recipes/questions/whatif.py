@@ -63,7 +63,7 @@ class WhatIf(ReplayRecipe):
         if 100 * replay.error > options["max_error"]:
             raise InputError(
                 getattr(run, "path", "the run"),
-                found=f"the replay of the unchanged run is {100 * replay.error:.1f} % away from it",
+                found=f"the replay error is {100 * replay.error:.1f} % away from it",
                 expected=f"at most {options['max_error']:g} %",
                 advice="look at `critical-path`, whose class idle is what no dependency explains",
             )

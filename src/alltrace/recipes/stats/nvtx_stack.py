@@ -93,7 +93,7 @@ def stacks(level: Int64, parent: Int64, number: Int64) -> tuple[Any, Int64]:
         needed += int(size[rows].sum())
         if needed > _MOST_BYTES:
             raise UsageError(
-                f"the ranges lie so deep in each other that their stacks are over {_MOST_BYTES >> 30} GiB of text; ask fewer ranks"
+                f"the ranges are nested so deeply that their stacks exceed {_MOST_BYTES >> 30} GiB of text; select fewer ranks"
             )
         above = pc.binary_join_element_wise(
             pc.take(above, pa.array(at)), texts.slice(first[k], len(rows)), pa.scalar(":", pa.large_string())

@@ -46,13 +46,13 @@ def test_a_rank_without_steps_does_not_bring_the_start_up_of_all_into_what_is_ju
     assert {round(lost / share) for _, lost, _, share in found} == {round(lost / share) for _, lost, _, share in whole}
     assert any(note.startswith("it is not known who waits for whom") for note in answer.notes)
     assert "9 steps are judged; warm-up and checkpoint steps are left out" in answer.notes
-    assert "no step to judge was found on rank 3, so it is left out" in answer.notes
+    assert "no usable step was found on rank 3, so it is left out" in answer.notes
     assert all(3 not in r["ranks"] for r in answer.to_pylist() if r["kind"] != "capture-fault")
 
 
 def test_runs_of_which_no_rank_has_steps_are_judged_whole(tmp_path):
     _, answer = found_in(make_run(tmp_path, {r: rank_of(1, named=False) for r in range(2)}))
-    assert "no steps were found, so the whole run is judged as one step, its start-up too" in answer.notes
+    assert "no steps were found, so the whole run, including its start-up, is judged as one step" in answer.notes
     assert all(r["lost_ns_per_step"] is None for r in answer.to_pylist())
 
 

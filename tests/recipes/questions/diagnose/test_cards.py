@@ -67,8 +67,8 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
     [
         (
             (),
-            ("nothing ran on a device for any time, so nothing could be judged",),
-            "Nothing ran on a device for any time, so nothing could be judged.",
+            ("nothing ran on any device, so nothing could be judged",),
+            "Nothing ran on any device, so nothing could be judged.",
         ),
         ((), (), "Nothing could be judged."),
         ((), ("rank 0 has no `kernels`",), "Nothing could be judged."),
@@ -81,7 +81,7 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
         (
             (row("capture-fault", (5,), where="cut short", lost_ns=0, lost_share=0.0, severity="medium", classes=[]),),
             ("7 steps are judged", "nothing that costs much time was found"),
-            "Nothing that costs much time was found. The reports are not whole: the report of rank 5 ends before the run did.",
+            "Nothing that costs much time was found. The reports are incomplete: the report of rank 5 ends before the run did.",
         ),
         (
             (row("sync", (0, 3), lost_ns=None, lost_share=None, loss_note="clocks are not known", where="cudaDeviceSynchronize"),),
@@ -134,7 +134,7 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
     ("given", "said"),
     [
         (row("straggler", (3, 7), slowdown=1.4), "Ranks 3, 7 compute 40 % slower than their peers"),
-        (row("straggler", last_share=0.8), "Rank 11 arrives last at 80 % of the collectives that somebody waits at"),
+        (row("straggler", last_share=0.8), "Rank 11 arrives last at 80 % of the collectives with waits"),
         (
             row("slow-host", range(8), hosts=["node0"], slowdown=1.2),
             "All ranks of node0 compute 20 % slower than those of other hosts",
@@ -144,7 +144,7 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
         (row("imbalance", (3, 4), slowdown=1.3), "Another rank is slowest in each step, by 30 % in the middle"),
         (
             row("slow-communicator", slowdown=3.0, where="dp 2"),
-            "Transfers of dp 2 take 3.0 times as long as those of communicators alike",
+            "Transfers of dp 2 take 3.0 times as long as those of similar communicators",
         ),
         (
             row("low-bandwidth", (3,), gb_per_s=2.1, peers_gb_per_s=21.0, where="HtoD copies"),
@@ -155,9 +155,9 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
             row("exposed-communication", needed_at_once=True, where="AllReduce"),
             "Devices wait for AllReduce, which the next kernel needs at once",
         ),
-        (row("missing-rank", (5,)), "The others wait for rank 5, of which there is no report"),
-        (row("missing-rank", ()), "Ranks wait for some without a report"),
-        (row("unexplained", compute_share=0.4), "Devices compute for 40 % of the time only, and no finding explains the rest"),
+        (row("missing-rank", (5,)), "The others wait for rank 5, for which there is no report"),
+        (row("missing-rank", ()), "Ranks wait for ranks without a report"),
+        (row("unexplained", compute_share=0.4), "Devices compute for only 40 % of the time, and no finding explains the rest"),
     ],
 )
 def test_a_sentence_names_who_and_how_much(given, said):
@@ -186,10 +186,10 @@ def test_every_number_of_the_evidence_is_said(name):
 def test_numbers_have_units_and_stand_together():
     numbers = {"gb_per_s": 3.0, "link_gb_per_s": 63.0, "link_share": 0.048, "bytes_per_step": 8388608.0, "replay_error": 0.012}
     assert evidence_sentence({**numbers, "basis": "replay"}, 0.957, about_time=True) == (
-        "8.39 MB a step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
-        "The cost is from a replay, which is 1.2 % off the run as it was; confidence 96 %."
+        "8.39 MB per step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
+        "The cost is from a replay, which is 1.2 % off the measured run; confidence 96 %."
     )
-    assert evidence_sentence({"basis": "ceiling"}, 1.0, about_time=True) == "The cost is a ceiling; confidence 100 %."
+    assert evidence_sentence({"basis": "ceiling"}, 1.0, about_time=True) == "The cost is an upper bound; confidence 100 %."
     assert evidence_sentence({"basis": "ceiling", "missing": 2}, 1.0, about_time=False) == "Missing ranks: 2. Confidence 100 %."
     assert {name for names, _ in evidence_sentences._PHRASES for name in names} | {"replay_error"} == set(EVIDENCE)
 

@@ -41,7 +41,7 @@ def test_transfers_that_nothing_overlaps_are_a_finding(tmp_path):
     assert told["link_share"] == pytest.approx(25 / 63, abs=1e-3)
     assert told["bytes_per_step"] == 4 * 100_000_000  # the run is one step
     assert told["hideable_ns_per_step"] == told["exposed_ns_per_step"] == 16 * MS
-    assert "ahead of their use" in first["advice"]
+    assert "start them earlier" in first["advice"]
 
 
 def test_of_transfers_longer_than_compute_the_evidence_says_what_can_be_hidden(tmp_path):

@@ -73,25 +73,25 @@ class Diagnose(Recipe):
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("kind", None, "kind of the finding"),
         AnswerColumn("severity", None, f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
-        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would get back over the judged steps; null if not known"),
+        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
         AnswerColumn("lost_ns_per_step", "ns", "the same per judged step; null without steps"),
         AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1; all rows together at most 1"),
         AnswerColumn(
-            "opportunity_share", None, "of an opportunity the most of the judged time that a change can give back, 0 to 1"
+            "opportunity_share", None, "for an opportunity: the largest share of the judged time that a change can save, 0 to 1"
         ),
         AnswerColumn("ranks", None, "the culprits"),
-        AnswerColumn("hosts", None, "hosts all of whose ranks are culprits"),
+        AnswerColumn("hosts", None, "hosts where every rank is a culprit"),
         AnswerColumn("where", None, "the kernel, range, communicator or call"),
-        AnswerColumn(
-            "launched_by", None, "of a kernel the operator, module and line that launched most of it; null where no trace tells"
-        ),
-        AnswerColumn("evidence", None, "numbers that the finding rests on, and basis: replay or ceiling"),
+        AnswerColumn("launched_by", None, "for a kernel: the operator, module and line that launched most of it; null if unknown"),
+        AnswerColumn("evidence", None, "the numbers behind the finding, and basis: replay or ceiling"),
         AnswerColumn("advice", None, "what to do about it"),
-        AnswerColumn("confidence", None, "how sure the kind and the culprits are, 0 to 1"),
-        AnswerColumn("loss_note", None, "why the loss is null, or what it leaves out; else null"),
-        AnswerColumn("classes", None, "the classes of time that the loss is made of"),
+        AnswerColumn("confidence", None, "confidence in the kind and the culprits, 0 to 1"),
+        AnswerColumn("loss_note", None, "why the loss is null, or what it does not include; else null"),
+        AnswerColumn("classes", None, "the classes of time that make up the loss"),
         AnswerColumn(
-            "needed_at_once", None, "whether it is about transfers that the next kernel needs, as the program is made, and no fault"
+            "needed_at_once",
+            None,
+            "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
         ),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
@@ -119,7 +119,7 @@ class Diagnose(Recipe):
 
         machine = (MachineState, GpuState, HostState, NetworkState)
         classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, *machine)
-        found = kept_once(rank, "contribution", classes, lambda: _contribution(rank))
+        found = kept_once(rank, "contribution", classes, _contribution)
         return found if found.facts is None else replace(found, graph=graph_of(rank))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
@@ -137,7 +137,7 @@ class Diagnose(Recipe):
             return Answer(
                 self._schema().empty_table(),
                 self.columns,
-                ("nothing ran on a device for any time, so nothing could be judged",) if parts else (),
+                ("nothing ran on any device, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
         all_ranks = AllRankFacts(
@@ -145,7 +145,7 @@ class Diagnose(Recipe):
         )
         if not len(all_ranks.steps):
             rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
-            unjudged = ("no step of which all work has a record was found, so no loss was judged",)
+            unjudged = ("no step has complete records, so no loss was judged",)
             return Answer(answer_rows(rows, self._schema()), self.columns, unjudged)
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
@@ -160,7 +160,7 @@ class Diagnose(Recipe):
         if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
             first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
             notes += other_culprit(
-                all_ranks.recovery.replay, all_ranks.recovery.peers, run, first, "what it is found for gives back more"
+                all_ranks.recovery.replay, all_ranks.recovery.peers, run, first, "the reason for listing it saves more"
             )
         if all(row["kind"] == "capture-fault" for row in rows):
             notes.insert(0, unexplained.verdict(all_ranks))
@@ -245,17 +245,17 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
     """What could not be judged, and why."""
     notes = [_basis(all_ranks)]
     if all_ranks.whole_run:
-        notes.append("no steps were found, so the whole run is judged as one step, its start-up too")
+        notes.append("no steps were found, so the whole run, including its start-up, is judged as one step")
     else:
         judged = counted(len(all_ranks.steps), "step is", "steps are")
         notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
     if all_ranks.partly:
         left = counted(len(all_ranks.partly), "step is", "steps are")
-        notes.append(f"{left} left out, because not all reports have them")
+        notes.append(f"{left} left out, because not all reports contain them")
     if all_ranks.stepless:
         from alltrace.run.store import number_ranges
 
-        notes.append(f"no step to judge was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
+        notes.append(f"no usable step was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
     lossy = [r for r, f in all_ranks.facts.items() if f.left_out]
     if lossy:
         from alltrace.run.store import number_ranges
@@ -263,25 +263,26 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         what = "the part of the run" if all_ranks.whole_run else counted(sum(all_ranks.facts[r].left_out for r in lossy), "step")
         notes.append(f"rank {number_ranges(lossy)}: {what} in which work may have run without a record is left out")
     if len(all_ranks.facts) < 2:
-        notes.append("one rank alone: who waits for whom, slow ranks and uneven work could not be judged")
+        notes.append("only one rank: waits between ranks, slow ranks and uneven work could not be judged")
     elif all_ranks.members is None:
         notes.append(
             "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be judged"
         )
     if all_ranks.clocks_unknown:
         notes.append(
-            "the clocks of some ranks that meet are not known well enough: slow communicators and exposed communication between "
+            "the clocks of some communicating ranks are not known well enough: slow communicators and "
+            "exposed communication between "
             "them could not be judged"
         )
     if any(f.graphs for f in all_ranks.facts.values()):
-        notes.append("graphs hide their kernels: slow kernels and communication inside of graphs could not be judged")
+        notes.append("CUDA graphs hide their kernels: slow kernels and communication inside graphs could not be judged")
     silent = [r for r, f in all_ranks.facts.items() if not f.calls]
     if silent:
         from alltrace.run.store import number_ranges
 
-        notes.append(f"rank {number_ranges(silent)}: no CUDA calls in the report, so what its host did is not known")
+        notes.append(f"rank {number_ranges(silent)}: no CUDA calls in the report, so its host activity is unknown")
     if not any(f.ranges for f in all_ranks.facts.values()):
-        notes.append("without ranges, waiting for data is told by calls that read or wait only")
+        notes.append("without ranges, waiting for data can only be detected from calls that read or wait")
     return notes
 
 
@@ -290,13 +291,13 @@ def _basis(all_ranks: AllRankFacts) -> str:
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
     if all_ranks.doubt is not None:
-        return f"{all_ranks.doubt}; so losses are ceilings, stated only where every rank has them alike"
+        return f"{all_ranks.doubt}; so losses are upper bounds, and are only given where all ranks have them alike"
     if all_ranks.replay_error is None:
-        return "the run was not replayed, so losses are ceilings"
+        return "the run was not replayed, so losses are upper bounds"
     error = f"{100 * all_ranks.replay_error:.2f} %"
     if all_ranks.replay_error > MOST_ERROR:
-        return f"the replay of the unchanged run is {error} away from it, more than {MOST_ERROR:.0%}, so losses are ceilings"
-    return f"the unchanged run is replayed with an error of {error}; what does not follow from a replay is a ceiling"
+        return f"the replay error is {error}, more than {MOST_ERROR:.0%}, so losses are upper bounds"
+    return f"the replay error is {error}; losses that are not from the replay are upper bounds"
 
 
 RECIPE = Diagnose()

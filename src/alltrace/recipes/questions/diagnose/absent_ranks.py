@@ -227,12 +227,12 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         "steps": len(all_ranks.steps),
     }
     waited = f"{lost.max(axis=0).sum() / 1e6:.1f} ms"
-    advice = f"Waiting for {named}, without a report: {waited}; profile {'them' if several else 'it'} too, or look at the link."
+    advice = f"Waiting for {named}, without a report: {waited}; profile {'them' if several else 'it'} too, or check the link."
     # a replay cannot take the wait out of what is matched with nothing
     unmatched = any(all_ranks.alignment.unmatched.values())
     change = None if unmatched else partial(RecoveredTime.less_transfer, shares=waits.shares)
     loss = all_ranks.loss(("communication",), lost, change, ceiling_ns=all_ranks.waiting_ns(lost))
-    where = ", ".join(g.name for g in groups[:3]) or "operations that are matched with nothing"
+    where = ", ".join(g.name for g in groups[:3]) or "unmatched operations"
     confidence = 0.85 if waits.compared or alone.any() else 0.6
     return [Finding("missing-rank", loss, absent, where, advice, evidence, confidence)]
 

@@ -130,7 +130,7 @@ class AllRankFacts:
 
     @cached_property
     def lone(self) -> list[LoneOperations | None]:
-        """Of each rank, in the order of `ranks`, its operations that are matched with nothing."""
+        """Of each rank, in the order of `ranks`, its unmatched operations."""
         return [g.lone for g in self._given.values()]
 
     def name(self, ident: int) -> str:
@@ -251,13 +251,13 @@ class AllRankFacts:
         """Why it is not known who waits for whom, so that losses cannot be computed; None where it is."""
         lossy = [r for r, f in self.facts.items() if f.left_out]
         if lossy and self.whole_run:
-            return f"rank {lossy[0]} has no record of some of its work, and no steps tell which time is whole"
+            return f"rank {lossy[0]} has no record of some of its work, and no steps show which time is complete"
         if len(self.ranks) < 2 or self.alignment is None:
             return None
         if self.alignment.matching_reason is not None:
-            return f"it is not known who waits for whom: {self.alignment.matching_reason}"
+            return f"it is unknown which ranks wait for which: {self.alignment.matching_reason}"
         if self.clocks_unknown:
-            return "it is not known who waits for whom: the clocks of some ranks that meet are not connected"
+            return "it is unknown which ranks wait for which: the clocks of some communicating ranks are not connected"
         return None
 
     @cached_property

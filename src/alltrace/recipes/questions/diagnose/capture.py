@@ -33,7 +33,7 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
                 all_ranks,
                 missing,
                 "missing ranks",
-                "There is no report of these ranks; capture them too, or recover their reports.",
+                "There is no report for these ranks; capture them too, or recover their reports.",
                 {"missing": len(missing)},
             )
         )
@@ -42,7 +42,7 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     found += _slowdown(all_ranks, run)
     for pattern, where, advice in (
         (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
-        (_DAMAGED, "damaged report", "A part of the report could not be read; capture it again, or judge by the rest."),
+        (_DAMAGED, "damaged report", "Part of the report could not be read; capture it again, or use the rest."),
         (_NEWER, "newer report", "The report is newer than this reader; update alltrace."),
     ):
         ranks = _warned(run, pattern)
@@ -111,7 +111,7 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []
     advice = (
-        f"Captured steps take {slowdown.ratio - 1:.0%} longer than the others of the training log; capture fewer kinds of events, "
+        f"Captured steps take {slowdown.ratio - 1:.0%} longer than others, by {slowdown.source}; capture fewer kinds of events, "
         "such as no CPU samples and no OS calls, and judge shares rather than times."
     )
     evidence = {"slowdown": round(slowdown.ratio, 4), "steps": float(slowdown.inside)}
@@ -164,20 +164,22 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
         kineto: Whether PyTorch's profiler wrote the report.
     """
     if what == "graphs":
-        return "What these graphs ran is not in the report; capture with --cuda-graph-trace=node, or =graph for whole graphs."
+        return "The work of these graphs is not in the report; capture with --cuda-graph-trace=node, or =graph for whole graphs."
     if what == "launches":
-        return "Calls of the host are missing, so that work cannot be traced to what launched it; capture fewer kinds of events."
+        return "Host calls are missing, so work cannot be assigned to its launches; capture fewer kinds of events."
     if place == "everywhere":
-        return "The report has calls and no kernel at all; see that CUDA activity is traced and that counters are permitted."
+        return (
+            "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are permitted."
+        )
     if place == "start" and kineto:
         return (
             "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture "
-            "(pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; judge by the later steps."
+            "(pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; rely on the later steps."
         )
     if place == "end":
-        return "The profiler stopped to record kernels while the program went on: its buffers were full; capture less at a time."
+        return "The profiler stopped recording kernels while the program continued: its buffers were full; capture less at a time."
     return (
-        "The profiler lost kernels, as it does where its buffers are full; capture less at a time, or flush its buffers more often."
+        "The profiler lost kernels, as it does when its buffers are full; capture less at a time, or flush its buffers more often."
     )
 
 
@@ -197,6 +199,7 @@ def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     apart = {h for c in components.values() if c is not largest for h in c}
     ranks = [r for r, h in all_ranks.hosts.items() if h in apart]
     advice = (
-        "No collective connects these hosts with the others, so only UTC stamps tell their clocks, which are off by milliseconds."
+        "No collective connects these hosts with the others, so their clocks are known only from UTC stamps, "
+        "which are off by milliseconds."
     )
     return [_fault(all_ranks, ranks, "clocks not connected", advice, {"components": len(components)}, "low")]

@@ -129,7 +129,7 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
             notes.remove(reason)
         verdict = "Nothing could be judged." if reason is None else _as_sentence(reason)
     if faults:
-        verdict += f" The reports are not whole: {_uncapitalized(headline(faults[0], len(hosts)))}."
+        verdict += f" The reports are incomplete: {_uncapitalized(headline(faults[0], len(hosts)))}."
     return Diagnosis(verdict, tuple(_card(row, hosts) for row in rows), tuple(notes))
 
 

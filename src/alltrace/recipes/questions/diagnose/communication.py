@@ -122,9 +122,7 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     evidence = {"queued": int(queued.sum()), "waited_ns_per_step": float(np.round(lost[chosen].mean()))}
     names = {g.number: g.name for g in all_ranks.alignment.groups}
     where = ", ".join(names[n] for n in np.unique(members.communicator[queued]).tolist()[:3])
-    advice = (
-        "Collectives of independent communicators run one after another on one stream; give each communicator a stream of its own."
-    )
+    advice = "Collectives of independent communicators run one after another on one stream; give each communicator its own stream."
     needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
     lost = lost * chosen[:, None]
     change = partial(_unqueued, all_ranks=all_ranks, members=members, ranks=ranks, needed=~needless, shares=shares)
@@ -218,7 +216,7 @@ def _exposed(
     }
     ops, counts = np.unique(members.op[amounts > 0].astype(str), return_counts=True)
     advice = (
-        "Devices wait for transfers that could run under compute; start them earlier, on their own stream, and wait for them later."
+        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
     )
     where = str(ops[counts.argmax()])
     ends_step = _gradients(all_ranks, members) & ~hideable

@@ -46,7 +46,7 @@ _DEVICE = 0.5
 """A device is slow where kernels of a family with this share of the family's time take longer."""
 
 _CLEAR = 1.1
-"""Ranks that are slower by this factor are told even where something else, such as slow launches, hides it for now."""
+"""Ranks that are slower by this factor are reported even if something else, such as slow launches, currently hides it."""
 
 _USUAL_WORK = 0.01
 """A step has a rank's usual work where it differs by this share or less."""
@@ -161,7 +161,7 @@ def _slow_cause(
     ranks = all_ranks.ranks[rows].tolist()
     named = _named(ranks)
     advice = {
-        "straggler": f"The same kernels with the same launch configuration take longer on {named} than elsewhere; look at the "
+        "straggler": f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the "
         "clocks, power and temperature of that GPU, and drain it if it stays slow.",
         "slow-host": f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
         "cooling, power limits and other jobs.",
@@ -267,8 +267,8 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         rows = np.flatnonzero(slow.slow.any(axis=1))
         lost = work.lost(np.where(slow.slow, 1 - 1 / np.where(slow.slow, values, 1.0), 0.0), compute)
         advice = (
-            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for kernels that are launched "
-            "alike, so no device is slow; look for data that make work uneven, such as sequence lengths or routed tokens."
+            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for identically launched kernels, "
+            "so no device is slow; look for data that makes work uneven, such as sequence lengths or routed tokens."
         )
         evidence = {
             "slowdown": float(np.median(values[slow.slow])),

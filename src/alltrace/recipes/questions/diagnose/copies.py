@@ -59,9 +59,9 @@ def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]
         **_rate(facts, moved, took),
     }
     advice = (
-        "Devices wait for copies that nothing overlaps; start them ahead of their use on a stream of their own."
+        "Devices wait for copies that nothing overlaps; start them earlier, on their own stream."
         if hideable[chosen].sum() >= lost[chosen].sum() / 2
-        else "Devices do little but wait for copies, which take longer than the compute that could hide them; keep the data on the "
+        else "Devices mostly wait for copies, which take longer than the compute that could hide them; keep the data on the "
         "device, or copy less of it."
     )
     ranks = all_ranks.ranks[chosen].tolist()
@@ -110,7 +110,7 @@ def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
     rates = [r for f in facts for r in _rates(f).values()]
     if rates:
         evidence["gb_per_s"] = round(float(np.median(rates)), 2)
-    advice = "Synchronous copies drain the device; use asynchronous copies on a stream of their own, or copy less often."
+    advice = "Synchronous copies drain the device; use asynchronous copies on their own stream, or copy less often."
     return [_blocking(all_ranks, "sync-copy", lost, chosen, facts[0].call_names.get("sync-copy", "copies"), advice, evidence)]
 
 

@@ -93,7 +93,7 @@ def _straggler(row: _Row) -> str:
     if row["slowdown"] is not None:
         return f"{row.ranks} {row.verb('computes', 'compute')} {_more(row['slowdown'])} slower than {row.peers}"
     share = row["last_share"]
-    often = "" if share is None else f" at {100 * share:.0f} % of the collectives that somebody waits at"
+    often = "" if share is None else f" at {100 * share:.0f} % of the collectives with waits"
     return f"{row.ranks} {row.verb('arrives', 'arrive')} last{often}"
 
 
@@ -113,7 +113,7 @@ def _imbalance(row: _Row) -> str:
 def _slow_communicator(row: _Row) -> str:
     slowdown = row["slowdown"]
     longer = "longer than" if slowdown is None else f"{slowdown:.1f} times as long as"
-    return f"transfers of {row.where} take {longer} those of communicators alike"
+    return f"transfers of {row.where} take {longer} those of similar communicators"
 
 
 def _low_bandwidth(row: _Row) -> str:
@@ -127,22 +127,24 @@ def _low_bandwidth(row: _Row) -> str:
 def _exposed(row: _Row) -> str:
     if row.needed:
         return f"devices wait for {row.where}, which the next kernel needs at once"
-    return f"devices wait for {row.where} that could run under compute"
+    return f"devices wait for {row.where} that could overlap compute"
 
 
 def _missing(row: _Row) -> str:
-    return f"the others wait for {row.ranks}, of which there is no report" if row.named else "ranks wait for some without a report"
+    return (
+        f"the others wait for {row.ranks}, for which there is no report" if row.named else "ranks wait for ranks without a report"
+    )
 
 
 def _unexplained(row: _Row) -> str:
     if row["compute_share"] is None:
         stand = row.verb("the device of {} stands", "the devices of {} stand").format(row.ranks)
-        return f"{stand} still, and the report does not say why"
-    return f"devices compute for {100 * row['compute_share']:.0f} % of the time only, and no finding explains the rest"
+        return f"{stand}idle, and the report does not show why"
+    return f"devices compute for only {100 * row['compute_share']:.0f} % of the time, and no finding explains the rest"
 
 
 _FAULTS: dict[str, Callable[[_Row], str]] = {
-    "missing ranks": lambda row: f"there is no report of {row.ranks}",
+    "missing ranks": lambda row: f"there is no report for {row.ranks}",
     "late start": lambda row: f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('begins', 'begin')} after the run did",
     "cut short": lambda row: f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('ends', 'end')} before the run did",
     "dropped events": lambda row: f"the profiler dropped events of {row.ranks}",
@@ -156,7 +158,7 @@ _FAULTS: dict[str, Callable[[_Row], str]] = {
 
 def _capture_fault(row: _Row) -> str:
     make = _FAULTS.get(row.where)
-    return f"the reports of {row.ranks} are not whole: {row.where}" if make is None else make(row)
+    return f"the reports of {row.ranks} are incomplete: {row.where}" if make is None else make(row)
 
 
 _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
@@ -178,7 +180,7 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "allocation": lambda row: f"{row.ranks} {row.verb('allocates and frees', 'allocate and free')} device memory between kernels",
     "module-loading": lambda row: f"{row.ranks} {row.verb('loads', 'load')} code while steps run",
     "recompilation": lambda row: f"{row.ranks} {row.verb('compiles', 'compile')} code again while steps run",
-    "idle-gap": lambda row: f"devices of {row.ranks} stand still although work is queued",
+    "idle-gap": lambda row: f"devices of {row.ranks} are idle although work is queued",
     "hand-over": lambda row: f"the roles {row.where} take turns: one works while the others stand still",
     "missing-rank": _missing,
     "unexplained": _unexplained,

@@ -56,33 +56,33 @@ _KINDS = {
     ),
     "module-loading": _Kind(
         "module-loading",
-        "Code is loaded, linked or made into graphs while steps run; warm up every kernel and shape before, or set "
+        "Code is loaded, linked or captured into graphs during steps; warm up every kernel and shape first, or set "
         "CUDA_MODULE_LOADING=EAGER.",
     ),
     "compilation": _Kind(
         "recompilation",
-        "Code is compiled again while steps run; keep shapes and options the same, mark dimensions as dynamic, or cache what is "
-        "compiled.",
+        "Code is recompiled during steps; keep shapes and options the same, mark dimensions as dynamic, or cache compiled code.",
         0.9,
     ),
     "host-pause": _Kind(
         "host-pause",
-        "The launching thread does nothing for a while; look for garbage collection, page faults, swapping, or a busy core.",
+        "The launching thread pauses; look for garbage collection, page faults, swapping, or a busy core.",
     ),
     "launch": _Kind(
         "launch-bound",
-        "The host launches kernels more slowly than the device runs them, or they are so short that they do nothing but begin and "
-        "end; fuse kernels or capture a CUDA graph.",
+        "The host launches kernels more slowly than the device runs them, or the kernels are so short "
+        "that overhead dominates; fuse "
+        "kernels or capture a CUDA graph.",
     ),
     "idle": _Kind(
         "idle-gap",
-        "The device stands still although work is queued and nothing in the report says why; look at event waits and other "
-        "processes on the device.",
+        "The device is idle although work is queued, and the report does not show why; check event waits and other processes "
+        "on the device.",
         0.6,
     ),
     "unknown": _Kind(
         "unexplained",
-        "The device stands still, and no call in the report tells when the host launched what comes; capture CUDA's API calls too.",
+        "The device is idle, and the report does not show when the host launched the next work; capture CUDA API calls too.",
         0.6,
     ),
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.run.clock import ClockMap
     from alltrace.trace.arrays import Int64
 
 BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
@@ -94,7 +95,7 @@ class Contribution:
         facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
         graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
         host: Its host's time.
-        lone: Its operations that are matched with nothing.
+        lone: Its unmatched operations.
         machine: What its GPU, its host's network and its CPUs did in the judged steps.
         origins: By name of a kernel the operator, module and line that launched most of its time, in words.
     """
@@ -106,8 +107,9 @@ class Contribution:
     machine: MachineState = field(default_factory=MachineState)
     origins: Mapping[str, str] = field(default_factory=dict)
 
-    def moved(self, by_ns: int) -> Contribution:
-        """The contribution with all moments later."""
-        if not by_ns or self.facts is None:
+    def placed(self, clock: ClockMap) -> Contribution:
+        """The contribution of a rank in the time of its files, without its graph, as it is on the run's clock."""
+        if self.facts is None or self.host is None:
             return self
-        return replace(self, facts=self.facts.moved(by_ns), graph=None if self.graph is None else self.graph.moved(by_ns))
+        host = replace(self.host, times=clock.lengths(self.host.times), after=clock.lengths(self.host.after))
+        return replace(self, facts=self.facts.placed(clock), host=host)

@@ -68,8 +68,8 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
             "steps": len(all_ranks.steps),
         }
         advice = (
-            f"Rank {rank} arrives last although its kernels and its host take no longer; look at what its device waits for before "
-            "it communicates."
+            f"Rank {rank} arrives last although its kernels and host take no longer; check what its device waits for before it "
+            "communicates."
         )
         loss = all_ranks.loss(("compute", "short-kernels", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])

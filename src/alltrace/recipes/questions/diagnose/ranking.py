@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SEVERITIES = ("high", "medium", "low")
-_STATED = "the losses of other findings hold this time already"
+_STATED = "this time is already included in the losses of other findings"
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ def notes(run: RunFacts) -> list[str]:
         if any((d.uuid or "").startswith("MIG-") or " MIG " in f" {d.name} " for d in rank.devices):
             sliced.append(rank.rank)
     found = [
-        f"ranks {number_ranges(ranks)} share a device, so what one of them waits for may be the other's work"
+        f"ranks {number_ranges(ranks)} share a device, so one of them may wait for the other's work"
         for ranks in users.values()
         if len(set(ranks)) > 1
     ]
     if several:
         found.append(
             f"rank {number_ranges(several)}: several processes use its device; their work is judged together, "
-            "and what the host did is that of all"
+            "and host activity is that of all"
         )
     if sliced:
         found.append(f"rank {number_ranges(sliced)}: its device is a slice (MIG), which shares the link to the host with others")

@@ -54,10 +54,10 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     spent = totals[largest] / float(np.nansum(all_ranks.times))
     advice = (
         f"Devices compute for {share:.0%} of the time only, and no finding explains the rest; for {spent:.0%} of it "
-        f"{_DOES.get(largest, f'they wait for the host ({largest})')}. Look at the timeline; capture calls, ranges and OS calls."
+        f"{_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline; capture calls, ranges and OS calls."
     )
     evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
-    loss = Loss(0, "ceiling", (largest,), 0, 0, "nothing tells how much of this time the job could get back")
+    loss = Loss(0, "ceiling", (largest,), 0, 0, "it is unknown how much of this time the job could save")
     ranks = tuple(all_ranks.ranks.tolist())
     return [Finding("unexplained", loss, ranks, largest, advice, evidence, 0.3, all_ranks.hosts_of(ranks), severity="medium")]
 

@@ -26,15 +26,15 @@ class _Kind:
 
 _KINDS = {
     "precision": _Kind(
-        "Matrix products, convolutions or attention run in fp32 or TF32, though this device is faster in bf16 or fp16; try "
-        "automatic mixed precision (torch.autocast), and TF32 at least."
+        "Matrix products, convolutions or attention run in fp32 or TF32, although this device is faster in bf16 or fp16; "
+        "try automatic mixed precision (torch.autocast), or at least TF32."
     ),
     "attention": _Kind(
-        "Attention runs as single products and a softmax; use a fused kernel (FlashAttention, "
+        "Attention runs as separate products and a softmax; use a fused kernel (FlashAttention, "
         "torch.nn.functional.scaled_dot_product_attention)."
     ),
     "fusion": _Kind(
-        "Many kernels in a row only read and write their data; fuse them (torch.compile, fused optimizers and norms, Triton)."
+        "Many consecutive kernels only read and write data; fuse them (torch.compile, fused optimizers and norms, Triton)."
     ),
     "shapes": _Kind(
         "The blocks of matrix products leave multiprocessors empty in their last wave; choose batch, hidden and vocabulary sizes "
@@ -43,7 +43,7 @@ _KINDS = {
     "small-kernels": _Kind("The device is idle between many small kernels; record them in a CUDA graph, or fuse them.", _IDLE),
 }
 
-_NO_LOSS = "an opportunity is not a loss; opportunity_share is the most that a change can give back"
+_NO_LOSS = "an opportunity is not a loss; opportunity_share is the most that a change can save"
 _CONFIDENCE = 0.6
 
 
