@@ -168,7 +168,8 @@ def test_findings_have_a_verdict_and_cards_with_places(client):
 
 def test_the_time_of_the_job_is_that_of_its_devices(client):
     found = client.get("/api/job-time").json()
-    assert [c["name"] for c in found["classes"]] == ["compute", "exposed communication", "exposed copy", "idle"]
+    classes = ["compute", "exposed communication", "unclassified", "exposed copy", "idle"]
+    assert [c["name"] for c in found["classes"]] == classes
     rows = client.post("/api/recipe", json={"name": "breakdown"}).json()
     at = [c["name"] for c in rows["columns"]].index("compute_ns")
     assert found["devices"] == len(rows["rows"])

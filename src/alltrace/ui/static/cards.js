@@ -83,7 +83,7 @@ function buttons(card) {
  * @param {JobTime} found
  */
 export function timeBar(found) {
-  // of a run whose kernels are all known nothing is told of unknown ones
+  // without unclassified kernels the class is left out
   const classes = found.classes.filter((c) => c.ns || c.name !== "unclassified");
   const total = classes.reduce((sum, c) => sum + c.ns, 0);
   if (!total) return h("p", { class: "muted" }, "No device did anything.");
