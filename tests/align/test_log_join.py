@@ -159,7 +159,7 @@ def test_a_rank_without_a_log_gets_sizes_from_the_others(tmp_path):
     rows, filled, wrong = judged(alignment, truth)
     assert (filled, wrong) == (rows, 0)
     match = alignment.run.manifest.log_matches[2]
-    assert match.reason == "there is no log of it"
+    assert match.reason == "it has no log"
     assert match.from_others == match.operations == 36 * 3
     assert any("got their size from the same operation on other ranks" in n for n in alignment.notes)
 

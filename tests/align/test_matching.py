@@ -276,7 +276,7 @@ def test_a_clock_that_is_set_costs_partners_but_makes_no_false_ones(at, jump_ns)
     assert precision == 1.0
     assert 0.7 < recall < 0.9
     if abs(jump_ns) < 1e8:  # a longer jump looks like a capture that began earlier
-        assert [n for n in found.notes if n.startswith("rank 2: more than 10% of the communication found no partner")]
+        assert [n for n in found.notes if n.startswith("rank 2: more than 10% of the communication found no match")]
 
 
 def test_operations_without_length_and_before_zero():

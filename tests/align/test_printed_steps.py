@@ -50,7 +50,7 @@ def in_a_form_of_its_own(lines):
 
 
 def test_lines_of_a_form_of_its_own_are_steps_by_a_pattern(tmp_path):
-    with pytest.raises(InputError, match=r"no step in 10 lines.* give the form of its lines with --pattern"):
+    with pytest.raises(InputError, match=r"no step in 10 lines.* describe its lines with --pattern"):
         steps_of(tmp_path / "without", edit=in_a_form_of_its_own)
     alignment = steps_of(tmp_path / "with", edit=in_a_form_of_its_own, patterns=[r"tick (?P<step>\d+) took (?P<step_time_ms>\S+)"])
     assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
@@ -80,7 +80,7 @@ def test_equal_steps_without_times_number_nothing(tmp_path):
 
     alignment = steps_of(tmp_path, edit=equal, faults=("late-start:ranks=0,1,2,3:share=0.4",))
     assert by_rank(alignment)[0][0] == 0
-    assert any("fit at several places of its 10" in n for n in alignment.steps_notes)
+    assert any("fit in several places of its 10" in n for n in alignment.steps_notes)
 
 
 def test_steps_come_from_the_log_alone_where_nothing_repeats(tmp_path):
@@ -96,7 +96,7 @@ def test_a_log_of_another_day_is_not_used(tmp_path):
         tmp_path, dropped_share=0.1, edit=lambda lines: [line.replace("[2026-01-01", "[2026-03-05") for line in lines]
     )
     assert alignment.steps.num_rows == 0
-    assert any("10 steps that are not used: their times are not those of the reports" in n for n in alignment.steps_notes)
+    assert any("10 unused steps: their times are not those of the reports" in n for n in alignment.steps_notes)
 
 
 def test_ranges_of_the_program_stay(tmp_path):

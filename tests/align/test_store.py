@@ -193,7 +193,7 @@ def test_steps_that_cannot_be_found_are_a_note_and_a_damaged_file_is_an_error(ru
         alignment = aligned(run)
     assert alignment.members.num_rows
     assert not alignment.steps.num_rows
-    assert "steps were not looked for: ranges.parquet: nothing on rank 0; look again" in alignment.steps_notes
+    assert "steps were not detected: ranges.parquet: nothing on rank 0; look again" in alignment.steps_notes
 
     def damaged(rank):
         raise DamageError("ranges.parquet", found="it is damaged", advice="import again")
@@ -303,7 +303,7 @@ def test_two_hosts_that_never_meet_are_said_to(tmp_path):
     assert [c.component for c in alignment.clocks] == [0, 1]
     assert alignment.residual_ns(0, 1) is not None
     assert alignment.residual_ns(0, 2) is None
-    assert any("connected by no collective" in n for n in alignment.notes)
+    assert any("share no collective" in n for n in alignment.notes)
 
 
 def test_a_rank_reads_its_own_members_and_little_else(run, tmp_path, monkeypatch):

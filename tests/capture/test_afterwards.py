@@ -105,7 +105,7 @@ def test_a_node_that_does_not_see_the_run_keeps_all_from_starting(tmp_path):
     [
         (None, "/r: a file; expected a new folder for the run; give another --run"),
         ("mine", "/r: a folder with mine in it; expected a new folder for the run; give another --run"),
-        ("ranks/rank=0", "/r: the run exists already; give another --run or --job, or --force to replace it"),
+        ("ranks/rank=0", "/r: the run already exists; give another --run or --job, or --force to replace it"),
     ],
 )
 def test_a_run_that_cannot_be_made_is_said_before_the_program(capture, tmp_path, there, said):
@@ -170,7 +170,7 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
         started.send_signal(signal.SIGTERM)
         _, err = started.communicate(timeout=20)
         silent.set()
-    assert "the job was ended before all reports were taken care of (--then); `alltrace capture upload DIR " in err
+    assert "the job ended before all reports were processed (--then); `alltrace capture upload DIR " in err
     assert [pid for pid in below if started_at(pid) is not None] == []
 
 
@@ -181,10 +181,10 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
         (["--then", "upload"], "--then is 'upload'; expected"),
         (["--then", "upload", "bucket/x"], "'bucket/x' is not a URL"),
         (["--then", "upload", "file:///a", "--then", "upload", "file:///b"], "--then upload names file:///a and file:///b"),
-        (["--scrub"], "--scrub belongs to --then upload URL, which was not given"),
+        (["--scrub"], "--scrub needs --then upload URL, which was not given"),
         (["--run", "r"], "--run belongs to --then import, which was not given"),
         (["--max-writers", "2"], "--max-writers belongs to --then, which was not given"),
-        (["--profiler", "torch", "--then", "upload", "file:///a", "--scrub"], "--scrub is for nsys"),
+        (["--profiler", "torch", "--then", "upload", "file:///a", "--scrub"], "--scrub works with nsys"),
         (["--import", "--emit-sh"], "--emit-sh does not know --then"),
     ],
 )

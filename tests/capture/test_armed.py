@@ -87,7 +87,7 @@ def test_only_the_ranks_that_are_named_and_a_late_one_records_what_is_left(clock
     monkeypatch.setenv("PMI_RANK", "7")
     assert Watch(str(tmp_path), leads=False).step(4) == Window(3, 10, 20)
     assert Watch(str(tmp_path), leads=False).step(15) == Window(3, 15, 20)
-    assert "rank 7 heard of window 3, steps 10 to 19, at step 15; it is recorded from here" in capsys.readouterr().err
+    assert "rank 7 received window 3, steps 10 to 19, at step 15; it is recorded from here" in capsys.readouterr().err
     assert Watch(str(tmp_path), leads=False).step(20) is None
 
 
@@ -124,19 +124,19 @@ def test_nodes_that_share_no_folder_are_told_the_same_steps(clock, tmp_path, mon
 
 
 def test_steps_that_cannot_be_named(clock, tmp_path):
-    with pytest.raises(InputError, match="none of the ranks that are asked"):
+    with pytest.raises(InputError, match="none of the chosen ranks"):
         name_steps(tmp_path, 9, 1, None, wait_s=0)
     for rank in (0, 1):
         (tmp_path / f"armed.{rank}").write_text("0\n")
-    with pytest.raises(InputError, match="none of the ranks that are asked"):
+    with pytest.raises(InputError, match="none of the chosen ranks"):
         name_steps(tmp_path, 9, 1, [(2, 3)], wait_s=0)
     write_control(str(tmp_path / "heard.0"), {"id": 2, "at": 3})
     write_control(str(tmp_path / "heard.1"), {"id": 1, "at": 3})  # of the window before
     write_control(str(tmp_path / WINDOW), {"id": 1})
-    with pytest.raises(InputError, match=r"of the ranks 1 no answer came within 0\.1 s"):
+    with pytest.raises(InputError, match=r"rank 1 did not answer within 0\.1 s"):
         name_steps(tmp_path, 9, 1, None, wait_s=0.1)
     write_control(str(tmp_path / "heard.1"), {"id": 3, "at": 10})
-    with pytest.raises(InputError, match="1 of 2 ranks heard of step 9 too late, at step 10"):
+    with pytest.raises(InputError, match="1 of 2 ranks received step 9 too late, at step 10"):
         name_steps(tmp_path, 9, 1, None, wait_s=0.1)
 
 
@@ -278,16 +278,16 @@ with steps() as window:
     time.sleep(2)
     late = capture("now", "reports", "--at", "0")
     assert late.returncode == 3
-    assert "1 of 1 ranks heard of step 0 too late, at step " in late.stderr
+    assert "1 of 1 ranks received step 0 too late, at step " in late.stderr
     ahead = capture("now", "reports", "--at", 10**9, "--steps", 2)
     assert (ahead.stdout, ahead.stderr) == ("window 4: steps 1000000000 to 1000000001, ranks 0\n", "")
     assert "give one of them" in capture("now", "reports", "--at", 10**9, "--lead", 2).stderr
     (tmp_path / "enough").write_text("")
     _, err = started.communicate(timeout=60)
     assert started.returncode == 0
-    assert re.fullmatch(r"alltrace: rank 0 heard of window 3, steps 0 to 9, at step \d+; nothing is recorded\n", err)
+    assert re.fullmatch(r"alltrace: rank 0 received window 3, steps 0 to 9, at step \d+; nothing is recorded\n", err)
     assert [one.returncode for one in said] == [0, 0]
-    assert all("only 1 of 2 armed ranks see reports, and the others record nothing" in one.stderr for one in said)
+    assert all("only 1 of 2 armed ranks see reports; the others record nothing" in one.stderr for one in said)
     names = sorted(p.name.partition("_window")[2] for p in (tmp_path / "reports").glob("*.nsys-rep"))
     assert [n[:7] for n in names] == ["1_steps", "2_steps"]
     for one, name in zip(said, names, strict=True):
@@ -303,7 +303,7 @@ def test_an_armed_rank_that_is_not_asked_leaves_nothing_and_says_nothing(capture
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [(["--profiler", "ncu"], "is for nsys and torch"), (["--when", "loss > 3"], "--when is 'loss > 3'")]
+    ("options", "said"), [(["--profiler", "ncu"], "works with nsys and torch"), (["--when", "loss > 3"], "--when is 'loss > 3'")]
 )
 def test_what_cannot_be_armed(capture, options, said):
     done = capture("arm", *options, "--", "true")

@@ -38,7 +38,7 @@ def test_the_command_has_the_nodes_of_the_job(ranks, per_node, start):
 
 
 def test_ranks_that_are_no_whole_nodes():
-    with pytest.raises(UsageError, match="are no whole nodes"):
+    with pytest.raises(UsageError, match="is not a multiple of"):
         plan_job(Job(12, 8))
 
 

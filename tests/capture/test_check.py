@@ -13,7 +13,7 @@ WHOLE = b"NVIDIA Tegra Profiler Report 2023@4 ... [END]"
         (WHOLE, None),
         (b"", "it is empty"),
         (WHOLE[:-1], f"it is cut off after {len(WHOLE) - 1} bytes"),
-        (b"SQLite format 3", "it does not begin as a report of Nsight Systems does"),
+        (b"SQLite format 3", "it does not start like a report of Nsight Systems"),
         (b"NVIDIA Something Newer", None),
     ],
 )
@@ -26,7 +26,7 @@ def test_a_report_of_nsight_compute(tmp_path):
     (tmp_path / "a.ncu-rep").write_bytes(b"NVR\0...")
     (tmp_path / "b.ncu-rep").write_bytes(b"...")
     assert report_fault(tmp_path / "a.ncu-rep") is None
-    assert report_fault(tmp_path / "b.ncu-rep") == "it does not begin as a report of Nsight Compute does"
+    assert report_fault(tmp_path / "b.ncu-rep") == "it does not start like a report of Nsight Compute"
 
 
 def test_repeated_ranges_belong_to_their_rank_and_other_ranks_do_not(tmp_path):

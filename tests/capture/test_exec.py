@@ -47,7 +47,7 @@ def test_a_rank_that_is_not_chosen_runs_plainly_with_the_same_process(capture, f
     [
         ("cut", "it is cut off after 36 bytes"),
         ("none", "no whole report"),
-        ("raw", "a raw capture is left at"),
+        ("raw", "a raw capture was left at"),
         ("lies", "no whole report"),
     ],
 )
@@ -84,7 +84,7 @@ def test_ranks_that_the_world_has_not_are_named_also_where_rank_0_is_not_chosen(
 
 def test_a_range_that_never_began_is_named(capture, fake_nsys):
     done = capture("exec", "--steps", "70:75", "--nsys", fake_nsys, "--", "true", FAKE="none", **WORLD)
-    assert "the recording never began, because step 70 of `alltrace.instrument.steps` did not come" in done.stderr
+    assert "the recording never started, because the program did not reach step 70 of `alltrace.instrument.steps`" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
@@ -147,10 +147,10 @@ def test_what_cannot_be_profiled_stops_before_the_program_or_runs_plainly(captur
         (["--efa", "--on-error", "stop"], 2, "nsys 2023.4.4 cannot record EFA adapters"),
         (["--steps", "5:5"], 2, "expected steps such as 10:50"),
         (["--steps", "5:"], 2, "expected the first step and the one after the last"),
-        (["--steps", "5:6", "--delay", "3"], 2, "--steps and --delay or --duration both say when"),
-        (["--repeat", "2"], 2, "give --capture-range with it"),
-        (["--delay", "nan"], 2, "expected a number of seconds above 0"),
-        (["--tmp", "/no/such"], 3, "no temporary folder can be made there"),
+        (["--steps", "5:6", "--delay", "3"], 2, "--steps and --delay or --duration both set when"),
+        (["--repeat", "2"], 2, "so it needs --capture-range"),
+        (["--delay", "nan"], 2, "expected a number of seconds greater than 0"),
+        (["--tmp", "/no/such"], 3, "no temporary folder can be created there"),
         (["--profiler", "ncu"], 2, "ncu"),
     ],
 )
@@ -168,7 +168,7 @@ def test_an_existing_report_is_replaced_only_when_told(capture, fake_nsys):
     assert capture(*first, **WORLD).returncode == 0
     again = capture(*first, **WORLD)
     assert again.returncode == 3
-    assert "the report exists already; give another --output or --job, or --force to replace it" in again.stderr
+    assert "the report already exists; give another --output or --job, or --force to replace it" in again.stderr
     assert capture("exec", "--force", *first[1:], **WORLD).returncode == 0
     none = capture("exec", "--force", "--strict", *first[1:], FAKE="none", **WORLD)
     assert none.returncode == 4  # the older one is not taken for it
@@ -221,7 +221,7 @@ def test_nccl_tests_have_no_steps(capture, fake_nsys, tmp_path):
 def test_rank_0_says_which_source_won(capture, fake_nsys):
     both = {"PMI_RANK": 0, "PMI_SIZE": 4, "SLURM_PROCID": 0, "SLURM_NTASKS": 1}
     done = capture("exec", "--nsys", fake_nsys, "--", "true", **both)
-    assert done.stderr == "alltrace capture: rank 0: Hydra says rank 0 of 4 and Slurm says rank 0 of 1; Hydra is believed\n"
+    assert done.stderr == "alltrace capture: rank 0: Hydra says rank 0 of 4 and Slurm says rank 0 of 1; Hydra is used\n"
 
 
 def test_what_the_program_puts_into_its_temporary_folder_stays(capture, fake_nsys, tmp_path):

@@ -60,7 +60,7 @@ def test_the_log_of_a_node_is_ended_with_the_job_and_can_be_read(capture, fake_n
 def test_a_node_without_nvidia_smi_has_no_log_and_says_so(capture, fake_nsys, tmp_path):
     done = capture("exec", "--gpu-log", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5", PATH="/usr/bin:/bin", **WORLD)
     assert done.returncode == 5
-    assert "--gpu-log left out: there is no nvidia-smi on PATH; the rest is recorded" in done.stderr
+    assert "--gpu-log left out: nvidia-smi is not on PATH; the rest is recorded" in done.stderr
     stops = capture(
         "exec", "--gpu-log", "--force", "--on-error", "stop", "--nsys", fake_nsys, "--", "true", PATH="/usr/bin:/bin", **WORLD
     )
@@ -83,4 +83,4 @@ def test_the_log_is_there_with_the_profiler_of_pytorch_too(capture, smi, tmp_pat
     assert list((tmp_path / "tmp").iterdir()) == []
     without = capture(*options, "--", *program, **WORLD, PATH="/usr/bin:/bin")
     assert without.returncode == 4
-    assert "--gpu-log left out: there is no nvidia-smi on PATH; the rest is recorded" in without.stderr
+    assert "--gpu-log left out: nvidia-smi is not on PATH; the rest is recorded" in without.stderr

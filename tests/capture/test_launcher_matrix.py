@@ -67,14 +67,16 @@ def whole(name, launcher, **more):
 
 
 def missing(rank, *why):
-    return "; ".join([f"rank {rank}: no whole report REPORT {rank}", *why])
+    return "; ".join([f"rank {rank}: no complete report REPORT {rank}", *why])
 
 
 NOTES_CODE = 'trap : TERM USR1; "$0" "$@"; c=$?; echo $c >"ended.$SLURM_PROCID"; exit $c'
-ALONE = "rank 0: no launcher's variables are set, so this is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+ALONE = (
+    "rank 0: no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+)
 OUTSIDE = "--ranks names only 8-9, but the world has the ranks 0-1; nothing would be profiled"
-NEVER = "the recording never began, because step 70 of `alltrace.instrument.steps` did not come"
-NEVER += "; programs without steps are recorded by --delay and --duration"
+NEVER = "the recording never started, because the program did not reach step 70 of `alltrace.instrument.steps`"
+NEVER += "; record programs without steps with --delay and --duration"
 ABSENT = "./no-such-program: there is no such program; nothing was run"
 PLAIN = "./plain: it cannot be executed; nothing was run"
 EMPTY = "capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`"
@@ -86,8 +88,8 @@ UNSTARTED = "the profiler ended with 1 before the program started (Failed to pro
 READ_ONLY = "reports: no report can be written there (Read-only file system); give another --output"
 RUNS = f"{READ_ONLY}; the program runs unprofiled"
 NO_FOLDER = "job/x: no report can be written there (Not a directory); give another --output"
-EXISTS = "REPORT 1: the report exists already; give another --output or --job, or --force to replace it"
-NO_NSYS = "--nsys names no/nsys, which cannot be run; expected the program nsys or the folder it is in"
+EXISTS = "REPORT 1: the report already exists; give another --output or --job, or --force to replace it"
+NO_NSYS = "--nsys is no/nsys, which cannot be run; expected the program nsys or its folder"
 
 CASES = [
     # launchers

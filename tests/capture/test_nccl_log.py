@@ -135,7 +135,7 @@ def test_the_wrapper_asks_for_the_log_and_cuts_it(capture, fake_nsys, tmp_path, 
     assert numbers(log) == list(range(9))
     log.unlink()
     never = capture("exec", "--force", "--steps", "70:75", *run, **rank)
-    assert "is kept whole: no step of the window came" in never.stderr
+    assert "is kept whole: the program reached no step of the window" in never.stderr
     (log,) = set((tmp_path / "reports").glob("*_nccl.*.log")) - {older}
     assert numbers(log) == list(range(9))
 

@@ -43,7 +43,7 @@ def test_finished_ones_become_reports_and_cut_ones_are_named(tools, tmp_path):
         "it is incomplete: the recording was killed before it ended",
         "it is empty; nothing was recorded",
         None,
-        "e.nsys-rep stands in its way, and it is empty; move it away",
+        "e.nsys-rep already exists, and it is empty; move it away",
     ]
     assert len(list(raw.iterdir())) == 8
     assert recover(tools.parent, tools) == []
@@ -52,7 +52,7 @@ def test_finished_ones_become_reports_and_cut_ones_are_named(tools, tmp_path):
 def test_what_is_not_there(tools, tmp_path):
     with pytest.raises(InputError, match="there is no such folder"):
         recover(tmp_path / "none", tools)
-    with pytest.raises(UsageError, match="no QdstrmImporter beside"):
+    with pytest.raises(UsageError, match="QdstrmImporter was not found next to"):
         recover(tmp_path, tmp_path / "nsys")
 
 

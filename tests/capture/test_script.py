@@ -27,7 +27,7 @@ def test_the_settings_are_shown_as_a_file_that_gives_them_again(capture, tmp_pat
     assert shown.returncode == 0
     (tmp_path / "job.toml").write_text(shown.stdout)
     assert capture("script", "--show-config", "--config", "job.toml").stdout == shown.stdout
-    assert re.search(r"^# how many nodes, or pods\nnodes = 3$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^# number of nodes or pods\nnodes = 3$", shown.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_settings_are_shown_as_a_file_that_gives_them_again(capture, tmp_pat
         (["slurm", "--workload", "fsdp", "--", "x"], 2, "a program was given after --"),
         (["slurm", "-o", "no/such/file"], 2, "cannot be written"),
         (["slurm", "--profiler", "ncu", "--top", "x", "run"], 2, "--top is 'x'; expected how many kernels"),
-        (["slurm", "--profiler", "ncu", "--top", "5", "run", "--kernels", "gemm"], 2, "--top and profiler.kernels both say"),
+        (["slurm", "--profiler", "ncu", "--top", "5", "run", "--kernels", "gemm"], 2, "--top and profiler.kernels both select"),
     ],
 )
 def test_bad_input_is_said_in_a_sentence(capture, arguments, code, said):

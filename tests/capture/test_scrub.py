@@ -204,7 +204,7 @@ def test_what_cannot_be_scrubbed(export, tmp_path):
         with pytest.raises(InputError, match=said):
             scrub(tmp_path / name, tmp_path / "out.sqlite")
         assert not (tmp_path / "out.sqlite").exists()
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         scrub(export, tmp_path / "a.nsys-rep")
     assert [p for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 

@@ -67,7 +67,7 @@ def test_a_profiler_that_fails_before_the_program_starts_is_started_once_more(ca
     ran, options = tmp_path / "ran", ["exec", "--nsys", fake_nsys, "--verbose", "--job", "j"]
     done = capture(*options, "--", "sh", "-c", COUNTS, ran, FAKE="once", **WORLD)
     assert (done.returncode, lines(ran)) == (5, ["ran"])
-    assert "the profiler ended with 1 before the program started; it is started once more" in done.stderr
+    assert "the profiler ended with 1 before the program started; it is started again" in done.stderr
     assert len(list((tmp_path / "reports").iterdir())) == 1
     assert not list((tmp_path / "tmp").glob("alltrace-*"))
 

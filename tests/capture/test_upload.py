@@ -92,7 +92,7 @@ def test_the_command_says_what_came_of_it(capture, reports, tmp_path):
     (reports / "cut.nsys-rep").unlink()
     done = capture("upload", reports, f"file://{tmp_path}/bucket")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0].endswith(", 2 were there already")
+    assert done.stdout.splitlines()[0].endswith(", 2 were already there")
 
 
 def test_a_copy_into_a_folder_goes_on_where_it_was_cut_short(tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ def test_files_go_to_a_server_by_put_and_what_it_has_a_part_of_is_sent_from_ther
         assert f"copied to http://127.0.0.1:{server.port}/p%20q\n" in done.stdout
         assert "s3cret" not in done.stdout + done.stderr
         server.asked.clear()
-        assert ", 3 were there already" in capture("upload", reports, f"http://127.0.0.1:{server.port}/p%20q").stdout
+        assert ", 3 were already there" in capture("upload", reports, f"http://127.0.0.1:{server.port}/p%20q").stdout
         assert {method for method, _ in server.asked} == {"HEAD"}
         server.files["/p%20q/a.nsys-rep"] = WHOLE[:20]
         server.received.clear()

@@ -141,7 +141,7 @@ def test_an_answer_without_rows_is_an_empty_drawing():
 
 def test_an_answer_without_a_picture_or_its_column_is_refused():
     some = of_ranks(1)
-    with pytest.raises(UsageError, match="a table without a picture"):
+    with pytest.raises(UsageError, match="has no chart"):
         draw(type(some)(some.table, some.columns))
     with pytest.raises(UsageError, match="needs the column 'gone'"):
         draw(some, Chart("bars", "rank", ("gone",)))

@@ -96,8 +96,8 @@ def test_cards_are_the_form_on_a_terminal(tmp_path, capsys, monkeypatch, termina
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--units", "ns", "--format", "cards"], "--units ns is for tables"),
-        (["--units", "auto", "--format", "csv"], "--units auto is for tables"),
+        (["--units", "ns", "--format", "cards"], "--units ns works with tables"),
+        (["--units", "auto", "--format", "csv"], "--units auto works with tables"),
     ],
 )
 def test_units_of_a_format_without_them_are_refused(tmp_path, capsys, arguments, complaint):

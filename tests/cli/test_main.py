@@ -53,14 +53,14 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
         (["overlap", "RUN", "--format", "xml"], "invalid choice: 'xml'"),
         (["overlap", "RUN", "--limit", "-1"], "argument --limit/--top: it is '-1', expected a whole number from 0 up"),
         (["overlap", "RUN", "--jobs", "0"], "--jobs: it is '0', expected a whole number from 1 up"),
-        (["overlap", "RUN", "--format", "parquet"], "--format parquet is not text; expected -o FILE with it"),
-        (["sql", "RUN", "select 1", "--format", "parquet"], "--format parquet is not text; expected -o FILE with it"),
+        (["overlap", "RUN", "--format", "parquet"], "--format parquet is not text; give -o FILE"),
+        (["sql", "RUN", "select 1", "--format", "parquet"], "--format parquet is not text; give -o FILE"),
         (["overlap", "RUN", "--format", "csv", "-o", "."], "expected the name of a file"),
         (["overlap", "RUN", "--ranks", "a"], "--ranks is 'a'; expected numbers and spans such as 0-7,64"),
         (["overlap", "RUN", "--ranks", "9"], "rank 9 is not in the run; it has 0-1"),
         (["gaps", "RUN", "--rows", "-2"], "--rows of gaps is -2; expected 0 or more"),
         (["gaps", "RUN", "--rows", "many"], "invalid int value: 'many'"),
-        (["recipe"], "recipe needs the name of one"),
+        (["recipe"], "recipe needs a name"),
         (["recipe", "nothing", "RUN"], "unknown recipe 'nothing'"),
         (["recipe", "gaps", "RUN", "--min", "3"], "unrecognized arguments: --min"),
         (["stats"], "stats needs the name of a report"),
@@ -131,7 +131,7 @@ def test_an_interruption_says_that_the_import_goes_on(monkeypatch, capsys, how):
 
     monkeypatch.setattr(entry, "_run", interrupted)
     assert entry.main(["info"]) == 130
-    assert "goes on from there" in capsys.readouterr().err
+    assert "continues from there" in capsys.readouterr().err
 
 
 def test_memory_that_runs_out_is_a_sentence(monkeypatch, capsys):
@@ -150,7 +150,9 @@ def test_a_defect_is_told_from_a_breached_gate(monkeypatch, capsys):
     monkeypatch.setattr(entry, "_run", fails)
     assert entry.main(["check"]) == 70
     *lines, last = capsys.readouterr().err.splitlines()
-    assert last == f"alltrace: alltrace {__version__} has a defect (KeyError); report it with the lines above and the command"
+    assert (
+        last == f"alltrace: alltrace {__version__} hit an internal error (KeyError); report it with the lines above and the command"
+    )
     assert lines[0].startswith("Traceback")
     assert all(line.isprintable() for line in lines)
 

@@ -53,10 +53,10 @@ def test_raw_has_every_metric(corpus, capsys):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"text", "it has no kernel launch; expected a report of Nsight Compute (.ncu-rep), or what"),
+        (b"text", "it has no kernel launch; expected a report of Nsight Compute (.ncu-rep), or the output"),
         (b"a,b\n1,2\n", "its columns are 'a,b'"),
         (b"NVR\x00\x05", "it is damaged or cut short"),
-        (b"SQLite format 3\x00", "it does not begin like one"),
+        (b"SQLite format 3\x00", "it does not start like one"),
     ],
 )
 def test_what_is_no_report_is_refused_in_one_sentence(tmp_path, capsys, content, found):
@@ -114,17 +114,17 @@ def test_a_view_may_stand_before_the_reports(report, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["source"], "ncu source has no report; expected one"),
-        (["source", "x", "--raw"], "the view source is asked for beside --view, --raw, --compare or --run"),
+        (["source"], "ncu source needs a report"),
+        (["source", "x", "--raw"], "the view source was given together with --view, --raw, --compare or --run"),
         (["x", "--instances"], "--instances is for the view metrics, not launches"),
         (["x", "--metric", "a"], "--metric is for the view metrics and --compare, not launches"),
         (["x", "--lines", "ptx"], "--lines is for the view source, not launches"),
         (["x", "--sass"], "--sass is for the view source, not launches"),
-        (["x", "--match", "order"], "--match is for --compare, which is not given"),
+        (["x", "--match", "order"], "--match needs --compare, which was not given"),
         (["x", "--shared-memory", "1"], "--shared-memory is for the view occupancy, not launches"),
-        (["source", "x", "--nvdisasm", "y"], "--nvdisasm is for --sass, which is not given"),
+        (["source", "x", "--nvdisasm", "y"], "--nvdisasm needs --sass, which was not given"),
         (["source", "x", "--sources", "/nowhere/at/all"], "--sources /nowhere/at/all is not a folder"),
-        (["source", "x", "--sass", "--nvdisasm", "/nowhere/nvdisasm"], "there is no /nowhere/nvdisasm; `pip install"),
+        (["source", "x", "--sass", "--nvdisasm", "/nowhere/nvdisasm"], "/nowhere/nvdisasm was not found; `pip install"),
     ],
 )
 def test_options_of_another_view_are_refused(capsys, arguments, found):
@@ -146,7 +146,7 @@ def test_two_reports_are_compared(tmp_path, capsys):
     assert (rows[0]["metric"], rows[0]["change"], rows[0]["change_percent"]) == ("duration_ns", -100.0, -10.0)
     assert answered(capsys, "--compare", one, two, "--table", "unmatched")["rows"] == []
     assert main(["ncu", "--compare", one]) == 2
-    assert "--compare is given 1 report; expected two or more" in capsys.readouterr().err
+    assert "--compare needs two reports or more, and 1 was given" in capsys.readouterr().err
     assert main(["ncu", one, "--table", "unmatched"]) == 2
 
 

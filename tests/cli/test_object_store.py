@@ -83,7 +83,7 @@ def test_reports_go_up_once_come_back_as_a_run_and_its_answers_are_written_there
     assert (code, out.split(",")[0]) == (0, f"{count} files"), err
     code, out, _ = alltrace("capture", "upload", "all reports", "s3://reports/77")
     assert code == 0
-    assert f"{count} were there already" in out
+    assert f"{count} were already there" in out
 
     here, there = (json.loads(alltrace("info", at, "--format", "json")[1]) for at in ("all reports", "s3://reports/77"))
     assert len(here["rows"]) == len(there["rows"]) > 1

@@ -332,5 +332,5 @@ def test_a_table_of_rows_that_are_still_made_waits_in_a_file(tmp_path, monkeypat
     assert "".join(text)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(InputError, match=r"none: the rows of the answer cannot be kept there .No such file.*--format csv"):
+    with pytest.raises(InputError, match=r"none: the rows of the answer cannot be stored there .No such file.*--format csv"):
         list(streamed_text(ANSWER, streamed(ANSWER).stream))

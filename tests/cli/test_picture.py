@@ -24,7 +24,7 @@ def test_recipes_and_reports_by_name_have_pictures(alltrace, run, tmp_path, comm
 @pytest.mark.parametrize(
     ("command", "name", "complaint"),
     [
-        ("info", "i.png", "info is a table without a picture"),
+        ("info", "i.png", "info has no chart"),
         ("breakdown", "b.jpg", "expected the name of a file that ends in .png or .svg"),
     ],
 )
@@ -45,4 +45,4 @@ def test_a_picture_that_cannot_be_written_is_an_error_of_one_line(alltrace, run,
 def test_a_query_has_no_picture(alltrace, run, tmp_path):
     done = alltrace("sql", run, "select 1 as one", "--picture", tmp_path / "s.png")
     assert done.code == 2
-    assert "sql is a table without a picture" in done.err
+    assert "sql has no chart" in done.err

@@ -142,11 +142,11 @@ def test_no_scheduler_is_told_in_a_sentence(capsys, reports, monkeypatch):
     monkeypatch.setattr("alltrace.engine.cluster_start._CONNECT_S", 1.0)
     assert main(["breakdown", str(reports), "--dask", "tcp://127.0.0.1:9"]) == 2
     told = capsys.readouterr().err
-    assert "no scheduler answers there" in told
+    assert "no scheduler answered" in told
     assert "Traceback" not in told
     assert main(["breakdown", str(reports), "--dask", "nonsense://x"]) == 2
     assert main(["breakdown", str(reports), "--dask", "tcp://127.0.0.1:9", "--jobs", "2"]) == 2
-    assert "--jobs counts processes" in capsys.readouterr().err
+    assert "--jobs sets the number of local processes" in capsys.readouterr().err
     assert main(["breakdown", str(reports), "--cluster", "queue=x"]) == 2
     assert main(["breakdown", str(reports), "--slurm", "1", "--cluster", "queue"]) == 2
 
@@ -201,7 +201,7 @@ def test_a_batch_system_that_takes_no_jobs_is_told_in_a_sentence(reports, tmp_pa
         return ended.stderr
 
     assert "sbatch, which is not on PATH" in told("--slurm", "1")
-    assert "takes no jobs (qsub: Unknown queue)" in told("--pbs", "1")
+    assert "rejected the job (qsub: Unknown queue)" in told("--pbs", "1")
     assert "PBSCluster" in told("--pbs", "1", "--cluster", "nonsense=1")
 
 

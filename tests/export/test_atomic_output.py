@@ -32,7 +32,7 @@ def test_nothing_is_left_after_an_error(tmp_path):
 
 
 def test_a_full_disk_is_one_sentence(tmp_path):
-    with pytest.raises(InputError, match=r"No space left on device.*make room"):
+    with pytest.raises(InputError, match=r"No space left on device.*free some space"):
         half_written(tmp_path / "a", OSError(28, "No space left on device"))
     assert not list(tmp_path.iterdir())
 

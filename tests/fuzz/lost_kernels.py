@@ -182,7 +182,9 @@ def wrong(folder: Path, gone: dict[Path, list[Kernel]], reports: list[Report]) -
     for name in ("breakdown", "idle", "kernels", "gaps", "activity", "steps"):
         notes = ask(run, name, jobs=1).notes
         missing = {r.rank for r in run.ranks if any(m.what == "kernels" for m in r.missing_records)}
-        if missing and not any("has no record" in n or "have no record" in n or "whose kernel has no record" in n for n in notes):
+        if missing and not any(
+            "has no record" in n or "have no record" in n or "without a record of their kernel" in n for n in notes
+        ):
             found.append(f"{name} has no note on missing kernels")
     found += _idle_holes(run, gone, reports, told)
     found += _diagnosed(run, hidden)

@@ -110,10 +110,10 @@ def test_what_a_reader_must_know_is_noted(history):
     put(history, 2, job=None, start_utc_ns=None, code="2")
     said = " / ".join(ask_history(history).notes)
     for part in (
-        "runs of 2 jobs, each compared with its own",
-        "1 run without the name of a job",
-        "1 run does not tell when it began",
-        "no run has 5 earlier ones",
+        "runs of 2 jobs, each compared within the job",
+        "1 run without a job name",
+        "1 run does not contain its start time",
+        "no run has 5 earlier runs",
         "2 versions of alltrace read these runs",
     ):
         assert part in said

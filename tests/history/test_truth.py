@@ -73,7 +73,7 @@ def test_a_run_slower_than_the_spread_breaches(folder, capsys):
     assert {r["verdict"] for r in rows} == {"held"}
     assert rows[0]["check"] == "step_ns <= median + 4 spreads of 5 earlier runs of train"
     (few,) = asked(folder, "check", like, "--against", history, "--job", "other", code=1)["rows"]
-    assert (few["verdict"], few["why"]) == ("unknown", "the history has 1 such run, and the spread needs 5 or more")
+    assert (few["verdict"], few["why"]) == ("unknown", "the history has 1 such run, and the comparison needs 5 or more")
     both = folder / "budget.toml"
     both.write_text("limits = ['compute_percent >= 1']\n")
     rows = asked(folder, "check", like, "--against", history, "--budget", str(both))["rows"]

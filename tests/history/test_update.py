@@ -105,7 +105,7 @@ def test_what_was_read_stays_where_a_run_is_damaged_or_gone(history, runs):
     flip(runs / "b" / "manifest.json", byte=100)
     (runs / "a").rename(runs.parent / "elsewhere")
     found = updated(history, runs)
-    assert found.unread[0].endswith("; it counts as it was last read")
+    assert found.unread[0].endswith("; it counts as last read")
     assert "1 run is gone and counted as last read: " in found.notes[0]
     assert found.notes[0].endswith("/runs/a")
     assert len(history.kept()) == 3
@@ -113,7 +113,7 @@ def test_what_was_read_stays_where_a_run_is_damaged_or_gone(history, runs):
 
 def test_an_import_that_has_not_ended_is_left_out(history, runs):
     write_manifest(runs / "a", read_manifest(runs / "a")._replace(complete=False))
-    assert "its import has not come to its end; run the same import again" in updated(history, runs).unread[0]
+    assert "its import has not finished; run the same import again" in updated(history, runs).unread[0]
 
 
 def test_a_folder_without_runs_is_told(runs):

@@ -70,7 +70,7 @@ def test_sql_has_its_fence(tools, tmp_path):
 def test_what_is_outside_of_the_folders_is_refused(tools, tmp_path):
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "outside")
     for path in ("../outside", str(tmp_path / "outside"), "link", "/etc/passwd"):
-        with pytest.raises(UsageError, match="outside of the folders"):
+        with pytest.raises(UsageError, match="outside the folders"):
             tools.open(path)
     with pytest.raises(InputError):
         tools.open("nothing")

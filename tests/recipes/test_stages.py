@@ -99,7 +99,7 @@ def test_a_full_disk_in_a_stage_is_a_sentence_and_the_next_try_goes_on(simulated
         if "kept_findings" in place:  # the answer is there all the same
             all_stages(tmp_path / "run")
         else:
-            with pytest.raises(AlltraceError, match=r"cannot be written \(No space left on device\).*make room"):
+            with pytest.raises(AlltraceError, match=r"cannot be written \(No space left on device\).*free some space"):
                 all_stages(tmp_path / "run")
     assert verify(tmp_path / "run") == []
     assert all_stages(tmp_path / "run")[2].table.num_rows

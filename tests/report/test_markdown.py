@@ -38,4 +38,4 @@ def test_a_name_is_no_link():
 def test_an_empty_run_says_so(tmp_path):
     text = to_markdown(gather(make_run(tmp_path, {}), "empty", pictures=False))
     assert "**Nothing could be judged.**" in text
-    assert "There is nothing to show." in text
+    assert "No data." in text

@@ -132,13 +132,13 @@ def test_charts_travel_packed_and_whole(page):
 def test_an_empty_run_has_a_page_that_says_so(rows, tmp_path):
     parsed = Page(to_html(gather(make_run(tmp_path, rows), "empty")))
     words = "".join(parsed.text)
-    assert words.count("There is nothing to show.") >= 8
+    assert words.count("No data.") >= 8
     assert json.loads(unpacked(parsed, "figures")) == {}
 
 
 def test_plotly_that_is_not_there_is_said_before_the_work(monkeypatch):
     monkeypatch.setattr("alltrace.report.page.find_spec", lambda _name: None)
-    with pytest.raises(UsageError, match="drawn by plotly, which is not installed"):
+    with pytest.raises(UsageError, match="need plotly, which is not installed"):
         check_plotly()
 
 

@@ -35,7 +35,7 @@ TIMES = st.one_of(
 )
 SIZES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9), st.sampled_from([MOST_SUM // 2, -MOST_SUM // 2]))
 
-LEFT_OUT = "values of `gpu_metrics` left out because they are not finite numbers, or 1e100 or more"
+LEFT_OUT = "values of `gpu_metrics` left out because they are not finite or are 1e100 or more"
 
 
 @given(st.lists(st.lists(st.tuples(TIMES, TIMES, SIZES), min_size=1, max_size=4), max_size=4))

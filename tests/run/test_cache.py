@@ -220,7 +220,7 @@ def test_a_cache_that_cannot_be_written_is_a_sentence(copy, tmp_path, place):
 
 
 def test_no_input_at_all(tmp_path):
-    with pytest.raises(UsageError, match="no run is named"):
+    with pytest.raises(UsageError, match="no run was given"):
         resolve([], cache_dir=tmp_path)
 
 

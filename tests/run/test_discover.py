@@ -106,7 +106,7 @@ def test_urls(tmp_path, monkeypatch):
     yes = ["s3://b/x", "memory://x", "zip://a.sqlite::file:///x.zip", "simplecache::s3://b/x", "gs+x://y"]
     assert [is_url(t) for t in yes] == [True] * len(yes)
     assert [is_url(t) for t in ["x.sqlite", "a/b://c", "://", "C:\\x", "", "é://x"]] == [False] * 6
-    with pytest.raises(InputError, match="a URL, which cannot be opened here"):
+    with pytest.raises(InputError, match="it is a URL that cannot be opened here"):
         find_reports(["s3://b/x"])
     make(tmp_path, "fetched.sqlite")
     assert find_reports(["s3://b/x"], lambda urls: [tmp_path / "fetched.sqlite" for _ in urls]) == [tmp_path / "fetched.sqlite"]

@@ -110,7 +110,7 @@ def test_gpus_of_others_are_passed_over_and_missing_ones_named(job):
     host = job.ranks[0].host
     run = job.join(job.write("gpu.csv", job.text(host, others=["GPU-00000000-0000"])), gpu_log_offset_ns=0)
     assert joined_ranks(run) == {0, 1}
-    assert any("no sample of the GPUs of rank 2-3" in note for note in run.manifest.notes)
+    assert any("no samples for the GPUs of rank 2-3" in note for note in run.manifest.notes)
 
 
 def joined_ranks(run):
@@ -119,13 +119,13 @@ def joined_ranks(run):
 
 def test_indices_do_not_tell_which_of_more_gpus_than_the_run_uses(job):
     host = job.ranks[0].host
-    with pytest.raises(InputError, match="none of its 3 GPUs is known to be one of the reports'"):
+    with pytest.raises(InputError, match="none of its 3 GPUs matches a GPU in the reports"):
         job.join(job.write(f"{host}.csv", job.text(host, "index", others=["2"])), gpu_log_offset_ns=0)
 
 
 @pytest.mark.parametrize("by", ["index", "bus_id"])
 def test_without_uuid_the_name_of_the_file_must_tell_the_host(job, by):
-    with pytest.raises(InputError, match="name its host in the file's name"):
+    with pytest.raises(InputError, match="put the host's name in the file name"):
         job.join(job.write("gpu.csv", job.text(job.ranks[0].host, by)), gpu_log_offset_ns=0)
 
 
@@ -140,7 +140,7 @@ def test_local_times_of_any_zone(job, hours, told):
         job.write("gpu.csv.utc-offset", f"{offset}\n")
     run = job.join(log, gpu_log_offset_ns=ahead_ns if told == "option" else None)
     assert [row for row in joined(run) if row[0] < 2] == job.expected(0, 1)
-    said = f"local times are taken to be UTC{offset[:3]}:{offset[3:]}"
+    said = f"local times are taken as UTC{offset[:3]}:{offset[3:]}"
     assert any(said in note for note in run.manifest.notes) == (told == "found out")
 
 
@@ -161,7 +161,7 @@ def test_local_times_that_fit_in_several_zones_are_not_guessed(job):
 
 def test_a_log_of_another_day_is_an_error(job):
     log = job.write("gpu.csv", job.text(job.ranks[0].host, ahead_ns=-72 * HOUR_NS))
-    with pytest.raises(InputError, match="none of its samples was taken while the reports"):
+    with pytest.raises(InputError, match="none of its samples were taken during the capture"):
         job.join(log)
 
 

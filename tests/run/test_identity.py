@@ -165,7 +165,7 @@ def test_two_jobs_in_one_folder_are_said_plainly():
         for r in (0, 1)
     ]
     plan = plan_ranks(reports)
-    assert plan.notes[0] == "the reports are of 2 different jobs (SLURM_JOB_ID 7, 11); ask the reports of one job at a time"
+    assert plan.notes[0] == "the reports are of 2 different jobs (SLURM_JOB_ID 7, 11); give the reports of one job at a time"
     assert plan.notes[1] == "RANK gives rank 0 to 2 different processes, so it was not used; are reports of two jobs in one folder?"
     assert len(plan.ranks) == 4
     assert {r.source for r in plan.ranks} == {"order"}

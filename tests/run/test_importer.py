@@ -134,7 +134,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path, jobs):
         child.send_signal(signal.SIGKILL)
         child.wait()
         if run.exists() and (run / MANIFEST).exists() and not read_manifest(run).complete:
-            with pytest.raises(InputError, match="its import did not come to its end; expected a whole run; run the same"):
+            with pytest.raises(InputError, match="its import did not finish; expected a whole run; run the same"):
                 Run(run)
         for rank in run.glob("ranks/rank=*"):
             assert contents(rank) == contents(tmp_path / "whole" / "ranks" / rank.name)
@@ -159,7 +159,7 @@ def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, ti
     with pytest.raises(KeyboardInterrupt):
         import_reports([str(reports)], run, jobs=1)
     assert len(list((run / "ranks").iterdir())) == (1 if stop_at >= 6 else 0)
-    with pytest.raises(InputError, match="did not come to its end"):
+    with pytest.raises(InputError, match="did not finish"):
         Run(run)
     monkeypatch.undo()
     import_reports([str(reports)], run, jobs=1)
@@ -203,7 +203,7 @@ def test_strict_refuses_a_broken_report(reports, tmp_path):
     spoil(copy / "tiny_rank1.sqlite")
     with pytest.raises(StrictError, match=r"tiny_rank1\.sqlite: "):
         import_reports([str(copy)], tmp_path / "run", jobs=1, strict=True)
-    with pytest.raises(InputError, match="did not come to its end"):
+    with pytest.raises(InputError, match="did not finish"):
         Run(tmp_path / "run")
     (copy / "tiny_rank1.sqlite").write_bytes(b"SQLite format 3\0")
     with pytest.raises(StrictError, match=r"tiny_rank1\.sqlite: is cut short"):
@@ -223,7 +223,7 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        (errno.ENOSPC, "the disk is full; make room and run the same command again"),
+        (errno.ENOSPC, "the disk is full; free some space and run the same command again"),
         (errno.EDQUOT, "quota"),
         (errno.EFBIG, "larger"),
     ],
@@ -239,7 +239,7 @@ def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tm
     with pytest.raises(InputError, match=found):
         import_reports([str(reports)], run, jobs=1)
     assert list((run / "ranks").iterdir()) == []
-    with pytest.raises(InputError, match="did not come to its end"):
+    with pytest.raises(InputError, match="did not finish"):
         Run(run)
     monkeypatch.undo()
     import_reports([str(reports)], run, jobs=1)
@@ -261,7 +261,7 @@ def test_a_real_write_that_fails(reports, tmp_path, limit):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1
-    assert "a file of it would grow larger than is allowed here; make room and run the same command again" in done.stderr
+    assert "a file in it would exceed the allowed file size; free some space and run the same command again" in done.stderr
     assert not list(tmp_path.glob("run/ranks/*"))
 
 
@@ -272,7 +272,7 @@ def test_what_is_not_ours_is_left_alone(reports, tmp_path):
     for name, inside in (("thesis", "chapter1.tex"), ("web", MANIFEST)):
         (tmp_path / name).mkdir()
         (tmp_path / name / inside).write_text('{"name": "mine"}')
-        with pytest.raises(InputError, match="a folder with other things in it; expected an empty or new folder"):
+        with pytest.raises(InputError, match="a folder with other files in it; expected an empty or new folder"):
             import_reports([str(reports)], tmp_path / name, jobs=1)
         assert [p.name for p in (tmp_path / name).iterdir()] == [inside]
         assert (tmp_path / name / inside).read_text() == '{"name": "mine"}'
@@ -342,7 +342,7 @@ def test_reports_in_a_folder_that_is_no_utf8(reports, tiny_run, tmp_path):
 
 
 def test_a_run_among_reports_is_refused(reports, tiny_run, tmp_path):
-    with pytest.raises(UsageError, match="is a run directory already; expected reports, or one run directory alone"):
+    with pytest.raises(UsageError, match="is a run directory already; expected reports, or a single run directory"):
         import_reports([str(reports), str(tiny_run)], tmp_path / "run", jobs=1)
 
 
@@ -591,7 +591,7 @@ def test_an_import_and_one_of_a_part_do_not_meet(four, tmp_path):
 
 
 def test_without_parts_there_is_nothing_to_finish(tmp_path):
-    with pytest.raises(InputError, match="no part of a run in it"):
+    with pytest.raises(InputError, match="it has no part of a run"):
         import_reports([], tmp_path / "run")
 
 

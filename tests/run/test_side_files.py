@@ -71,7 +71,7 @@ def test_ranks_that_each_role_numbers_by_itself_follow_each_other(tmp_path):
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     assert [(r.rank, manifest.role_of(r)) for r in manifest.ranks] == [(0, "actor"), (1, "actor"), (2, "critic"), (3, "critic")]
     assert all("actor" in manifest.reports[r.reports[0]].path for r in manifest.ranks[:2])
-    assert any("each role numbers its ranks by itself" in note for note in manifest.notes)
+    assert any("each role has its own rank numbers" in note for note in manifest.notes)
     run = alltrace.open(str(tmp_path / "run"))
     assert [row["role"] for row in run.recipe("info").to_pylist()] == ["actor", "actor", "critic", "critic"]
     each = run.recipe("breakdown").to_pylist()

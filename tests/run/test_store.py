@@ -80,7 +80,7 @@ def test_some_ranks(tiny_run):
     assert run.table("kernels", ranks=[]).fetchall() == []
     for what, found in ((lambda: run.table("kernels", ranks=[0, 5]), "rank 5 is not in the run; it has 0-1"),
                         (lambda: run.table("kernel"), "unknown table 'kernel'; did you mean kernels"),
-                        (lambda: run.table("names", ranks=[0]), "names is the whole run's")):  # fmt: skip
+                        (lambda: run.table("names", ranks=[0]), "names belongs to the whole run")):  # fmt: skip
         with pytest.raises(UsageError, match=found):
             what()
 
@@ -134,7 +134,7 @@ def test_a_json_that_cannot_be_written_leaves_what_was_there(tmp_path):
 
 
 DAMAGE = [
-    ("", "it cannot be read"), ("{", "it cannot be read"), ("[]", "no JSON object in it"), ("[" * 100_000, "it cannot be read"),
+    ("", "it cannot be read"), ("{", "it cannot be read"), ("[]", "no JSON object"), ("[" * 100_000, "it cannot be read"),
     ('{"a": ' + "9" * 5000 + "}", "it cannot be read"), ("{}", "it is damaged: its checksum"), (b"\xff", "it cannot be read"),
 ]  # fmt: skip
 

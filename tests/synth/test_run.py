@@ -83,7 +83,7 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path, scenario, 
 
 def test_a_file_is_not_a_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="is a file, and a folder is needed"):
+    with pytest.raises(UsageError, match="is a file, and the run needs a folder"):
         write_run("tiny", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 

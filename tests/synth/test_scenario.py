@@ -63,7 +63,7 @@ def test_faults_move_to_ranks_that_exist():
         ({"copy_gb_per_s": 0}, "copy_gb_per_s must be 0.001 to 1e+15; 0 was given"),
         ({"drift_ppm": -1}, "drift_ppm must be 0 to 100000; -1 was given"),
         ({"gpu_metrics_hz": 2_000_000_000}, "gpu_metrics_hz must be 0 to 1e+09; 2000000000 was given"),
-        ({"name": "../x"}, "because files are called by it; '../x' was given"),
+        ({"name": "../x"}, "because it becomes part of file names; '../x' was given"),
         ({"layout": 3}, "layout must be a Layout"),
         ({"faults": "sync"}, "faults must be a list of faults"),
         ({"faults": [3]}, "a fault must be a text or a Fault; 3 was given"),

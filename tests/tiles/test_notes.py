@@ -29,7 +29,7 @@ def test_notes_are_kept_beside_the_run_and_come_by_start(run):
     assert (run.path / FILE).is_file()
     assert notes.remove(2) == found[1:]
     assert [n["id"] for n in notes.add(NOTE)] == [1, 2]
-    with pytest.raises(UsageError, match="there is no note 9"):
+    with pytest.raises(UsageError, match="unknown note 9"):
         notes.remove(9)
 
 
@@ -71,6 +71,6 @@ def test_too_many_and_a_damaged_file_are_said(run, monkeypatch):
     with pytest.raises(AlltraceError, match="damaged"):
         notes.all()
     path.write_text(json.dumps({"notes": 5}))
-    with pytest.raises(AlltraceError, match=r"damaged|does not hold notes"):
+    with pytest.raises(AlltraceError, match=r"damaged|does not contain notes"):
         notes.add(NOTE)
     assert json.loads(path.read_text()) == {"notes": 5}

@@ -94,7 +94,7 @@ def test_each_kind_of_work_has_its_class(view):
     ("tracks", "level", "first", "count", "message"),
     [
         ([(9, "summary")], 5, 0, 1, "rank 9 is not in the run"),
-        ([(0, "gpu/0/0/8")], 5, 0, 1, "unknown track 'gpu/0/0/8'"),
+        ([(0, "gpu/0/0/8")], 5, 0, 1, "no track 'gpu/0/0/8'"),
         ([(0, "../x")], 5, 0, 1, "unknown track '../x'"),
         ([(0, "summary")], 63, 0, 1, "of level 63"),
         ([(0, "summary")], 5, -1, 1, "from -1"),
@@ -125,7 +125,7 @@ def test_the_heat_map_is_right_at_coarser_levels(view):
     assert view.heat("busy", grid.level, 5).shape == (2, 0)
     with pytest.raises(UsageError, match="unknown metric 'bussy'; did you mean busy"):
         view.heat("bussy", grid.level, 0)
-    with pytest.raises(UsageError, match="there is no tile"):
+    with pytest.raises(UsageError, match="unknown tile"):
         view.heat("busy", grid.level - 1, 0)
 
 

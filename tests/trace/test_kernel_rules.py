@@ -53,7 +53,7 @@ def test_a_users_rules_come_first(tmp_path):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"compute (", "line 1 holds no valid regular expression"),
+        (b"compute (", "line 1 does not contain a valid regular expression"),
         (b"\ncompute\n", "line 2 is 'compute'; expected a class and a regular expression"),
         (b"Compute x", "line 1 is"),
         (b"compute \xff", "it cannot be read"),

@@ -37,7 +37,7 @@ def test_no_folder_anywhere_is_a_sentence(monkeypatch):
 
 def test_a_full_folder_is_a_sentence(tmp_path):
     with (
-        pytest.raises(InputError, match=r": the rows cannot be written there \(No space left on device\); make room"),
+        pytest.raises(InputError, match=r": the rows cannot be written there \(No space left on device\); free some space"),
         writing_scratch(tmp_path, "the rows"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")

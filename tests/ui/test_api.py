@@ -322,5 +322,5 @@ def test_a_run_that_is_removed_is_said_to_be(client):
     ):
         found = client.post(f"/api/{path}", json=body)
         assert found.status_code == 410
-        assert "was removed while it was looked at" in found.json()["error"]
+        assert "was removed while it was open" in found.json()["error"]
     assert client.get("/api/run").status_code == 410

@@ -27,7 +27,7 @@ def test_ranks_say_their_role_and_stand_in_its_order(page):
     go(page, "#timeline?ranks=0-3&open=-", "timeline")
     settled(page)
     labels = "() => window.alltraceTimeline.rows.filter((r) => r.head).map((r) => r.label)"
-    assert page.evaluate(labels) == [f"rank {r} · {'rollout' if r % 2 else 'trainer'} · host0" for r in range(4)]
+    assert page.evaluate(labels) == [f"rank {r} · host0 · {'rollout' if r % 2 else 'trainer'}" for r in range(4)]
     page.select_option("label:has-text('order by') select", "role")
     settled(page)
     assert [label.split(" ")[1] for label in page.evaluate(labels)] == ["1", "3", "0", "2"]

@@ -116,7 +116,7 @@ def test_the_page_is_there_before_the_levels_are(tmp_path):
     state = client.get("/api/run").json()["state"]
     assert (state["ready"], state["shown"], {s["state"] for s in state["stages"]}) == (False, None, {"waiting"})
     found = client.get("/api/by-rank")
-    assert (found.status_code, found.json()["error"]) == (503, "aligning clocks: 0 of 1 ranks are done")
+    assert (found.status_code, found.json()["error"]) == (503, "aligning clocks: 0 of 1 ranks done")
     client.sessions[0].prepare()
     assert client.get("/api/by-rank").status_code == 200
 
@@ -136,7 +136,8 @@ def test_where_the_clocks_cannot_be_found_nothing_unaligned_is_left_to_be_looked
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an error of alltrace while drawing")]
+    ("error", "said"),
+    [(MemoryError(), "memory ran out while drawing"), (KeyError("x"), "an internal error of alltrace while drawing")],
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypatch, error, said):

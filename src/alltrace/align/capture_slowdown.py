@@ -54,9 +54,9 @@ class CaptureSlowdown(NamedTuple):
         """That in a sentence."""
         change = 100 * abs(self.ratio - 1)
         longer = "longer" if self.ratio >= 1 else "shorter"
-        what = f"{change:.1f} % {longer}" if self.certain else "no difference beyond their spread"
+        what = f"{change:.1f} % {longer}" if self.certain else "no difference beyond their variation"
         return (
-            f"by {self.source} the {self.inside} captured steps took {1e3 * self.inside_s:.1f} ms each and the "
+            f"according to {self.source}, the {self.inside} captured steps took {1e3 * self.inside_s:.1f} ms each and the "
             f"{self.outside} others {1e3 * self.outside_s:.1f} ms: {what}"
         )
 

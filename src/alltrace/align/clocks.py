@@ -136,7 +136,7 @@ def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
     free = _solved(rows, ranks, tied=False)
     if tied.fitted.scale <= _TIED_TIMES * free.fitted.scale + _TIED_AT_MOST_NS:
         return _assembled(tied)
-    free.notes.append("the monotonic clocks in the reports contradict the collectives and are not used")
+    free.notes.append("the reports' monotonic clocks contradict the collectives and are not used")
     return _assembled(free)
 
 
@@ -420,7 +420,7 @@ def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> 
         notes.append(
             f"the clock of {state.hosts[h]} steps by {round(jump.step_ns):,} ns against the others', "
             f"{(jump.at_ns - zero) / 1e9:.3f} s after the first collective; its times {side} that are wrong by as much, "
-            "so across hosts no shorter wait there is a fact"
+            "so shorter waits there between hosts are not reliable"
         )
     parts: dict[int, list[str]] = defaultdict(list)
     for clock in clocks:
@@ -429,19 +429,23 @@ def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> 
         named = "; ".join(_named(hosts) for hosts in list(parts.values())[:4])
         more = f"; and {len(parts) - 4} more" if len(parts) > 4 else ""
         notes.append(
-            f"{len(parts)} groups of hosts are connected by no collective ({named}{more}): between them only UTC stamps tell, "
+            f"{len(parts)} groups of hosts share no collective ({named}{more}): between them only UTC stamps are available, "
             "which are off by milliseconds"
         )
     lonely = [p.rank for p, is_alone in zip(state.ranks, alone, strict=True) if is_alone]
     if lonely:
         subject = f"rank {lonely[0]} is" if len(lonely) == 1 else f"ranks {number_ranges(lonely)} are"
-        notes.append(f"{subject} connected to the others by no collective: only UTC stamps tell, which are off by milliseconds")
+        notes.append(
+            f"{subject} connected to the others by no collective: only UTC stamps are available, which are off by milliseconds"
+        )
     few = [c.host for c in clocks if c.residual_ns is None and c.evidence]
     if few:
-        notes.append(f"{_named(few)}: too few shared collectives to tell how exact the clocks are, so no wait there is a fact")
+        notes.append(
+            f"{_named(few)}: too few shared collectives to estimate the error of the clocks, so waits there are not reliable"
+        )
     if state.widths:
         bounded = sorted({state.ranks[i].host for i in state.widths})
-        notes.append(f"{_named(bounded)}: clocks are known by sends and receives alone, which bound them and no more")
+        notes.append(f"{_named(bounded)}: the clocks are known only from sends and receives, which give bounds")
     return notes
 
 

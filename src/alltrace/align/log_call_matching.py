@@ -118,7 +118,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
     timed = trace.utc_ns is not None and log.utc_ns is not None
     windows = _windows(trace, log)
     if not windows:
-        return _none(n, chance, "its lines are of another time than the trace")
+        return _none(n, chance, "its lines are from another time than the trace")
     found: list[_Path] = []
     agreeing = 0.0
     for low, high in windows:
@@ -132,7 +132,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
             if place.agreeing >= _WELL:  # where much is missing only short pieces are whole
                 break
     if not found:
-        return _none(n, chance, f"at best {agreeing:.0%} of its operations follow each other as in the trace")
+        return _none(n, chance, f"at best {agreeing:.0%} of its operations are in the same order as in the trace")
     found.sort(key=lambda f: -f.score)
     best = found[0]
     sure = best.sure.copy()

@@ -86,10 +86,10 @@ def _join_rank(
     rows, issued = _in_order(table)
     calls = logged_calls(run.path, record.rank)
     if calls is None or not calls.num_rows:
-        return LogMatch(record.rank, "none", 0, len(rows), reason="there is no log of it"), table, nothing
+        return LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table, nothing
     match = LogMatch(record.rank, how, calls.num_rows, len(rows))
     if not len(rows):
-        return match._replace(reason="its trace has no operation of NCCL"), table, nothing
+        return match._replace(reason="its trace has no NCCL operation"), table, nothing
     ops = _decoded(table.column("op"), texts)
     by_call = _made_from_calls(table, rows)
     units = units_of(calls, by_call=by_call)
@@ -108,7 +108,7 @@ def _join_rank(
     both = (found.call >= 0) & (mine >= 0) & (size >= 0)
     disagreeing = int((both & (mine != size)).sum())
     if both.sum() and disagreeing > (1 - LEAST_SHARE) * both.sum():
-        reason = f"{disagreeing} of {int(both.sum())} sizes in it are not those that the trace tells"
+        reason = f"{disagreeing} of {int(both.sum())} sizes in it differ from those in the trace"
         return match._replace(disagreeing=disagreeing, reason=reason), table, nothing
     filled, changed = _filled(table, rows, at, units, new)
     shared = np.where(at >= 0, units.communicator_id[np.maximum(at, 0)], 0)
@@ -198,9 +198,9 @@ def _doubt(found: CallMatch, how: str) -> str | None:
     if found.share < LEAST_SHARE:
         return f"only {found.share:.0%} of the operations within it have a call in it"
     if how == "rank" and not found.timed:
-        return "it is of another process than the report, and its lines have no time to tell whether it is of this run"
+        return "it is from another process than the report, and its lines have no times to show whether it is from this run"
     if found.chance > _PURE_CHANCE and not found.timed and how != "process":
-        return "its operations are all alike, so that any log would fit"
+        return "its operations are all alike, so any log would fit"
     return None
 
 
@@ -340,15 +340,15 @@ def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
         outside = sum(m.operations - m.covered for m in good)
         notes.append(
             f"NCCL's logs: {matched:,} of {covered:,} operations within them have their call ({matched / max(covered, 1):.1%}) "
-            f"on {len(good)} of {len(matches)} ranks; {sum(m.filled for m in good):,} got something from it"
-            + (f"; {outside:,} operations lie outside of the logs" if outside else "")
+            f"on {len(good)} of {len(matches)} ranks; {sum(m.filled for m in good):,} were completed from it"
+            + (f"; {outside:,} operations are outside the logs" if outside else "")
         )
         numbered = [m.rank for m in good if m.found_by == "rank"]
         if numbered:
-            notes.append(f"the logs of ranks {number_ranges(numbered)} were found by the ranks' numbers and the lines' times")
+            notes.append(f"the logs of ranks {number_ranges(numbered)} were assigned by rank number and the times of the lines")
     disagreeing = sum(m.disagreeing for m in matches)
     if disagreeing:
-        notes.append(f"{disagreeing:,} operations have another size in NCCL's logs than in the trace; the trace's is kept")
+        notes.append(f"{disagreeing:,} operations have another size in NCCL's logs than in the trace; the trace's size is kept")
     given = sum(m.from_others for m in matches)
     if given:
         notes.append(f"{given:,} operations without a call got their size from the same operation on other ranks")

@@ -373,15 +373,15 @@ def _notes(
         notes.append(f"{operations.calls_only} communication calls have no kernel in the reports, so they are not matched")
     if guessed:
         notes.append(
-            f"communicators are inferred from times ({guessed} of them), because the reports do not name them; groups that work in "
-            "step can be taken for one"
+            f"{guessed} communicators are inferred from times, because the reports do not name them; groups that work in lockstep "
+            "can be mistaken for one"
         )
     if alone is not None and timing is not None:
         lacking = [r for r, share in _lacking(operations, timing, alone).items() if share > _MANY_UNMATCHED]
         if lacking:
             notes.append(
-                f"{_ranks_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no partner on other ranks; "
-                "reports of another run, missing ranks, dropped events or a clock that was set would show like this"
+                f"{_ranks_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
+                "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
             )
     return tuple(notes)
 

@@ -90,7 +90,7 @@ def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -
         return None
     why = [f"{1 - score:.0%} of the communication is not explained"]
     if unnamed:
-        why.append(f"for {unnamed:.0%} neither the reports nor the times tell the communicator")
+        why.append(f"for {unnamed:.0%} the communicator is known neither from the reports nor from the times")
     doubtful = sum(c < _DOUBTFUL for c in timing.certainty.values())
     if apart > 1:
         why.append(f"the clocks of {apart} groups of ranks could not be related: no communicator connects them")

@@ -67,9 +67,9 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
         return _numbered(run, steps, notes, number, stamp, took)
     made, reason = _made(run, number, stamp, took)
     if made is None:
-        return steps, (*notes, f"the training log has {len(number)} steps that are not used: {reason}")
+        return steps, (*notes, f"the training log has {len(number)} unused steps: {reason}")
     per_rank = made.num_rows // max(1, len(run.ranks))
-    text = f"{per_rank} of {len(number)} steps of the training log lie in the reports; each ends where its line was written"
+    text = f"{per_rank} of {len(number)} steps of the training log are in the reports; each ends when its line was written"
     return made, (*(n for n in notes if not n.startswith("no steps were found")), text)
 
 
@@ -126,14 +126,14 @@ def _numbered(
         return steps, (*notes, f"the training log was not joined: its {len(number)} steps do not fit the {total}")
     for shift, fit in fits.items():
         if shift != best and _as_good(fit, fits[best]):
-            return steps, (*notes, f"the training log was not joined: the {total} fit at several places of its {len(number)}")
+            return steps, (*notes, f"the training log was not joined: the {total} fit in several places of its {len(number)}")
     # where a step of the reports has no line the numbers go on
     at = np.arange(len(own)) + best
     inside = (at >= 0) & (at < len(number))
     jump = int(number[at[inside][0]] - np.flatnonzero(inside)[0])
     new = np.where(inside, number[np.clip(at, 0, len(number) - 1)], np.arange(len(own)) + jump)
     if (np.diff(new) <= 0).any():
-        return steps, (*notes, "the training log was not joined: its steps are not in order where they fit")
+        return steps, (*notes, "the training log was not joined: its steps are out of order where they fit")
     column = pa.array(new[np.searchsorted(own, of)], pa.int64())
     text = f"steps have the numbers of the training log: {int(inside.sum())} of {total} have a line in it"
     return steps.set_column(steps.column_names.index("step"), "step", column), (*notes, text)
@@ -214,21 +214,27 @@ def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, 
         if bases and r.start_ns is not None and r.end_ns is not None
     ]
     if bases is None or not spans:
-        return None, "a report does not tell when it was made"
+        return None, "a report does not contain its start time"
     first, last = min(s for s, _ in spans), max(e for _, e in spans)
     zones = _zones(stamp, first, last)
     if len(zones) != 1:
-        return None, "their times are not those of the reports" if not zones else "their times have no zone, and several would do"
+        return (
+            None,
+            "their times are not those of the reports" if not zones else "their times have no time zone, and several would fit",
+        )
     end = stamp - zones[0] * _QUARTER_NS
     before = np.concatenate(([np.nan], np.where(np.diff(number) == 1, end[:-1], np.nan)))
     begin = np.where(np.isfinite(took), end - took, before)
     begin = np.fmax(begin, before) if np.isfinite(before).any() else begin
     inside = np.isfinite(begin) & np.isfinite(end) & (end > first) & (begin < last) & (end > begin)
     if not inside.any():
-        return None, "none of them lies within the reports"
+        return None, "none of them is within the reports"
     shortest = float(np.median((end - begin)[inside]))
     if _uncertain_ns(run) > shortest / 2:
-        return None, f"the hosts' clocks differ by more than half of a step ({shortest / 1e6:.0f} ms), and the log names no host"
+        return (
+            None,
+            f"the hosts' clocks differ by more than half of a step ({shortest / 1e6:.0f} ms), and the log does not name its host",
+        )
     parts = []
     for record in run.ranks:
         base = bases[record.rank]

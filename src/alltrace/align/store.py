@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 
     from alltrace.align.steps import RankSteps
 
-_NO_MEMBERS = (
-    "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
-)
+_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
@@ -84,11 +82,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
                     _make(plain, found, jobs, progress)
         except OSError as error:
             raise InputError(
-                found, found=f"the alignment cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+                found,
+                found=f"the alignment cannot be written ({error.strerror or error})",
+                advice="free some space, or copy the run",
             ) from error
     overlay = find_overlay(plain.manifest, found)
     if overlay is None:
-        raise InputError(found, found="the alignment was changed while it was made", advice="ask again")
+        raise InputError(found, found="the alignment was changed while it was written", advice="ask again")
     _apply(plain, overlay)
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
@@ -126,7 +126,7 @@ def _nothing_to_match(run: Run) -> str | None:
     if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
-        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are taken at their UTC stamps"
+        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
     return None
 
 
@@ -369,7 +369,7 @@ def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: 
     except DamageError:
         raise
     except AlltraceError as error:
-        return STEPS.arrow_schema().empty_table(), (f"steps were not looked for: {error}",)
+        return STEPS.arrow_schema().empty_table(), (f"steps were not detected: {error}",)
 
 
 def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:

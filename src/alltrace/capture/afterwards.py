@@ -89,11 +89,11 @@ class Afterwards:
             return
         there = sorted(os.listdir(self.run)) if self.run.is_dir() else [""]  # noqa: PTH208  names are all that is asked
         if there and _RANKS not in there:
-            what = f"a folder with {there[0]} in it" if there[0] else "a file"
+            what = f"it already contains {there[0]}" if there[0] else "a file"
             raise InputError(self.run, found=what, expected="a new folder for the run", advice="give another --run")
         if there and not self._force:
             raise InputError(
-                self.run, found="the run exists already", advice="give another --run or --job, or --force to replace it"
+                self.run, found="the run already exists", advice="give another --run or --job, or --force to replace it"
             )
         if replace:
             shutil.rmtree(self.run, ignore_errors=True)
@@ -138,7 +138,7 @@ class Afterwards:
         if missing:
             more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
             ranks = ", ".join(missing[:_LISTED]) + more
-            self._say(f"the run is without ranks that did not end within {self._then.wait_s:g} s after the others: {ranks}")
+            self._say(f"the run lacks ranks that did not finish within {self._then.wait_s:g} s after the others: {ranks}")
         # what it prints belongs into the log of the job
         if (
             self._command("finished", ["import", "--finish", "-o", str(self.run)], lambda: None, shown=True)
@@ -197,6 +197,6 @@ class Afterwards:
 
         upload = f"`alltrace capture upload DIR {public_url(self._then.url or '')}`"
         again = f"`alltrace import DIR -o {self.run}`" if self._then.imports else upload
-        text = f"the job was ended before all reports were taken care of (--then); {again} does the rest"
+        text = f"the job ended before all reports were processed (--then); {again} does the rest"
         if first_to_say(text, self._guard.launcher):
             self._say(text)

@@ -55,7 +55,7 @@ def parse_rule(text: str) -> Rule:
     found = _RULE.fullmatch(text)
     if found is None:
         raise UsageError(
-            f"--when is {text!r}; expected such as 'step_time > 1.3 * median', 'step_time > 2 s' or 'step_time > 150 ms'"
+            f"--when is {text!r}; expected a rule such as 'step_time > 1.3 * median', 'step_time > 2 s' or 'step_time > 150 ms'"
         )
     value, unit = float(found[1]), found[2]
     return Rule(value / 1000 if unit == "ms" else value, unit.startswith("*"))
@@ -113,10 +113,10 @@ class Watch:
         if told.get("answer") is True:
             self._reply(told["id"], at)
         if at >= end:
-            late = f"rank {self._rank} heard of window {told['id']}, steps {first} to {end - 1}, at step {at}"
+            late = f"rank {self._rank} received window {told['id']}, steps {first} to {end - 1}, at step {at}"
             sys.stderr.write(f"alltrace: {late}; nothing is recorded\n")
         elif first < at:
-            late = f"rank {self._rank} heard of window {told['id']}, steps {first} to {end - 1}, at step {at}"
+            late = f"rank {self._rank} received window {told['id']}, steps {first} to {end - 1}, at step {at}"
             sys.stderr.write(f"alltrace: {late}; it is recorded from here\n")
         return Window(told["id"], max(first, at), end) if at < end else None
 

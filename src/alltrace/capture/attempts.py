@@ -135,7 +135,7 @@ def _attempted(
 ) -> tuple[Plan, Outcome]:
     """Run the program under the profiler, which may end before the program has started.
 
-    Where it names an option that it refuses, it is started without that one; where it does not, it is started once more, as nsys
+    Where it names an option that it refuses, it is started without that one; where it does not, it is started again, as nsys
     fails now and then on a busy machine, and then without all options that can be left out. The program is started once at most.
     """
     again, turn = False, -1
@@ -166,7 +166,7 @@ def _attempted(
         if again:
             return plan, outcome
         if request.verbose:
-            say(f"rank {plan.who.rank}: {_unstarted(outcome, private)}; it is started once more")
+            say(f"rank {plan.who.rank}: {_unstarted(outcome, private)}; it is started again")
         time.sleep(_PAUSE_S)
         again = True
 

@@ -74,7 +74,7 @@ def plan_job(job: Job) -> list[Line]:
         UsageError: A number cannot be.
     """
     if job.ranks % job.per_node and job.ranks > job.per_node:
-        raise UsageError(f"--ranks {job.ranks} are no whole nodes of --per-node {job.per_node}; give another --per-node")
+        raise UsageError(f"--ranks {job.ranks} is not a multiple of --per-node {job.per_node}; give another --per-node")
     most = job.seconds * _MOST_BYTES / (report_bytes(job) * job.ranks)
     kept = job._replace(seconds=min(job.seconds, max(1.0, math.floor(most))))
     shorter = "" if kept == job else f"; {job.seconds:g} s of all ranks would be {_size(report_bytes(job) * job.ranks)}"
@@ -82,12 +82,12 @@ def plan_job(job: Job) -> list[Line]:
     launches = kept.seconds * kept.launches_per_s * kept.ranks
     by = " --profiler torch" if job.profiler == "torch" else ""
     return [
-        Line("ranks", "all: who waits for whom is known only where every rank was recorded"),
+        Line("ranks", "all: which rank waits for which is known only if every rank was recorded"),
         Line("record", f"{kept.seconds:g} s of steady steps, asked for while the job runs{shorter}"),
         Line("start", f"srun -N{max(1, job.ranks // job.per_node)} --ntasks-per-node={tasks} --kill-on-bad-exit=1 \\"),
         Line("", f"alltrace capture arm -o reports{by} -- python train.py"),
         Line("then", "alltrace capture now reports --steps N"),
-        Line("", "(N steps that take so long, in another terminal)"),
+        Line("", "(N: as many steps as take this long; in another terminal)"),
         Line("slow-down", _slow_down(kept)),
         Line("a report", f"about {_size(report)}, at {kept.launches_per_s:,.0f} launches a second"),
         Line("all reports", f"about {_size(report * kept.ranks)}, on a file system that all nodes share"),
@@ -117,7 +117,7 @@ def _slow_down(job: Job) -> str:
     if job.profiler == "torch":
         us = COSTS["torch operator"].us * _OPERATORS_PER_LAUNCH
         share = us * job.launches_per_s / 1e6
-        return f"about {us:g} us of CPU for each launch, {share:.0%} of a thread; hidden where the GPU is behind the host"
+        return f"about {us:g} us of CPU for each launch, {share:.0%} of a thread; hidden while the GPU lags behind the host"
     return (
         f"{COSTS['nsys range'].us:g} us of CPU for each range, {COSTS['nsys os call'].us:g} us for each system call with "
         "--trace osrt; compare a step before the window with one in it"

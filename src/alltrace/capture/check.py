@@ -44,9 +44,9 @@ def report_fault(path: Path) -> str | None:
     if not size:
         return "it is empty"
     if path.name.endswith(ENDINGS["ncu"]):
-        return None if head.startswith(b"NVR") else "it does not begin as a report of Nsight Compute does"
+        return None if head.startswith(b"NVR") else "it does not start like a report of Nsight Compute"
     if not head.startswith(b"NVIDIA"):
-        return "it does not begin as a report of Nsight Systems does"
+        return "it does not start like a report of Nsight Systems"
     if head == _HEAD and tail != _TAIL:
         return f"it is cut off after {size} bytes"
     return None

@@ -70,7 +70,7 @@ def _tools() -> Iterator[Finding]:
         try:
             tool = ask(locate(name))
         except UsageError as error:
-            yield Finding(name, state, str(error), f"install it, or name its folder in ALLTRACE_{name.upper()}")
+            yield Finding(name, state, str(error), f"install it, or set its folder in ALLTRACE_{name.upper()}")
         else:
             yield Finding(name, "ok", f"{tool.label} at {tool.path}")
 
@@ -85,10 +85,12 @@ def _driver(root: Path) -> Iterator[Finding]:
     yield Finding("driver", "ok", version.splitlines()[0])
     params = _read(root / "proc/driver/nvidia/params") or ""
     if "RmProfilingAdminOnly: 1" in params and not _may(root, _CAP_SYS_ADMIN):
-        fix = "set the module's option NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_SYS_ADMIN"
-        yield Finding("counters", "limited", "only administrators may read the GPUs' counters: no ncu, no --gpu-metrics", fix)
+        fix = "set the kernel module option NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_SYS_ADMIN"
+        yield Finding(
+            "counters", "limited", "only administrators may read the GPUs' counters, so ncu and --gpu-metrics do not work", fix
+        )
     else:
-        yield Finding("counters", "ok", "the GPUs' counters may be read")
+        yield Finding("counters", "ok", "the GPUs' counters can be read")
 
 
 def _permissions(root: Path) -> Iterator[Finding]:
@@ -117,7 +119,7 @@ def _container(root: Path) -> Iterator[Finding]:
     status = _read(root / "proc/self/status") or ""
     filtered = ", and its seccomp filter is on" if re.search(r"^Seccomp:\s*2", status, re.MULTILINE) else ""
     without = f"{kind}, without CAP_SYS_ADMIN and CAP_PERFMON{filtered}"
-    found = f"{without}: CUDA and NVTX can be traced; no --sample, no --gpu-metrics, no ncu"
+    found = f"{without}: CUDA and NVTX can be traced, but --sample, --gpu-metrics and ncu do not work"
     fix = "docker run --cap-add=SYS_ADMIN; in Kubernetes securityContext.capabilities.add: [SYS_ADMIN]"
     yield Finding("container", "limited", found, fix)
 
@@ -140,7 +142,7 @@ def _clock() -> Iterator[Finding]:
     state = _adjtimex()
     if state is None:
         yield Finding(
-            "clock", "limited", "whether the clock is synchronised cannot be told here", "see chronyc tracking or timedatectl"
+            "clock", "limited", "cannot determine whether the clock is synchronised", "see chronyc tracking or timedatectl"
         )
         return
     code, status, error_us = state
@@ -149,7 +151,9 @@ def _clock() -> Iterator[Finding]:
         yield Finding("clock", "limited", found, "start chronyd, ntpd or systemd-timesyncd on the host")
     elif error_us > _MOST_ERROR_US:
         found = f"the clock may be wrong by {error_us / 1000:.0f} ms"
-        yield Finding("clock", "limited", found, "give chronyd or ntpd a nearer server; alltrace aligns hosts by their collectives")
+        yield Finding(
+            "clock", "limited", found, "configure a nearer server for chronyd or ntpd; alltrace aligns hosts by their collectives"
+        )
     else:
         yield Finding("clock", "ok", f"synchronised, at most {error_us / 1000:.1f} ms off")
 
@@ -183,14 +187,17 @@ def _locks() -> Iterator[Finding]:
         if lock.exists() and not os.access(lock, os.W_OK):
             found = f"{lock} belongs to another user, and ncu waits for it or fails"
             yield Finding(
-                "ncu lock", "limited", found, "`alltrace capture exec` gives each rank a TMPDIR of its own; by hand set TMPDIR"
+                "ncu lock",
+                "limited",
+                found,
+                "`alltrace capture exec` gives each rank its own TMPDIR; otherwise set TMPDIR yourself",
             )
             return
 
 
 def _temporary(root: Path) -> Iterator[Finding]:
     folder = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
-    fix = "give --tmp or TMPDIR a local folder with room, such as the node's disk"
+    fix = "set --tmp or TMPDIR to a local folder with enough space, such as the node's disk"
     try:
         import fcntl
 
@@ -205,7 +212,7 @@ def _temporary(root: Path) -> Iterator[Finding]:
         yield Finding("TMPDIR", "limited", f"{folder} is on {kind}, which all nodes share", fix)
     elif free < _ROOM:
         yield Finding(
-            "TMPDIR", "limited", f"{folder} has {free >> 20} MiB free; a raw capture lies there until it is a report", fix
+            "TMPDIR", "limited", f"{folder} has {free >> 20} MiB free; a raw capture stays there until it becomes a report", fix
         )
     else:
         yield Finding("TMPDIR", "ok", f"{folder}, {free >> 30} GiB free")
@@ -225,7 +232,7 @@ def _nvtx() -> Iterator[Finding]:
     except UsageError:
         return
     if numbers >= [0, 2, 12] and (0, 0, 0) < tool.version < (2024, 1, 1):
-        found = f"nvtx {version} writes ranges that {tool.label} does not see"
+        found = f"nvtx {version} writes ranges that {tool.label} does not record"
         yield Finding("nvtx", "bad", found, "pip install 'nvtx<=0.2.11', or use a newer nsys")
     else:
         yield Finding("nvtx", "ok", f"nvtx {version}")

@@ -49,14 +49,16 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
         say(f"{program[0]}: {'it cannot be executed' if exists else 'there is no such program'}; nothing was run")
         return _NOT_EXECUTABLE if exists else _NOT_FOUND
     if request.nsys.steps is not None and _NCCL_TEST.fullmatch(Path(program[0]).name):
-        raise UsageError(f"{program[0]} of nccl-tests has no steps that open a window; give --delay and --duration, not --steps")
+        raise UsageError(f"{program[0]} is one of nccl-tests, which have no steps; give --delay and --duration instead of --steps")
     variables = dict(environment)
     if _RAYLET in environment:
         from alltrace.capture.ray_actors import ray_variables
 
         variables.update(ray_variables(request, program, environment))
         if RAY_JOB in variables and request.then.imports:
-            raise UsageError("--then import is not for actors of Ray, which do not end together; `alltrace import` their reports")
+            raise UsageError(
+                "--then import does not work with Ray actors, which do not end together; run `alltrace import` on their reports"
+            )
     if request.profiler == "ncu":
         variables = {**patience(), **variables}
     try:

@@ -31,7 +31,7 @@ def gpu_log_command() -> list[str]:
     """
     found = shutil.which("nvidia-smi")
     if found is None:
-        raise UsageError("there is no nvidia-smi on PATH")
+        raise UsageError("nvidia-smi is not on PATH")
     return [found, f"--query-gpu={QUERY}", "--format=csv", f"--loop={_EVERY_S}"]
 
 

@@ -55,16 +55,18 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     restart = _restart(environment)
     job = _job(environment, restart)
     if not present:
-        note = "no launcher's variables are set, so this is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+        note = (
+            "no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+        )
         return Identity(None, 0, 0, 1, 1, 0, job, host, (note,), restart)
     won = present[0]
     notes = [
-        f"{won.launcher} says {_place(won)} and {other.launcher} says {_place(other)}; {won.launcher} is believed"
+        f"{won.launcher} says {_place(won)} and {other.launcher} says {_place(other)}; {won.launcher} is used"
         for other in present[1:]
         if other.rank != won.rank or (other.world_size is not None and won.world_size not in (None, other.world_size))
     ]
     if won.world_size is not None and won.rank >= won.world_size:
-        notes.append(f"{won.launcher} says rank {won.rank} in a world of {won.world_size}, which cannot be; the rank is believed")
+        notes.append(f"{won.launcher} says rank {won.rank} in a world of {won.world_size}, which is impossible; the rank is used")
     return won._replace(job=job, host=host, notes=tuple(notes), restart=restart)
 
 

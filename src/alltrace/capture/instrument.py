@@ -233,7 +233,7 @@ def _torch_profiler(
     try:
         from torch import profiler
     except ImportError as error:
-        raise UsageError("torch_profile needs PyTorch, which cannot be imported") from error
+        raise UsageError("torch_profile needs PyTorch, but it cannot be imported") from error
     who = find_identity(os.environ, os.uname().nodename)
     named = os.environ.get(JOB, "").replace("/", "-")
     job = f"{named}{who.restart}" if named else who.job or "job"

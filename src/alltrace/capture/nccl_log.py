@@ -72,7 +72,7 @@ class NcclLog(NamedTuple):
             if self.before.get(path) == changed:
                 continue
             if not windows and not self.armed:
-                say(f"{me}: {path} is kept whole: no step of the window came")
+                say(f"{me}: {path} is kept whole: the program reached no step of the window")
                 continue
             try:
                 limit(Path(path), windows)

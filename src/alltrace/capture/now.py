@@ -29,10 +29,10 @@ def find_armed(folder: Path, job: str | None) -> Path:
     found = sorted(p.name for p in base.iterdir() if p.is_dir()) if base.is_dir() else []
     if not found:
         raise InputError(
-            folder, found="no job was armed with its reports there", advice="start it by `alltrace capture arm -o DIR`"
+            folder, found="no job was armed with this folder", advice="start the job with `alltrace capture arm -o DIR`"
         )
     if job is None and len(found) > 1:
-        raise UsageError(f"several jobs were armed with their reports in {folder}: {', '.join(found)}; name one by --job")
+        raise UsageError(f"several jobs were armed with {folder}: {', '.join(found)}; choose one with --job")
     if job is not None and job not in found:
         raise UsageError.unknown("armed job", job, found)
     return base / (job or found[0])
@@ -84,7 +84,7 @@ def name_steps(
     spans = None if ranks is None else [list(s) for s in ranks]
     here = [rank for rank in seen(control)[0] if holds(spans, rank)]
     if not here:
-        raise InputError(control, found="none of the ranks that are asked is on a node that sees it", advice="ask on their nodes")
+        raise InputError(control, found="none of the chosen ranks is on a node that sees it", advice="ask on their nodes")
     number = _written(control, WINDOW, {"first": first, "end": first + steps, "ranks": spans, "answer": True})
     until = time.monotonic() + wait_s
     while True:
@@ -97,17 +97,17 @@ def name_steps(
     if late:
         raise InputError(
             control,
-            found=f"{len(late)} of {len(here)} ranks heard of step {first} too late, at step {max(heard.values())}",
-            expected="a step that is ahead of all ranks, by some seconds",
-            advice="give a greater --at on all nodes",
+            found=f"{len(late)} of {len(here)} ranks received step {first} too late, at step {max(heard.values())}",
+            expected="a step that no rank reaches within the next seconds",
+            advice="give a larger --at on all nodes",
         )
     silent = [str(rank) for rank in here if rank not in heard]
     if silent:
         raise InputError(
             control,
-            found=f"of the ranks {', '.join(silent)} no answer came within {wait_s:g} s",
-            expected="ranks that run, and call `alltrace.instrument.steps`",
-            advice="where their steps are long, give a longer --wait",
+            found=f"{'rank' if len(silent) == 1 else 'ranks'} {', '.join(silent)} did not answer within {wait_s:g} s",
+            expected="running ranks that call `alltrace.instrument.steps`",
+            advice="if their steps are long, give a longer --wait",
         )
     return Window(number, first, first + steps), here
 
@@ -137,10 +137,10 @@ def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, l
     raise InputError(
         control,
         found=f"the job did not answer within {wait_s:g} s",
-        expected="one that runs, and calls `alltrace.instrument.steps`",
-        advice="where its steps are long, give a longer --wait"
+        expected="a running job that calls `alltrace.instrument.steps`",
+        advice="if its steps are long, give a longer --wait"
         + (
-            f"; only {len(here)} of {count} ranks see this folder: name the steps by --at, on each node"
+            f"; only {len(here)} of {count} ranks see this folder: give the steps with --at on each node"
             if len(here) < count
             else ""
         ),

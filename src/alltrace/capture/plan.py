@@ -167,7 +167,7 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
     if not request.force and (found.whole or found.faults):
         raise InputError(
             (found.whole or tuple(p for p, _ in found.faults))[0],
-            found="the report exists already",
+            found="the report already exists",
             advice="give another --output or --job, or --force to replace it",
         )
     extra = tuple(fill_in(switch, who, environment) for switch in request.nsys.extra)
@@ -178,7 +178,7 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
             options = options._replace(kernels=request.kernels())
         peers = request.selection.chosen(who)
         if peers != 1 and options.lockstep is None:
-            notes.append("several ranks replay kernels by themselves; this ends only where no chosen kernel waits for another rank")
+            notes.append("several ranks replay kernels independently, which hangs if a chosen kernel waits for another rank")
         command = ncu_command(ask_ncu(path), report, options, force=request.force, peers=peers)
     else:
         drops = request.on_error == "drop"
@@ -300,4 +300,4 @@ def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
         (folder / f"{HEARD_RANK}{plan.who.rank}").unlink(missing_ok=True)
         (folder / f"{ARMED_RANK}{plan.who.rank}").write_text(f"{request.selection.chosen(plan.who) or 0}\n", encoding="ascii")
     except OSError as error:
-        raise InputError(folder, found=f"it cannot be made ({error.strerror})", advice="give another --output") from error
+        raise InputError(folder, found=f"it cannot be created ({error.strerror})", advice="give another --output") from error

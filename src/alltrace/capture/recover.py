@@ -34,7 +34,7 @@ def find_importer(nsys: Path) -> Path:
     beside = nsys.resolve().parent
     found = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
     if found is None:
-        raise UsageError(f"there is no QdstrmImporter beside {nsys}; install the full Nsight Systems, not only its command line")
+        raise UsageError(f"QdstrmImporter was not found next to {nsys}; install the full Nsight Systems, not only its command line")
     return found
 
 
@@ -54,13 +54,13 @@ def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recove
         UsageError: There is no importer.
     """
     if not folder.is_dir():
-        raise InputError(folder, found="there is no such folder", expected="one with .qdstrm files")
+        raise InputError(folder, found="there is no such folder", expected="a folder with .qdstrm files")
     importer = find_importer(nsys)
     if output is not None:
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(output, found=f"it cannot be made ({error.strerror})", advice="give another --output") from error
+            raise InputError(output, found=f"it cannot be created ({error.strerror})", advice="give another --output") from error
     return [_recover(path, _target(path, output), importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()]
 
 
@@ -82,7 +82,7 @@ def _recover(raw: Path, report: Path, importer: Path) -> Recovered:
         fault = report_fault(report)
         if fault is None:
             return Recovered(raw, report, None)
-        return Recovered(raw, None, f"{report.name} stands in its way, and {fault}; move it away")
+        return Recovered(raw, None, f"{report.name} already exists, and {fault}; move it away")
     if not raw.stat().st_size:
         return Recovered(raw, None, "it is empty; nothing was recorded")
     part = report.with_name(f".{report.stem}.{os.getpid()}.nsys-rep")
@@ -101,6 +101,6 @@ def _recover(raw: Path, report: Path, importer: Path) -> Recovered:
             return Recovered(raw, report, None)
         return Recovered(raw, None, fault)
     except subprocess.TimeoutExpired:
-        return Recovered(raw, None, f"the importer did not end within {_LIMIT_S} s")
+        return Recovered(raw, None, f"the importer did not finish within {_LIMIT_S} s")
     finally:
         part.unlink(missing_ok=True)

@@ -56,7 +56,9 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
         return private
     except OSError as error:
         raise InputError(
-            base, found=f"no temporary folder can be made there ({error.strerror})", advice="give a local, writable --tmp or TMPDIR"
+            base,
+            found=f"no temporary folder can be created there ({error.strerror})",
+            advice="give a local, writable --tmp or TMPDIR",
         ) from error
 
 
@@ -118,18 +120,18 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
     left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
     if request.nsys.armed and not (found.whole or found.faults or problems or (private / WINDOWS_FILE).exists()):
         if request.verbose:
-            say(f"{me}: no window was asked for, so there is no report")
+            say(f"{me}: no window was requested, so there is no report")
         tidy(private)
         return False
     if not found.whole:
         began = request.nsys.range_began_by if request.profiler == "nsys" else None
         if began and not found.faults and not problems:
-            advice = "; programs without steps are recorded by --delay and --duration" if request.nsys.steps else ""
-            problems.append(f"the recording never began, because {began} did not come{advice}")
+            advice = "; record programs without steps with --delay and --duration" if request.nsys.steps else ""
+            problems.append(f"the recording never started, because the program did not reach {began}{advice}")
         problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
         for path in left:
-            problems.append(f"a raw capture is left at {path}; `alltrace capture recover {private}` may save it")
-        say(f"{me}: no whole report {report}" + "".join(f"; {printable(p)}" for p in problems))
+            problems.append(f"a raw capture was left at {path}; `alltrace capture recover {private}` may save it")
+        say(f"{me}: no complete report {report}" + "".join(f"; {printable(p)}" for p in problems))
         if not left:
             tidy(private)
         return True

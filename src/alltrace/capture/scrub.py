@@ -84,7 +84,7 @@ def scrub_folder(
         UsageError: `target` exists and is not empty.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists already; give another --output")
+        raise UsageError(f"{target} already exists; give another --output")
     files = {p.with_suffix(_EXPORT): p for p in sorted(source.rglob("*")) if p.suffix in _REPORTS and p.is_file()}
     files.update({p: p for p in sorted(source.rglob(f"*{_EXPORT}")) if p.is_file()})
     if not files:
@@ -127,7 +127,7 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
     if head != _HEAD:
         raise InputError(source, found="it is not an SQLite file", expected="an export as by `nsys export -t sqlite`")
     if target.exists():
-        raise UsageError(f"{target} exists already; give another --output")
+        raise UsageError(f"{target} already exists; give another --output")
     import sqlite3
 
     part = target.with_name(f".{target.name}.{os.getpid()}")

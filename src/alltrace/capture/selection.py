@@ -49,7 +49,7 @@ class Selection(NamedTuple):
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
             raise UsageError(
-                f"--per-node and --ranks {FIRST_LOCAL} need the local rank, which {who.launcher} does not tell; use --ranks 0,8"
+                f"--per-node and --ranks {FIRST_LOCAL} need the local rank, which {who.launcher} does not set; use --ranks 0,8"
             )
         return self.takes(who.rank, who.local_rank or 0)
 
@@ -192,7 +192,7 @@ def expand(
             if field not in fields:
                 raise UsageError.unknown(f"field in {option}", field, fields)
             if fields[field] is None:
-                raise UsageError(f"{option} {template!r} uses {{{field}}}, which {who.launcher} does not tell; leave it out")
+                raise UsageError(f"{option} {template!r} uses {{{field}}}, which {who.launcher} does not set; leave it out")
             return str(fields[field])
         if letter in ("h", "p", "%"):
             return {"h": who.host, "p": str(os.getpid()), "%": "%"}[letter]

@@ -63,7 +63,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         if (first is None) != (end is None):
             raise UsageError("steps needs both its first step and the one after its last, or neither")
         if first is not None and end is not None and end <= first:
-            raise UsageError(f"steps({first}, {end}) holds no step; the second number is the step after the last")
+            raise UsageError(f"steps({first}, {end}) contains no step; the second number is the step after the last")
         self._at = at
         self._running = False
         self._range: Any = None

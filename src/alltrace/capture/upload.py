@@ -28,7 +28,7 @@ class Uploaded:
 
     Attributes:
         copied: Files that were copied.
-        present: Files that were there already, of the same size.
+        present: Files that were already there, of the same size.
         size: Bytes that were copied.
         faults: Each file that was not copied, or is no whole report, with what is wrong.
         place: Where they are, without passwords.

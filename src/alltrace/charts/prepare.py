@@ -49,7 +49,7 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     """
     asked = chart or answer.chart
     if asked is None:
-        raise UsageError("this answer is a table without a picture; ask for it without one")
+        raise UsageError("this answer has no chart; leave out the picture")
     columns = Columns(answer)
     where = asked.where[0] if asked.where else None
     missing = [c for c in (asked.x, *asked.y, asked.group, asked.detail, where) if c is not None and c not in columns]

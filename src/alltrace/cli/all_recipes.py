@@ -28,8 +28,8 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="alltrace recipe all",
-        description="Ask every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
-        "index.md and index.json name them, and say what was skipped and why.",
+        description="Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
+        "index.md and index.json list them and say what was skipped and why.",
         example="alltrace recipe all ./reports/ -o answers --format csv",
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
@@ -53,7 +53,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
         help="the folder to write to, or a URL such as s3://bucket/prefix",
     )
     output.add_argument(
-        "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="form of the tables; default: parquet"
+        "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="format of the tables; default: parquet"
     )
     return parser
 
@@ -128,7 +128,7 @@ def _chosen(recipes: Sequence[Recipe], names: str | None) -> list[Recipe]:
         if name not in known:
             raise UsageError.unknown("recipe", name, known)
     if not wanted:
-        raise UsageError("--recipes names no recipe; `alltrace recipe --list` names them")
+        raise UsageError("--recipes is empty; `alltrace recipe --list` lists the recipes")
     return [known[n] for n in dict.fromkeys(wanted)]
 
 

@@ -21,7 +21,7 @@ def not_negative(text: str) -> int:
 
 def _whole(text: str, least: int) -> int:
     if not _NUMBER.fullmatch(text) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number from {least} up")
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number of {least} or more")
     return int(text)
 
 
@@ -33,7 +33,7 @@ def file_or_output(text: str) -> Path | None:
 def place(text: str) -> Path:
     """An argument that names a file or folder to write, which standard output cannot stand for."""
     if text == "-":
-        raise argparse.ArgumentTypeError("it is '-', and this cannot be written to standard output; expected a name")
+        raise argparse.ArgumentTypeError("it is '-', but this output cannot go to standard output; expected a file name")
     return Path(text)
 
 

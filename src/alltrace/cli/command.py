@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments as a UsageError."""
-        raise UsageError(f"{message}; `{self.prog} --help` shows what is expected")
+        raise UsageError(f"{message}; `{self.prog} --help` shows the usage")
 
 
 def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) -> int:
@@ -63,30 +63,30 @@ def add_pattern_option(group: argparse._ActionsContainer, about: str = "") -> No
         action="append",
         default=[],
         metavar="REGEX",
-        help=f"{about}a regular expression of your own for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; "
-        "groups are called step and as the metrics, or step_time_ms; other forms are not looked for then",
+        help=f"{about}your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; "
+        "name the groups step and like the metrics, or step_time_ms; no other format is tried then",
     )
 
 
 def add_import_options(parser: argparse.ArgumentParser) -> None:
     """How reports are read."""
     group = parser.add_argument_group("reading reports")
-    group.add_argument("--jobs", type=positive, metavar="N", help="the most processes; default: one for each processor")
+    group.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
     add_engine_options(group)
     group.add_argument(
-        "--strict", action="store_true", help="exit with 4 when a report cannot be read, instead of leaving its ranks out"
+        "--strict", action="store_true", help="exit with 4 if a report cannot be read, instead of leaving out its ranks"
     )
     group.add_argument(
         "--cache-dir",
         type=Path,
         metavar="DIR",
-        help="where imported reports are kept; default: ALLTRACE_CACHE_DIR or the user's cache folder",
+        help="the folder for imported reports; default: ALLTRACE_CACHE_DIR or the user's cache folder",
     )
     group.add_argument(
         "--kernel-rules",
         type=Path,
         metavar="FILE",
-        help="lines of `class regular-expression` that classify kernels before the built-in rules",
+        help="a file with lines of `class regular-expression` that classify kernels before the built-in rules",
     )
 
 
@@ -115,17 +115,18 @@ def add_answer_options(
     group.add_argument(
         "--units",
         choices=("auto", "ns"),
-        help="times and sizes in tables: with units that suit them, such as 12.4 ms, or plain numbers in ns and bytes; "
-        "default: auto on a terminal, else ns",
+        help="times and sizes in tables: with suitable units, such as 12.4 ms (auto), or as plain numbers in ns and "
+        "bytes (ns); default: auto on a terminal, else ns",
     )
     if folders:
         group.add_argument(
             "-o",
             "--output",
             metavar="PLACE",
-            help="write the answer to this file; or each of its tables to a file in this folder (DIR/) or URL, parquet by default",
+            help="write the answer to this file, or each of its tables to a file in this folder (DIR/) "
+            "or URL, as Parquet by default",
         )
-        group.add_argument("--table", metavar="NAME", help="of an answer with several tables, this one alone")
+        group.add_argument("--table", metavar="NAME", help="only this table of an answer with several")
         group.add_argument("--csv", action="store_true", help="write a folder, with each table also as CSV")
     else:
         group.add_argument(
@@ -136,18 +137,18 @@ def add_answer_options(
             help="write the answer to FILE instead of standard output; needed for parquet",
         )
     group.add_argument(
-        "--csv-safe", action="store_true", help="CSV for spreadsheets: texts that begin as a formula have a ' before them"
+        "--csv-safe", action="store_true", help="CSV that is safe for spreadsheets: put a ' before texts that look like formulas"
     )
     flags = ("--limit", "--top") if top else ("--limit",)
-    group.add_argument(*flags, type=not_negative, metavar="N", help="show only the first N rows; a picture shows all")
+    group.add_argument(*flags, type=not_negative, metavar="N", help="show only the first N rows; a picture shows all rows")
     group.add_argument(
-        "--picture", type=Path, metavar="FILE", help="also draw the answer into FILE, a .png or .svg; needs `alltrace[pictures]`"
+        "--picture", type=Path, metavar="FILE", help="also draw the answer to FILE, a .png or .svg; needs `alltrace[pictures]`"
     )
 
 
 def add_rank_option(parser: argparse._ActionsContainer) -> None:
     """Which ranks are asked."""
-    parser.add_argument("--ranks", metavar="LIST", help=f"ask these ranks only, {RANKS_WORDS}")
+    parser.add_argument("--ranks", metavar="LIST", help=f"include only these ranks, {RANKS_WORDS}")
 
 
 def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
@@ -157,8 +158,8 @@ def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
 
 def add_step_options(parser: argparse._ActionsContainer) -> None:
     """Which steps are asked."""
-    add_steps_option(parser, "count these steps only")
-    parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps, and what lies outside of steps")
+    add_steps_option(parser, "include only these steps")
+    parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps and everything outside of steps")
 
 
 def rules_from(args: argparse.Namespace) -> KernelRules | None:
@@ -182,7 +183,7 @@ def open_from(args: argparse.Namespace) -> OpenRun:
     run = OpenRun(path)
     if rules is not None and run.manifest.kernel_rules != rules.fingerprint:
         raise UsageError(
-            f"the run {path} was imported with other kernel rules than {args.kernel_rules}; "
+            f"the run {path} was imported with different kernel rules than {args.kernel_rules}; "
             "import its reports again with --kernel-rules"
         )
     unread = next((r.error for r in run.manifest.reports if r.error), None)

@@ -30,7 +30,7 @@ class OptionWords(NamedTuple):
     help: str
 
 
-_HELP = OptionWords(("-h", "--help"), False, (), "show what is expected, with an example")
+_HELP = OptionWords(("-h", "--help"), False, (), "show this help, with an example")
 
 
 class CommandWords(NamedTuple):

@@ -43,11 +43,11 @@ def start_engine(args: argparse.Namespace) -> None:
     address = getattr(args, "dask", None)
     settings = getattr(args, "cluster", None)
     if settings and system is None:
-        raise UsageError(f"--cluster {settings[0]} has no meaning here; expected --slurm N or --pbs N with it")
+        raise UsageError(f"--cluster {settings[0]} works only with --slurm N or --pbs N")
     if system is None and address is None:
         return
     if getattr(args, "jobs", None) is not None:
-        raise UsageError("--jobs counts processes of this machine; expected either it or a cluster")
+        raise UsageError("--jobs sets the number of local processes; give either --jobs or a cluster")
     from alltrace.engine.tasks import remote, using
 
     if remote():  # a command that opens two runs has started it already

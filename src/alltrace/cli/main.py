@@ -56,19 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _interrupted() -> int:
-    print("alltrace: interrupted; what was imported is kept, and the same command goes on from there", file=sys.stderr)  # noqa: T201
+    text = "interrupted; what was imported is kept, and running the same command again continues from there"
+    print(f"alltrace: {text}", file=sys.stderr)  # noqa: T201
     return _INTERRUPTED
 
 
 def _failed(error: Exception) -> int:
-    """What to say of any other error: a limit of the machine, or a defect of alltrace, which is not a breached gate (1)."""
+    """Report any other error: a limit of the machine, or a defect of alltrace, which must not look like a breached gate (1)."""
     limit = _limit_met(error)
     if limit is not None:
         print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
         return EXIT_INPUT
     import traceback
 
-    what = f"alltrace {__version__} has a defect ({type(error).__name__}); report it with the lines above and the command"
+    what = f"alltrace {__version__} hit an internal error ({type(error).__name__}); report it with the lines above and the command"
     for line in (*traceback.format_exc().splitlines(), f"alltrace: {what}"):
         print(printable(line), file=sys.stderr)  # noqa: T201
     return EXIT_DEFECT
@@ -93,7 +94,8 @@ def _limit_met(error: Exception) -> str | None:
     if isinstance(error, ImportError) and "failed to map segment" in text:
         if "permitted" in text or "denied" in text:
             return (
-                f"{text}; this place may hold no programs (noexec, or a policy against new code): install alltrace in another one"
+                f"{text}; this file system may not allow programs (noexec, or a policy against new code); "
+                f"install alltrace elsewhere"
             )
         return f"{text}; there is too little memory (`ulimit -v`) or, where there is enough, a policy against new code"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException" or "can't start new thread" in text:
@@ -157,7 +159,7 @@ def _overview() -> argparse.ArgumentParser:
         prog="alltrace",
         usage="alltrace VERB ...",
         description=_DESCRIPTION,
-        epilog=f"verbs:\n{verbs}\n\n`alltrace VERB --help` tells more, with an example.",
+        epilog=f"verbs:\n{verbs}\n\n`alltrace VERB --help` shows the options and an example.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="store_true", help="show the version and exit")

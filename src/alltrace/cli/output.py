@@ -41,11 +41,11 @@ def check_output(args: argparse.Namespace) -> None:
     """
     check_csv_safe(args, [args.format])
     if args.units == "auto" and args.format not in ("table", "cards"):
-        raise UsageError(f"--units auto is for tables, and the format is {args.format}, whose numbers are plain; leave out --units")
+        raise UsageError(f"--units auto works with tables, and --format {args.format} has plain numbers; leave out --units")
     if args.units == "ns" and args.format == "cards":
-        raise UsageError("--units ns is for tables, and the format is cards; add --format table")
+        raise UsageError("--units ns works with tables, and the format is cards; add --format table")
     if args.format == "parquet" and args.output is None:
-        raise UsageError("--format parquet is not text; expected -o FILE with it")
+        raise UsageError("--format parquet is not text; give -o FILE")
     if args.output is not None and (not args.output.name or args.output.is_dir()):
         raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
 
@@ -57,7 +57,7 @@ def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
         UsageError: It was given, and none is CSV.
     """
     if args.csv_safe and "csv" not in kinds:
-        raise UsageError(f"--csv-safe is for CSV, and the format is {args.format}; add --format csv")
+        raise UsageError(f"--csv-safe works with CSV, and the format is {args.format}; add --format csv")
 
 
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
@@ -67,7 +67,7 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
         UsageError: It has none.
     """
     if args.picture is not None and chart is None:
-        raise UsageError(f"{what} is a table without a picture; ask for it without --picture")
+        raise UsageError(f"{what} has no chart; leave out --picture")
     if args.picture is not None:
         from alltrace.charts.files import check_picture
 
@@ -94,7 +94,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     said = []
     if args.format in ("csv", "parquet"):
         if answer.further:
-            said.append(f"alltrace: the answer has further tables: {', '.join(answer.further)}; --table NAME writes one")
+            said.append(f"alltrace: the answer has more tables: {', '.join(answer.further)}; --table NAME writes one")
         said += [f"alltrace: {printable(note)}" for note in answer.notes]
     if args.format == "parquet":
         save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)

@@ -98,7 +98,7 @@ class Folder:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(path.parent, found=f"it cannot be made ({error.strerror or error})") from error
+                raise InputError(path.parent, found=f"it cannot be created ({error.strerror or error})") from error
             yield path
             return
         import tempfile

@@ -65,11 +65,11 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
         parser.add_argument("run", nargs="*", metavar="RUN")
         args = parser.parse_args(arguments)
         if args.ranks or getattr(args, "steps", None) or getattr(args, "skip_warmup", False):
-            raise UsageError("--show-sql prints the question to all ranks and steps; leave out --ranks, --steps and --skip-warmup")
+            raise UsageError("--show-sql prints the query for all ranks and steps; leave out --ranks, --steps and --skip-warmup")
         print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
         return EXIT_DONE
     add_recipe_arguments(parser, recipe, folders=folders)
-    parser.add_argument("--show-sql", action="store_true", help="print the question as SQL for `alltrace sql` and stop")
+    parser.add_argument("--show-sql", action="store_true", help="print the query as SQL for `alltrace sql` and stop")
     return ask_and_write(verb, recipe, parser.parse_args(arguments))
 
 
@@ -152,7 +152,7 @@ def _folder(args: argparse.Namespace) -> Folder | None:
         return None
     if args.csv or is_folder(args.output):
         if args.limit is not None:
-            raise UsageError("--limit was given, but a folder holds whole tables; expected one of them")
+            raise UsageError("--limit shortens what is shown, but a folder receives whole tables; give one of them")
         kinds = ["parquet" if args.format in ("cards", "table") else args.format, *(["csv"] if args.csv else [])]
         from alltrace.cli.output import check_csv_safe
 

@@ -80,8 +80,8 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
     except OSError as error:
         raise InputError(
             tempfile.gettempdir(),
-            found=f"the rows of the answer cannot be kept there ({error.strerror or error})",
-            advice="make room, set TMPDIR to a folder on a larger disk, or ask for --format csv",
+            found=f"the rows of the answer cannot be stored there ({error.strerror or error})",
+            advice="free some space, set TMPDIR to a folder on a larger disk, or use --format csv",
         ) from error
     yield "".join(f"{line}\n" for line in _below(answer, 0, form, lines.dropped))
 
@@ -103,12 +103,12 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
     if dropped:
-        said = f"columns that do not fit: {', '.join(dropped)}; widen the terminal, or ask for --format csv"
+        said = f"columns that do not fit: {', '.join(dropped)}; widen the terminal, or use --format csv"
         lines += ["", *textwrap.wrap(said, max(form.width, _LEAST), subsequent_indent="  ", break_on_hyphens=False)]
     if answer.further:
         counts = ((name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items())
         others = (f"{name} ({count:,} rows)" for name, count in counts)
-        lines += ["", f"further tables, for --table: {', '.join(others)}"]
+        lines += ["", f"more tables, for --table: {', '.join(others)}"]
     if answer.notes:
         lines += ["", *(f"note: {printable(n)}" for n in answer.notes)]
     return lines

@@ -166,7 +166,7 @@ class ClusterEngine:
 
     def gone(self) -> AlltraceError:
         """What is said of a cluster that went away."""
-        return AlltraceError(f"{self.place} went away; what was finished is kept, so run it again when the scheduler is back")
+        return AlltraceError(f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back")
 
     def _await_worker(self) -> None:
         lacking_s = 0.0

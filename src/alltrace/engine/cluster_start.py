@@ -51,7 +51,7 @@ def dask_engine(address: str, wait_s: float = LOST_S) -> Iterator[ClusterEngine]
     client = connect(0.0)
     if client is None:
         raise UsageError(
-            f"--dask {address}: no scheduler answers there within {_CONNECT_S:g} s; expected the address that `dask scheduler` "
+            f"--dask {address}: no scheduler answered within {_CONNECT_S:g} s; expected the address that `dask scheduler` "
             "prints, such as tcp://host:8786"
         )
     engine = ClusterEngine(client, f"the Dask cluster at {address}", wait_s, connect)
@@ -87,7 +87,9 @@ def queue_engine(
     if jobs < len(hosts):
         raise UsageError(f"--{system} {jobs} is fewer than the {len(hosts)} hosts with reports; give --{system} {len(hosts)}")
     if shutil.which(command) is None:
-        raise UsageError(f"--{system} submits jobs with {command}, which is not on PATH; run it where the batch system is")
+        raise UsageError(
+            f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is installed"
+        )
     try:
         import dask_jobqueue
     except ImportError as error:
@@ -106,7 +108,7 @@ def queue_engine(
     try:
         cluster = kind(**{**known, **settings})
     except (TypeError, ValueError) as error:
-        raise UsageError(f"--{system}: {error}; --cluster takes the settings of dask_jobqueue.{kind.__name__}") from error
+        raise UsageError(f"--{system}: {error}; --cluster accepts the settings of dask_jobqueue.{kind.__name__}") from error
     try:
         _place(cluster, hosts)
         _submit(cluster, system, jobs)
@@ -146,7 +148,7 @@ def _submit(cluster: Any, system: str, jobs: int) -> None:
     if taken < jobs:
         cluster.worker_spec.clear()  # else closing would submit them once more
         why = (refusals.first or f"no answer within {_SUBMIT_S:g} s").strip().splitlines()
-        raise UsageError(f"--{system} {jobs}: the batch system takes no jobs ({why[-1].strip()}); check --cluster")
+        raise UsageError(f"--{system} {jobs}: the batch system rejected the job ({why[-1].strip()}); check --cluster")
 
 
 def _taken(cluster: Any) -> int:

@@ -84,7 +84,7 @@ def _in_processes(
                 yield from _completed(waiting, finish)
     except BrokenProcessPool as error:
         raise AlltraceError(
-            "a worker process was killed, most often because memory ran out; run it again with a smaller --jobs"
+            "a worker process was killed, most likely because memory ran out; run it again with a smaller --jobs"
         ) from error
     except BaseException:
         pool.shutdown(kill_workers=True)  # nobody waits for running tasks any more

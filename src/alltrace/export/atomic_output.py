@@ -64,7 +64,7 @@ class Draft:
         return InputError(
             self.path,
             found=f"it cannot be written ({error.strerror or error})",
-            advice="nothing was left there; make room or choose another place",
+            advice="nothing was left there; free some space or choose another place",
         )
 
 
@@ -77,7 +77,7 @@ def check_folder(path: Path) -> None:
     if path.is_dir() and not any(path.iterdir()):
         path.rmdir()
     if path.exists():
-        raise UsageError(f"-o is {path}, which exists; expected a new folder")
+        raise UsageError(f"-o is {path}, which already exists; expected a new folder")
 
 
 class Output:

@@ -126,7 +126,7 @@ def export_by_host(
         InputError: The run is damaged, or a file cannot be written; nothing is left then.
     """
     if path.suffix != ".tar":
-        raise UsageError(f"-o is {path}; expected a name that ends in .tar, as a trace for each host goes into an archive")
+        raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
     names = [f"{n:04}-{_UNSAFE.sub('_', host)[:_LONGEST_NAME]}.pftrace" for n, host in enumerate(hosts)]
     slices = beside = 0

@@ -200,7 +200,7 @@ def select(
 
         window = window_of(run, wanted, within)
     if window is not None and window[1] <= window[0]:
-        raise UsageError(f"the window ends at {window[1] - zero} ns, not after its start at {window[0] - zero} ns")
+        raise UsageError(f"the window ends at {window[1] - zero} ns, before or at its start at {window[0] - zero} ns")
     return Selection(run, wanted, frozenset(EVENT_TABLES if only is None else only), window)
 
 

@@ -69,8 +69,8 @@ def judge_against(run: Run, history: History, *, job: str | None = None, jobs: i
     rows = [_judged(judged, own[judged.column], [e[judged.column] for e in earlier], of) for judged in JUDGED]
     told = [row for row in rows if row is not None]
     if not told:
-        raise AlltraceError(f"{run.path}: neither it nor one of the earlier {of} has steps or device work to judge by")
-    notes = [] if own["start_utc_ns"] is not None else ["the run does not tell when it began, so all others count as earlier"]
+        raise AlltraceError(f"{run.path}: neither this run nor any of the earlier {of} has steps or device work to compare")
+    notes = [] if own["start_utc_ns"] is not None else ["the run does not contain its start time, so all others count as earlier"]
     return judgement(told, notes)
 
 
@@ -81,7 +81,7 @@ def _too_few(count: int, of: str) -> dict[str, Any]:
         "verdict": "unknown",
         "value": float(count),
         "bound": float(LEAST_VALUES),
-        "why": f"the history has {counted(count, 'such run')}, and the spread needs {LEAST_VALUES} or more",
+        "why": f"the history has {counted(count, 'such run')}, and the comparison needs {LEAST_VALUES} or more",
     }
 
 
@@ -96,7 +96,7 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
         return {**row, "why": f"the run has no {column}, and earlier {of} have"}
     expected = usual(known, max(judged.least, judged.least_part * statistics.median(known)) if known else 0.0)
     if expected is None:
-        why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the spread needs {LEAST_VALUES} or more"
+        why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or more"
         return {**row, "value": value, "why": why}
     held = value <= expected.high
     return {**row, "verdict": "held" if held else "breached", "value": value, "bound": expected.high, "baseline": expected.median}

@@ -242,22 +242,22 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
         return ["the history has no run"]
     jobs, nameless = job_names(runs), sum(r["job"] is None for r in runs)
     if len(jobs) + bool(nameless) > 1 and by == "run":
-        notes.append(f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared with its own; --job NAME chooses one")
+        notes.append(f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared within the job; --job NAME selects one")
     if nameless:
-        notes.append(f"{counted(nameless, 'run')} without the name of a job, taken for one job's; `import --job NAME` gives it")
+        notes.append(f"{counted(nameless, 'run')} without a job name, treated as one job; `import --job NAME` sets the name")
     undated = sum(r["start_utc_ns"] is None for r in runs)
     if undated:
-        told = "does not tell when it began" if undated == 1 else "do not tell when they began"
-        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, by path")
+        told = "does not contain its start time" if undated == 1 else "do not contain their start time"
+        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, ordered by path")
     if by == "run" and not any(r["verdict"] for r in rows):
-        notes.append(f"no run has {LEAST_VALUES} earlier ones of its job whose step time is known, so none is judged")
+        notes.append(f"no run has {LEAST_VALUES} earlier runs of its job with known step times, so none is judged")
     if by == "host" and not rows:
         notes.append("no run is on several hosts, so none is slower than others")
     if by == "finding" and not rows:
         notes.append("no run has a finding")
     codes = {r["code"] for r in runs}
     if len(codes) > 1:
-        notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, whose findings may differ for that alone")
+        notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, so findings may differ between versions")
     return notes
 
 

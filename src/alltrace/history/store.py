@@ -69,7 +69,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 _MAGIC = b"DUCK"  # behind the checksum of the first header; other files DuckDB would open by what they are
 _EXPECTED = "a history file that `alltrace history` made"
-_ANOTHER = "give another file, or the folders of the runs with another -o, to make one"
+_ANOTHER = "give another file, or create one from the run folders with another -o"
 
 
 class Kept(NamedTuple):
@@ -187,9 +187,7 @@ def _start(path: Path) -> bytes:
 def _unreadable(place: str, error: Exception) -> InputError:
     text = printable(str(error).partition("\n")[0])
     if "set lock" in text:
-        return InputError(
-            place, found="another process has it open", advice="wait until that has come to its end, then run this again"
-        )
+        return InputError(place, found="another process has it open", advice="wait until it has finished, then run this again")
     return InputError(place, found=f"it cannot be read or written ({text})", expected=_EXPECTED, advice=_ANOTHER)
 
 
@@ -219,7 +217,7 @@ def _create(connection: Any) -> None:
 def _check_tables(connection: Any, place: str) -> None:
     tables = _tables(connection)
     if tables.get("about") != _TABLES["about"]:
-        raise InputError(place, found="a DuckDB file with other things in it", expected=_EXPECTED, advice=_ANOTHER)
+        raise InputError(place, found="a DuckDB file with other contents", expected=_EXPECTED, advice=_ANOTHER)
     versions = connection.execute("SELECT version FROM about").fetchall()
     if versions != [(HISTORY_VERSION,)]:
         told = ", ".join(str(v) for (v,) in versions) or "none"
@@ -227,7 +225,7 @@ def _check_tables(connection: Any, place: str) -> None:
             place,
             found=f"a history of version {told}",
             expected=f"version {HISTORY_VERSION}",
-            advice="make a new one with another -o",
+            advice="create a new one with another -o",
         )
     if tables != _TABLES:
-        raise InputError(place, found="a history whose tables are not as they were made", expected=_EXPECTED, advice=_ANOTHER)
+        raise InputError(place, found="a history with changed tables", expected=_EXPECTED, advice=_ANOTHER)

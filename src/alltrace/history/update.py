@@ -29,7 +29,7 @@ class Update(NamedTuple):
 
     Attributes:
         read: The runs that were read, by path.
-        unchanged: How many were there already.
+        unchanged: How many were already there.
         unread: Of each run that could not be read one sentence.
         notes: What else a reader must know.
     """
@@ -58,7 +58,7 @@ def find_runs(places: Sequence[str]) -> list[Path]:
             ", ".join(places),
             found="no run in it",
             expected="run directories",
-            advice="make them with `alltrace import REPORT... -o RUN`",
+            advice="create them with `alltrace import REPORT... -o RUN`",
         )
     return sorted(found)
 
@@ -125,7 +125,7 @@ def _stamps(run: Path) -> str:
 
 
 def _as_before(kept: Kept | None) -> str:
-    return "" if kept is None else "; it counts as it was last read"
+    return "" if kept is None else "; it counts as last read"
 
 
 def kept_of(run: Path) -> Kept:
@@ -138,5 +138,5 @@ def kept_of(run: Path) -> Kept:
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again
     manifest = read_manifest(run)
     if not manifest.complete:
-        raise InputError(path, found="its import has not come to its end", advice="run the same import again")
+        raise InputError(path, found="its import has not finished", advice="run the same import again")
     return Kept(run_id(manifest), path, stamps, checksum(run / MANIFEST))

@@ -110,7 +110,7 @@ class Tools:
         full = (place if place.is_absolute() else self._roots[0] / place).resolve()
         if not any(full.is_relative_to(root) for root in self._roots):
             folders = ", ".join(map(str, self._roots))
-            raise UsageError(f"{printable(path)} is outside of the folders that this server reads: {printable(folders)}")
+            raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")
         known = self._runs.get(str(full))
         if known is None:
             known = self._runs[str(full)] = open_run(full, cache_dir=self._cache)
@@ -138,7 +138,7 @@ class Tools:
         }
         following = offset + len(rows)
         if following < total:
-            reply["more"] = f"{total - following} rows are left; ask again with offset={following}"
+            reply["more"] = f"{total - following} more rows; call again with offset={following}"
         return reply
 
 

@@ -38,7 +38,7 @@ def decode(data: bytes) -> Any:
     except (IndexError, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, PickleRefusedError):
             raise
-        raise PickleRefusedError(f"it is damaged or ends early behind byte {machine.at}") from error
+        raise PickleRefusedError(f"it is damaged or ends early after byte {machine.at}") from error
 
 
 class _Machine:
@@ -56,7 +56,7 @@ class _Machine:
             elif (step := _STEPS.get(name)) is not None:
                 step(self, argument)
             else:
-                raise PickleRefusedError(f"it has the instruction {name} at byte {place}, which plain data do not need")
+                raise PickleRefusedError(f"it has the instruction {name} at byte {place}, which plain data does not need")
         value = self.stack.pop()
         if value is _MARK:
             raise PickleRefusedError(f"it is damaged at byte {self.at}")

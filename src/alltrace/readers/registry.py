@@ -32,8 +32,8 @@ ENTRY_POINTS = "alltrace.readers"
 
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
-    "a trace of the PyTorch profiler (.json, .json.gz, .json.zst), a snapshot of PyTorch's memory (.pickle), a trace of XProf "
-    "(.xplane.pb), a database of rocprofv3 (.db), a .prv that alltrace wrote, or a verbose file of NCCL Inspector"
+    "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace (.xplane.pb), "
+    "a rocprofv3 database (.db), a .prv written by alltrace, or a verbose NCCL Inspector file"
 )
 
 
@@ -65,7 +65,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
             return reader
     if not path.exists():
         raise InputError(path, found="there is no such file or folder")
-    raise InputError(path, found="no reader knows this format", expected=KNOWN)
+    raise InputError(path, found="the format is not supported", expected=KNOWN)
 
 
 @cache

@@ -90,7 +90,7 @@ class TextLog:
         if self._packed is not None:
             data = self._packed.read(size)
             if self._packed.broken:
-                self.damage = f"the {self.codec} data end or break off early; what lies before was read"
+                self.damage = f"the {self.codec} data ends early; everything before was read"
             return data
         import pyarrow as pa
 

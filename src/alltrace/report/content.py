@@ -23,9 +23,9 @@ _CLOCKS = (
     AnswerColumn("host", None, "host"),
     AnswerColumn("offset_ns", "ns", "how far its clock is ahead of the first host's"),
     AnswerColumn("drift_ppm", "ppm", "how much faster it runs"),
-    AnswerColumn("residual_ns", "ns", "typical error that remains; none without evidence"),
-    AnswerColumn("evidence", None, "collectives that it rests on"),
-    AnswerColumn("component", None, "hosts of one number were connected by evidence, others by their UTC stamps alone"),
+    AnswerColumn("residual_ns", "ns", "typical remaining error; none without evidence"),
+    AnswerColumn("evidence", None, "collectives used for it"),
+    AnswerColumn("component", None, "hosts with the same number were aligned by evidence, others only by their UTC stamps"),
 )
 
 
@@ -60,7 +60,7 @@ ASKS: tuple[Ask, ...] = (
     Ask("findings", "What costs time", "diagnose"),
     Ask(
         "activity",
-        "What devices do over time",
+        "Device activity over time",
         "activity",
         views=("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent"),
     ),
@@ -163,7 +163,7 @@ ASKS: tuple[Ask, ...] = (
     Ask("memory-timeline", "Memory over time", "memory-timeline", only_with="allocated_bytes"),
     Ask(
         "memory-peak",
-        "What lived at the peak of memory",
+        "Memory in use at the peak",
         "memory-peak",
         shown=("name", "memory", "ranks", "peak_bytes", "peak_percent", "peak_blocks", "most_bytes", "most_rank"),
         only_with="peak_bytes",
@@ -290,7 +290,7 @@ def gather(
             continue
         notes = tuple(n for n in answer.notes if n not in said)
         said.update(notes)
-        sections.append(Section(wanted, answer, "" if answer.table.num_rows else "There is nothing to show.", notes, figures))
+        sections.append(Section(wanted, answer, "" if answer.table.num_rows else "No data.", notes, figures))
         if wanted.recipe == "info":
             sections.append(_clocks(answer, pictures=pictures))
     selection = str(select(steps, skip_warmup=skip_warmup))
@@ -330,4 +330,4 @@ def _clocks(info: Answer, *, pictures: bool) -> Section:
     wanted = Ask("clocks", "Clocks of the hosts", "info", shown=tuple(c.name for c in _CLOCKS), rows=_RANK_ROWS)
     known = any(r.get("residual_ns") is not None for r in rows)
     figures = {"": figure(draw(answer))} if pictures and known else {}
-    return Section(wanted, answer, "" if rows else "There is nothing to show.", (), figures)
+    return Section(wanted, answer, "" if rows else "No data.", (), figures)

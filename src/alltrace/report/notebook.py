@@ -87,9 +87,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
     """
     given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     cells = [
-        _markdown(
-            f"# {literal(name)}\n\nEvery cell asks the run one question. Change options, or ask others: `alltrace recipe --list`."
-        ),
+        _markdown(f"# {literal(name)}\n\nEvery cell runs one recipe. Change its options, or run others: `alltrace recipe --list`."),
         _code(_SETUP.replace("{inputs}", ", ".join(given))),
     ]
     for recipe in recipes:
@@ -97,7 +95,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
         cells.append(_code(f"show({recipe.name!r})"))
         if recipe.name == "operators":
             cells.append(_code("show('operators', by='module')"))
-    cells += [_markdown("## SQL\n\nThe tables of all ranks, to be asked anything."), _code(_SQL)]
+    cells += [_markdown("## SQL\n\nQuery the tables of all ranks."), _code(_SQL)]
     made = {
         "cells": [{**cell, "id": hashlib.sha256(f"{n}".encode()).hexdigest()[:12]} for n, cell in enumerate(cells)],
         "metadata": {
@@ -127,7 +125,7 @@ def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Recipe]:
         for recipe in chosen:
             needed = [o.name for o in recipe.options if o.required]
             if needed:
-                raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be asked by a notebook's cell")
+                raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be in a notebook")
         return chosen
     known = names()
     order = [*(n for n in FIRST if n in known), *(n for n in known if n not in FIRST)]

@@ -34,9 +34,7 @@ def check_plotly() -> Path:
         script = Path(folder) / "package_data" / "plotly.min.js"
         if script.is_file():
             return script
-    raise UsageError(
-        "the charts of a report are drawn by plotly, which is not installed; pip install plotly, or ask for --format md"
-    )
+    raise UsageError("a report's charts need plotly, which is not installed; pip install plotly, or use --format md")
 
 
 def to_html(report: Report, page: str = PAGE) -> str:

@@ -64,7 +64,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
 def about(section: Section) -> str:
     """The first paragraph of what the section's recipe says of itself."""
     if section.ask.key == "clocks":
-        return "Each host has its own clock; collectives that end together on all ranks tell how far they are apart."
+        return "Each host has its own clock; collectives, which end at the same time on all ranks, show the offsets between them."
     return described(find(section.ask.recipe))
 
 

@@ -39,8 +39,8 @@ _OPEN = ("ranges", "collectives")
 """Tables whose rows may have no end: of a range that is still open, and of an operation of which only the call is known."""
 
 _BACKWARD = "rows of `{table}` that end before they start"
-_ENDLESS = "rows of `{table}` that have no end, so that their duration is not known"
-_NO_NUMBER = "values of `{table}` left out because they are not finite numbers, or 1e100 or more"
+_ENDLESS = "rows of `{table}` without an end, so their duration is unknown"
+_NO_NUMBER = "values of `{table}` left out because they are not finite or are 1e100 or more"
 _WRONG = (_BACKWARD, _ENDLESS, _NO_NUMBER)
 
 
@@ -77,7 +77,7 @@ class Bounds:
             if self._sums[what] > MOST_SUM:
                 largest = int(amounts[np.argmax(np.abs(amounts.astype(np.float64)))])
                 raise self._refusal(
-                    f"{what} are too large to be added up, such as {largest}", f"a sum of {MOST_SUM} for each rank at most"
+                    f"{what} are too large to add up, such as {largest}", f"a sum of {MOST_SUM} for each rank at most"
                 )
         for name in self._values:
             batch = self._finite(batch, name)

@@ -171,7 +171,9 @@ def fetch(url: str, folder: Path) -> Path:
         os.utime(place.parent)
     except Exception as error:
         what = printable(str(error) or type(error).__name__)
-        raise InputError(url, found=f"it cannot be fetched ({what})", advice="check the URL, or copy the reports here") from error
+        raise InputError(
+            url, found=f"it cannot be fetched ({what})", advice="check the URL, or copy the reports to this machine"
+        ) from error
     return place
 
 

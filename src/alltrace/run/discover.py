@@ -46,7 +46,7 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
     found: dict[Path, None] = {}
     urls = [text for text in inputs if is_url(text)]
     if urls and fetch is None:
-        raise InputError(urls[0], found="a URL, which cannot be opened here", expected="a local path")
+        raise InputError(urls[0], found="it is a URL that cannot be opened here", expected="a local path")
     fetched = dict(zip(urls, fetch(urls) if fetch and urls else (), strict=True))
     places = {text: reachable(text) for text in inputs if text not in fetched}
     found.update(dict.fromkeys(_reports_there([at for at in places.values() if at.host is not None])))
@@ -149,7 +149,7 @@ def _exists(path: Path) -> bool:
 
 def _reports_at(path: Path) -> list[Path]:
     if is_run(path):
-        raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or one run directory alone")
+        raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or a single run directory")
     if not path.is_file() and not path.is_dir():  # a pipe is never read: whoever writes it may never end
         raise InputError(path, found="it is not a regular file", expected=KNOWN, advice="save it to a file first")
     if path.is_file() or is_report(path):

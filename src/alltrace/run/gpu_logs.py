@@ -119,8 +119,8 @@ def import_gpu_logs(
             if not rows:
                 raise InputError(
                     log.path,
-                    found="none of its samples was taken while the reports of its GPUs' ranks were",
-                    advice="give the log of the same job; where its local times are wrongly placed, --gpu-log-utc-offset",
+                    found="none of its samples were taken during the capture of its GPUs' ranks",
+                    advice="give the log of the same job; if its time zone was guessed wrong, give --gpu-log-utc-offset",
                 )
             for table in rows:
                 writer.write_table(table.cast(schema))
@@ -131,7 +131,7 @@ def import_gpu_logs(
     if without:
         from alltrace.run.store import number_ranges
 
-        notes.append(f"the GPU logs have no sample of the GPUs of rank {number_ranges(without)}")
+        notes.append(f"the GPU logs have no samples for the GPUs of rank {number_ranges(without)}")
     return taken, tuple(notes)
 
 
@@ -139,7 +139,7 @@ def _notes(log: GpuLog, how: str) -> list[str]:
     name = path_text(log.path)
     notes = [f"{name}: {how}"] if how else []
     if log.bad_lines:
-        notes.append(f"{name}: {counted(log.bad_lines, 'line')} left out that could not be understood ({log.first_bad})")
+        notes.append(f"{name}: {counted(log.bad_lines, 'line')} left out that could not be read ({log.first_bad})")
     return [*notes, *([f"{name}: {log.damage}"] if log.damage else [])]
 
 
@@ -176,9 +176,9 @@ class _Users:
         if not found:
             raise InputError(
                 log.path,
-                found=f"none of its {counted(len(log.gpus), 'GPU')} is known to be one of the reports'",
-                expected="GPUs of the job, by their UUIDs",
-                advice="record the log with uuid; where it has indices, name its host in the file's name",
+                found=f"none of its {counted(len(log.gpus), 'GPU')} matches a GPU in the reports",
+                expected="GPUs of the job, identified by UUID",
+                advice="record the log with uuid; if it has only indices, put the host's name in the file name",
             )
         return found
 
@@ -239,11 +239,11 @@ def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, Rank, Device]], given: in
     if len(able) > 1:
         raise UsageError(
             f"{path_text(log.path)} has local times, which fit the reports in {len(able)} time zones; give --gpu-log-utc-offset, "
-            f"such as +01:00, or a file {path_text(beside.name)} with what `date +%z` prints on the node"
+            f"such as +01:00, or a file {path_text(beside.name)} with the output of `date +%z` on the node"
         )
     if not able:
         return 0, ""
-    return able[0], f"its local times are taken to be UTC{_offset_text(able[0])}, where they lie with the reports"
+    return able[0], f"its local times are taken as UTC{_offset_text(able[0])}, which fits the reports"
 
 
 def _offset_text(ahead_ns: int) -> str:

@@ -187,7 +187,7 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
         named = ", ".join(str(claimed[i][0]) for i in unclaimed[:_MISSING_LISTED])
         more = ", ..." if len(unclaimed) > _MISSING_LISTED else ""
         subject = f"rank {named}: its number is" if len(unclaimed) == 1 else f"ranks {named}{more}: their numbers are"
-        notes.append(f"{subject} from the order of file names and devices, because the reports do not tell")
+        notes.append(f"{subject} from the order of file names and devices, because the reports do not contain it")
     local = _local_ranks(candidates, claimed)
     for i, (rank, source) in claimed.items():
         candidate = candidates[i]
@@ -306,7 +306,7 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
         clashing = sorted(rank for rank, n in counts.items() if n > 1)
         if clashing and (apart := _by_role(candidates, given)) is not None:
             given, clashing = apart, []
-            notes.append(f"each role numbers its ranks by itself ({source}), so ranks are numbered anew, role after role")
+            notes.append(f"each role has its own rank numbers ({source}), so ranks were renumbered, role after role")
         if clashing:
             notes.append(_clash_note(source, clashing[0], counts))
             continue
@@ -348,7 +348,7 @@ def _jobs_note(reports: Iterable[Report | None]) -> str | None:
         jobs = sorted({r.environment[variable] for r in reports if r is not None and variable in r.environment}, key=natural_key)
         if len(jobs) > 1:
             listed = ", ".join(jobs[:4]) + (", ..." if len(jobs) > 4 else "")
-            return f"the reports are of {len(jobs)} different jobs ({variable} {listed}); ask the reports of one job at a time"
+            return f"the reports are of {len(jobs)} different jobs ({variable} {listed}); give the reports of one job at a time"
     return None
 
 

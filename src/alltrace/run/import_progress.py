@@ -16,4 +16,4 @@ class Watcher:
         """So many more rows are done."""
 
     def rank_done(self, ranks: int) -> None:
-        """So many more ranks are done."""
+        """So many more ranks done."""

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 _FULL = {
     errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "your quota of the disk is used up",
-    errno.EFBIG: "a file of it would grow larger than is allowed here",
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "a file in it would exceed the allowed file size",
 }
 _ROWS_WORTH_A_PROCESS = 3_000_000
 """Starting a process and loading its code takes as long as a million rows; and a reader has threads of its own anyway."""
@@ -243,7 +243,7 @@ def import_part(
 
 def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
     if not parts:
-        raise InputError(output, found="no part of a run in it", expected="what `alltrace import REPORT --part -o RUN` makes")
+        raise InputError(output, found="it has no part of a run", expected="parts made by `alltrace import REPORT --part -o RUN`")
     return sorted(map(Path, parts), key=lambda p: natural_key(str(p)))
 
 
@@ -362,7 +362,7 @@ def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
     for probe in probes:
         record, beside = probe.record, old.get(Path(probe.record.path))
         if beside is not None:
-            warning = f"The export is older than the report {printable(beside)} beside it."
+            warning = f"The export is older than the report {printable(beside)} next to it."
             record = record._replace(warnings=(*record.warnings, ReportWarning(warning, EVENT_TABLES)))
         found.append(probe._replace(record=record))
     return found
@@ -445,7 +445,7 @@ def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None,
     notes = list(plan.notes)
     notes += [p.record.error for p in probes if p.record.error]
     if bases and len(bases) < len(plan.ranks):
-        notes.append("some reports do not say when they started, so their ranks stand at the run's zero, unaligned")
+        notes.append("some reports do not contain their start time, so their ranks start at the run's zero, unaligned")
     removed = sum(p.record.environment_removed for p in probes)
     redactions = [f"{removed} environment variables that are not on the allow-list"] if removed else []
     redactions.append("command lines, process output and all strings that no event refers to")
@@ -477,7 +477,7 @@ def _prepare(output: Path) -> None:
     if output.is_dir() and not _is_ours(output):
         raise InputError(
             output,
-            found="a folder with other things in it",
+            found="a folder with other files in it",
             expected="an empty or new folder, or a run directory",
             advice="give another name with -o",
         )
@@ -505,7 +505,7 @@ def _alone(output: Path, *, among_parts: bool = False) -> Iterator[None]:
             fcntl.flock(handle, (fcntl.LOCK_SH if among_parts else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                output, found="another import is writing to it", advice="wait until that has come to its end, then run this again"
+                output, found="another import is writing to it", advice="wait until it has finished, then run this again"
             ) from None
         except OSError:  # a file system without locks
             pass
@@ -650,8 +650,8 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
 
 
 def _write_error(output: Path, error: OSError) -> InputError:
-    again = "run the same command again; it goes on where it stopped"
+    again = "run the same command again; it continues where it stopped"
     if error.errno in _FULL:
-        return InputError(output, found=_FULL[error.errno], advice=f"make room and {again}")
+        return InputError(output, found=_FULL[error.errno], advice=f"free some space and {again}")
     advice = "give another folder with -o" if error.errno in _NOT_ALLOWED else again
     return InputError(output, found=f"it cannot be written ({printable(error.strerror or str(error))})", advice=advice)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-REPAIR = "import the reports again; `alltrace verify RUN` names all that is damaged"
+REPAIR = "import the reports again; `alltrace verify RUN` lists all damaged files"
 """What to do about a damaged file of a run."""
 
 _CHECKSUM = "checksum"
@@ -76,7 +76,7 @@ def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DamageError(path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR) from error
     if not isinstance(value, dict):
-        raise DamageError(path, found="no JSON object in it", expected=expected, advice=REPAIR)
+        raise DamageError(path, found="it contains no JSON object", expected=expected, advice=REPAIR)
     return value
 
 

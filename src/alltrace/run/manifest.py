@@ -175,7 +175,7 @@ class LogMatch(NamedTuple):
         operations: Operations of NCCL in its trace.
         covered: Operations that lie within the log.
         matched: Operations whose call was found.
-        filled: Operations that got something from it.
+        filled: Operations that were completed from it.
         disagreeing: Operations whose size in the trace is another than in the log; the trace's stays.
         from_others: Operations that got their size from the same instance on other ranks.
         reason: Why nothing was joined, or None.

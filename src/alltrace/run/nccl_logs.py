@@ -131,7 +131,7 @@ def expand(given: Sequence[str]) -> list[Path]:
         try:
             folder, there, why = path.is_dir(), path.exists(), "there is no such file"
         except OSError as error:  # a name that is too long, or below what may not be entered
-            folder, there, why = False, False, f"it cannot be looked for ({error.strerror})"
+            folder, there, why = False, False, f"it cannot be accessed ({error.strerror})"
         found = [path] if there else []
         if folder:
             found = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
@@ -188,8 +188,8 @@ def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
         damage = next((f": {p.damage}" for p in parts if p.damage), "")
         raise InputError(
             parts[0].path if len(parts) == 1 else names,
-            found=f"none of {account.total()} lines is a record of NCCL{damage}",
-            expected="the output of a job with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL",
+            found=f"none of {account.total()} lines is an NCCL record{damage}",
+            expected="the output of a job run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL",
         )
     members: list[Member] = []
     member_of: list[list[int]] = []
@@ -236,7 +236,7 @@ def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
     if any(m.rank is None for m in members):
         without = sum(m.rank is None for m in members)
         notes.append(
-            f"{without} of {len(members)} ends of communicators have no INIT line, so their rank is null; "
+            f"{without} of {len(members)} members of communicators have no INIT line, so their rank is null; "
             "log with NCCL_DEBUG_SUBSYS=INIT,COLL"
         )
     unread = [
@@ -251,10 +251,10 @@ def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> lis
     notes = [f"{lines} lines: {kinds}; {account['not understood']} records not understood"]
     notes += [f"{path_text(part.path)}: {part.damage}" for part in parts if part.damage]
     if uses_trace:
-        notes.append("there is no COLL record; the calls are those of the CALL records of NCCL_DEBUG=TRACE")
+        notes.append("there are no COLL records; calls are taken from the CALL records of NCCL_DEBUG=TRACE")
     dropped = sum(part.records.dropped for part in parts)
     if dropped:
-        notes.append(f"{dropped} entries of topology, tuning or facts are left out, because there are too many different ones")
+        notes.append(f"{dropped} entries of topology, tuning or facts are left out because there are too many different ones")
     versions = sorted({text for part in parts for kind, text in part.records.facts if kind == "version"})
     if versions:
         notes.append(f"library: {', '.join(versions[:5])}")
@@ -320,9 +320,10 @@ def _communicators(members: list[Member]) -> list[str]:
             m.communicator = f"{m.process}:{m.pointer & (1 << 64) - 1:#x}"
     if inferred:
         notes.append(
-            f"{inferred} communicators have no commId in the log; their ends were put together because there is one of their size"
+            f"{inferred} communicators have no commId in the log; their members were matched because only "
+            f"one communicator has that size"
         )
     alone = sum(m.identified == "alone" for m in members)
     if alone:
-        notes.append(f"{alone} ends of communicators could not be put together across processes: the log has no commId for them")
+        notes.append(f"{alone} members of communicators could not be matched across processes: the log has no commId for them")
     return notes

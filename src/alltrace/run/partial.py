@@ -35,7 +35,7 @@ class PartialRun(Run):
     def __init__(self, path: str | Path) -> None:
         self.path: Path = Path(path)
         manifest = read_manifest(self.path)
-        note = "this run is still being imported, or its import was stopped: only the ranks that are there are shown"
+        note = "this run is still being imported, or its import was stopped: only the ranks imported so far are shown"
         found = _committed(self.path)
         self._manifest = unaligned(manifest.with_ranks(found))
         if not manifest.complete:

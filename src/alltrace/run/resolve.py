@@ -47,7 +47,7 @@ def resolve(
         UsageError: There is no input, or a run directory among others.
     """
     if not inputs:
-        raise UsageError("no run is named; expected a run directory, or reports")
+        raise UsageError("no run was given; expected a run directory or reports")
     given = given_run(inputs)
     if given is not None:
         return given

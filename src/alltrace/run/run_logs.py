@@ -173,7 +173,7 @@ def _import_nccl(
             _write_calls(logs, ranks, wanted[first : first + _RANKS_AT_ONCE], draft / "calls")
     broken = [p for p in logs.parts if p.damage]
     if broken:
-        others = f"; so it is with {len(broken) - 1} more of NCCL's logs" if len(broken) > 1 else ""
+        others = f"; the same applies to {len(broken) - 1} more NCCL logs" if len(broken) > 1 else ""
         notes = (*notes, f"{path_text(broken[0].path)}: {broken[0].damage}{others}")
     return found, notes
 
@@ -208,7 +208,7 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
     if mine:
         how = dict.fromkeys(mine.values(), "process")
         others = len(processes) - len(mine)
-        notes = (f"NCCL's logs have {others} processes of which the run has no report",) if others else ()
+        notes = (f"NCCL's logs have {others} processes without a report in the run",) if others else ()
         return how, [mine.get(m.key, -1) for m in logs.members], notes
     numbers = {r.rank for r in ranks}
     by_number: dict[int, set[tuple[str, int, int]]] = defaultdict(set)
@@ -216,9 +216,9 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
         if m.global_rank in numbers and m.global_rank is not None:
             by_number[m.global_rank].add(m.key)
     alone = {next(iter(its)): rank for rank, its in by_number.items() if len(its) == 1}
-    notes = ("no process in NCCL's logs is one of the run's by host and process id",)
+    notes = ("no process in NCCL's logs matches the run by host and process id",)
     if alone:
-        notes = (f"{notes[0]}; {len(alone)} of them have a rank's number, which is joined only where its lines' times fit",)
+        notes = (f"{notes[0]}; {len(alone)} of them have a rank number, and are joined only if the times of their lines fit",)
     return dict.fromkeys(alone.values(), "rank"), [alone.get(m.key, -1) for m in logs.members], notes
 
 
@@ -285,9 +285,9 @@ def _import_training(
     if not any(log.steps for log in logs):
         raise InputError(
             logs[0].path,
-            found=f"no step in {counted(sum(log.lines for log in logs), 'line')}",
-            expected="lines that --pattern finds something in" if patterns else "the log of a training that is known",
-            advice=None if patterns else "give the form of its lines with --pattern",
+            found=f"no step lines in {counted(sum(log.lines for log in logs), 'line')}",
+            expected="lines that match --pattern" if patterns else "step lines of a supported training framework",
+            advice=None if patterns else "describe its lines with --pattern",
         )
     steps: dict[int, tuple[int | None, float | None]] = {}
     for log in logs:

@@ -47,7 +47,7 @@ def side_file_of(report: Path) -> Told:
         options = [(str(one["option"]), str(one["reason"])) for one in told["left_out"]] if told[VERSION_KEY] == 1 else []
         role = told.get("role")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        text = f"The file {printable(side.name)} beside the report, which tells what it lacks, is damaged."
+        text = f"The file {printable(side.name)} next to the report, which lists what the report lacks, is damaged."
         return Told((ReportWarning(text),))
     return Told(
         tuple(

@@ -53,7 +53,7 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
     log = read_training(str(path), patterns=patterns)
     if not log.written:
         found = f"{counted(len(log.steps), 'step')} in {counted(log.lines, 'line')}, none of them with a time"
-        raise InputError(path, found=found, expected="the log of a training whose step lines have a date and a time")
+        raise InputError(path, found=found, expected="a training log with a date and a time in its step lines")
     if len(log.zones) > 1:
         raise InputError(path, found=f"times of {len(log.zones)} time zones", expected="times of one")
     zone = next(iter(log.zones))
@@ -61,7 +61,7 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
     ahead_ns = 0 if offset is None else round(offset.total_seconds()) * 1_000_000_000
     end_ns = np.array([time for time, _ in log.written], np.int64) - ahead_ns
     if (np.diff(end_ns) < 0).any():
-        raise InputError(path, found="step lines whose times go back", expected="times in the order of the lines")
+        raise InputError(path, found="the times of its step lines go backwards", expected="times that increase from line to line")
     return StepTimes(str(path), end_ns, np.array([step for _, step in log.written], np.int64), bool(zone))
 
 
@@ -80,5 +80,5 @@ def training_log_beside(parts: Sequence[LogPart]) -> StepTimes | None:
                 continue
     if len(found) > 1:
         names = " and ".join(path_text(its.path) for its in found[:2])
-        raise UsageError(f"{names} both have lines of steps with times; expected one training log: name it with --training-log")
+        raise UsageError(f"{names} both have step lines with times; choose one with --training-log")
     return found[0] if found else None

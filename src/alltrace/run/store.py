@@ -347,7 +347,7 @@ class Run:
         align: The folder of an alignment to read it by, where that is one of this run.
 
     Raises:
-        InputError: `path` is not a run directory, its import did not come to its end, or its manifest is damaged.
+        InputError: `path` is not a run directory, its import did not finish, or its manifest is damaged.
 
     Attributes:
         in_session: Whether times count from the session's start, and not from the run's first event.
@@ -361,9 +361,9 @@ class Run:
         if not self._manifest.complete:
             raise InputError(
                 path,
-                found="its import did not come to its end",
+                found="its import did not finish",
                 expected="a whole run",
-                advice="run the same `alltrace import` again; it goes on where it stopped",
+                advice="run the same `alltrace import` again; it continues where it stopped",
             )
         self._imported = self._manifest = unaligned(self._manifest)
         self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
@@ -531,14 +531,16 @@ class Run:
             raise UsageError.unknown("table", table, TABLES)
         if table in self.left_out():
             raise InputError(
-                self.path, found=f"`{table}` was not imported", advice="import the reports again without --only, or name it too"
+                self.path,
+                found=f"`{table}` was not imported",
+                advice="import the reports again without --only, or include it there",
             )
         connection = self.connect([table])
         relation = connection.table(table) if table == "names" else connection.view(table)
         if ranks is None:
             return relation
         if table == "names":
-            raise UsageError("the table names is the whole run's; expected no ranks with it")
+            raise UsageError("the table names belongs to the whole run; leave out the ranks")
         for rank in ranks:
             self.rank(rank)
         wanted = ", ".join(str(int(r)) for r in ranks) or "NULL"

@@ -52,7 +52,7 @@ def verify(run: Path) -> list[Damage]:
     try:
         manifest = read_manifest(run)
     except DamageError as error:
-        found.append(Damage(None, MANIFEST, error.found, "import all reports again; ranks that are whole are kept"))
+        found.append(Damage(None, MANIFEST, error.found, "import all reports again; intact ranks are kept"))
     else:
         files = CheckedFiles(run, manifest.files)
         found += [Damage(None, name, e.found, "import all reports again; ranks are kept") for name, e in files.damaged()]
@@ -61,14 +61,14 @@ def verify(run: Path) -> list[Damage]:
     for folder in sorted({*reports, *there}, key=lambda name: (len(name), name)):
         number = folder.rpartition("=")[2]
         of = f" of {reports[folder]}" if folder in reports else ""
-        repair = f"import all reports again; the rank{of} is read, those that are whole are kept"
+        repair = f"import all reports again; the rank{of} is read again, intact ranks are kept"
         rank = int(number) if number.isdecimal() else None
         found += [Damage(rank, name, what, repair) for name, what in _damaged(run, folder, RANK_RECORD)]
     if (run / LOGS).is_dir():
         repair = "import all reports again, with the logs"
         found += [Damage(None, name, what, repair) for name, what in _damaged(run, LOGS, LOGS_RECORD)]
     for folder, damaged in _derived(run).items():
-        repair = f"remove the folder {folder}, which is made again when it is needed"
+        repair = f"remove the folder {folder}, which is recreated when needed"
         number = folder.rpartition("=")[2]
         found += [Damage(int(number) if number.isdecimal() else None, name, what, repair) for name, what in damaged]
     return found

@@ -69,7 +69,7 @@ def write_run(
     scenario = scenario.override(**overrides)
     target = Path(folder)
     if target.exists() and not target.is_dir():
-        raise UsageError(f"{target} is a file, and a folder is needed to write the run to; name another")
+        raise UsageError(f"{target} is a file, and the run needs a folder; give another name")
     run = simulate(scenario)
     people = identities(scenario)
     truth = describe(run, people)
@@ -98,9 +98,7 @@ def write_run(
             write_logs(run, people, target / "logs")
         truth.write(target)
     except (OSError, sqlite3.OperationalError) as error:
-        raise UsageError(
-            f"the run cannot be written to {target}: {error}; name a folder with room that you may write to"
-        ) from error
+        raise UsageError(f"the run cannot be written to {target}: {error}; give a writable folder with enough space") from error
     return truth
 
 

@@ -278,7 +278,7 @@ class Scenario:
             outer[part] = dataclasses.replace(outer.get(part, parts[part]), **values)
         if "faults" in outer:
             if isinstance(outer["faults"], str) or not isinstance(outer["faults"], Iterable):
-                raise UsageError("faults must be a list of faults; on the command line they are planted with --fault")
+                raise UsageError("faults must be a list of faults; on the command line use --fault")
             outer["faults"] = tuple(_fault(fault) for fault in outer["faults"])
         changed = dataclasses.replace(self, **outer)
         if changed.layout.ranks > 0 and "faults" not in outer:
@@ -297,7 +297,7 @@ class Scenario:
             _check_kinds(part)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise UsageError(
-                f"name must be letters, digits, '.', '_' and '-', because files are called by it; {self.name!r} was given"
+                f"name must be letters, digits, '.', '_' and '-', because it becomes part of file names; {self.name!r} was given"
             )
         if layout.kind not in LAYOUT_KINDS:
             raise UsageError.unknown("layout", layout.kind, LAYOUT_KINDS)
@@ -348,7 +348,7 @@ class Scenario:
                 f"expert_parallel must be 2 or more and divide the {layout.ranks} ranks; {layout.expert_parallel} was given"
             )
         if layout.kind == "sharded" and layout.ranks < 2:
-            raise UsageError("the layout 'sharded' needs 2 ranks at least; 1 was given")
+            raise UsageError("the layout 'sharded' needs at least 2 ranks; 1 was given")
         if not 0 <= work.kernel_names <= VARIED_KERNELS:
             raise UsageError(f"kernel_names must be 0 to {VARIED_KERNELS}; {work.kernel_names} was given")
 

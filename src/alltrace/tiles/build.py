@@ -112,7 +112,9 @@ def pyramid(
             return _find(place, made_from) or _make(run, place, made_from, jobs, progress)
     except OSError as error:
         raise InputError(
-            place, found=f"the pyramid cannot be written ({error.strerror or error})", advice="make room, or copy the run"
+            place,
+            found=f"the levels of detail cannot be written ({error.strerror or error})",
+            advice="free some space, or copy the run",
         ) from error
 
 

@@ -28,7 +28,7 @@ class Token:
             CancelledError: Nobody waits any more.
         """
         if self._gone.is_set():
-            raise CancelledError("the answer is no longer wanted")
+            raise CancelledError("the request was cancelled")
 
 
 WANTED = Token()

@@ -49,9 +49,9 @@ def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[i
         raise UsageError.unknown("metric with finer bins", metric, [m for m in view.metrics if m not in view.scales])
     bins = min(view.grid.bins(level) - index * TILE_BINS, TILE_BINS) if 0 <= level < view.grid.level and index >= 0 else 0
     if bins < 1:
-        raise UsageError(f"there is no tile {index} of level {level}; expected a level from 0 to {view.grid.level - 1}")
+        raise UsageError(f"unknown tile {index} of level {level}; expected a level from 0 to {view.grid.level - 1}")
     if len(ranks) > MOST_RANKS:
-        raise UsageError(f"{len(ranks)} ranks are asked at once; expected {MOST_RANKS} at most")
+        raise UsageError(f"{len(ranks)} ranks were requested at once; expected {MOST_RANKS} at most")
     start, end = view.grid.tile_span(level, index)
     last = view.grid.start_ns + view.grid.span_ns  # the last bin counts as far as the run goes
     edges = np.minimum(start + np.minimum(np.arange(bins + 1) << level, MOST_SPAN_NS), last)

@@ -60,7 +60,7 @@ class Notes:
         try:
             found = [_checked(n) | {"id": int(n["id"])} for n in read_json(path, "the notes on a run")["notes"]]
         except (KeyError, TypeError, ValueError, UsageError) as error:
-            raise AlltraceError(f"{path}: it does not hold notes; move it away to begin anew") from error
+            raise AlltraceError(f"{path}: it does not contain notes; move it away to start again") from error
         return sorted(found, key=lambda n: (n["start"], n["id"]))
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class Notes:
         """
         kept = self.all()
         if all(n["id"] != number for n in kept):
-            raise UsageError(f"there is no note {number}")
+            raise UsageError(f"unknown note {number}")
         return self._keep([n for n in kept if n["id"] != number])
 
     def _keep(self, notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -93,7 +93,9 @@ class Notes:
             if path is not None:
                 write_json(path, {"notes": notes})
         except OSError as error:
-            raise AlltraceError(f"the note cannot be written ({error.strerror or error}); make room, or copy the run") from error
+            raise AlltraceError(
+                f"the note cannot be written ({error.strerror or error}); free some space, or copy the run"
+            ) from error
         return sorted(notes, key=lambda n: (n["start"], n["id"]))
 
 

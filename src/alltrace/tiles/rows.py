@@ -25,7 +25,7 @@ def row_of(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
             columns = list(TABLES[table].column_names)
             values: dict[str, Any] = stored.piece(table, piece.group, columns).slice(row - piece.first_row, 1).to_pylist()[0]
             return values
-    raise UsageError(f"rank {stored.rank} has no row {row} of {table}")
+    raise UsageError(f"rank {stored.rank} has no row {row} in {table}")
 
 
 def track_of(table: str, values: dict[str, Any]) -> str:

@@ -130,7 +130,7 @@ class View:
         if metric not in self.metrics:
             raise UsageError.unknown("metric", metric, self.metrics)
         if not self.grid.level <= level <= MOST_LEVEL or index < 0:
-            raise UsageError(f"there is no tile {index} of level {level}; expected level {self.grid.level} to {MOST_LEVEL}")
+            raise UsageError(f"unknown tile {index} of level {level}; expected level {self.grid.level} to {MOST_LEVEL}")
         values = self._level("busy" if metric == IDLE else metric, level)[:, index * TILE_BINS : (index + 1) * TILE_BINS]
         return _idle(values) if metric == IDLE else np.ascontiguousarray(values)
 
@@ -195,7 +195,9 @@ class View:
             CancelledError: The answer is no longer wanted.
         """
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
-            raise UsageError(f"{count} tiles from {first} on of level {level}; expected {MOST_TILES} of level 0 to {MOST_LEVEL}")
+            raise UsageError(
+                f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to {MOST_LEVEL}"
+            )
         start, end = self.grid.tile_span(level, first)[0], self.grid.tile_span(level, first + count - 1)[1]
         asked = _Asked(level, first, count, start, end, token)
         found: list[Tile] = []

@@ -30,7 +30,7 @@ def default_folder() -> Path:
     folder = _usual_folder()
     if folder is None:
         raise UsageError(
-            "there is no folder for the cache, because HOME is not set and the password database does not know this user; "
+            "no cache folder is known, because HOME is not set and the password database does not contain this user; "
             f"give one with --cache-dir or {_VARIABLE}"
         )
     return folder
@@ -53,14 +53,14 @@ def own_folder(folder: Path) -> Path:
         return folder
     if facts.st_uid != os.geteuid():
         owner = f"it belongs to another user, {_user_name(facts.st_uid)}"
-        raise InputError(folder, found=owner, expected="a cache folder of your own", advice=_ELSEWHERE)
+        raise InputError(folder, found=owner, expected="your own cache folder", advice=_ELSEWHERE)
     others = facts.st_mode & stat.S_IWOTH or (facts.st_mode & stat.S_IWGRP and not _is_private(facts.st_gid))
     if others:
         raise InputError(
             folder,
             found="other users can write to it",
             expected="a cache folder that only you can write to",
-            advice=f"remove their permission (chmod go-w), or {_ELSEWHERE}",
+            advice=f"remove that permission (chmod go-w), or {_ELSEWHERE}",
         )
     return folder
 

@@ -30,7 +30,7 @@ def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.Temporary
         raise InputError(
             Path(error.filename).parent if error.filename else "TMPDIR",
             found=f"no temporary folder can be made ({error.strerror or error})",
-            advice="make room, or set TMPDIR to a folder that can be written to",
+            advice="free some space, or set TMPDIR to a writable folder",
         ) from error
 
 
@@ -56,5 +56,5 @@ def writing_scratch(folder: Path, what: str) -> Iterator[None]:
         raise InputError(
             folder,
             found=f"{what} cannot be written there ({error.strerror or error})",
-            advice="make room, or set TMPDIR to a folder on a larger disk",
+            advice="free some space, or set TMPDIR to a folder on a larger disk",
         ) from error

@@ -300,7 +300,7 @@ def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa:
 
 def _kernels(session: Session) -> KernelReports:
     if session.kernels is None:
-        raise UsageError("there are no reports of kernels; start `alltrace ui RUN --ncu REPORT`")
+        raise UsageError("there are no kernel reports; start `alltrace ui RUN --ncu REPORT`")
     return session.kernels
 
 
@@ -349,7 +349,7 @@ def _matrices(session: Session) -> Matrices:
     session.check_ready()
     aligned = session.aligned
     if aligned is None:
-        raise UsageError("a run that is still being imported has no matrix; wait until it is whole")
+        raise UsageError("a run that is still being imported has no matrix; wait until the import has finished")
     found: Matrices = session.kept("matrices", lambda: Matrices(aligned))
     return found
 

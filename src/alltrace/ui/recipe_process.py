@@ -133,8 +133,8 @@ def _asked(
             found: Answer = asked.result()
             return found
         except (BrokenProcessPool, ShutdownExecutorError) as error:
-            why = "the process that was asked was killed, most often because memory ran out"
-            raise AlltraceError(f"{why}; ask fewer ranks") from error
+            why = "the process for this request was killed, most likely because memory ran out"
+            raise AlltraceError(f"{why}; select fewer ranks") from error
         finally:
             _pools.discard(pool)
             pool.shutdown(kill_workers=True)

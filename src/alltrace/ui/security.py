@@ -81,7 +81,7 @@ class Guard:
 
         request = Request(scope)
         if not host_allowed(request.headers.get("host", ""), self._host):
-            unknown = JSONResponse({"error": "this server is not known by that name"}, 421)
+            unknown = JSONResponse({"error": "this server does not answer to that name"}, 421)
             await unknown(scope, receive, protected)
             return
         given = request.query_params.get("token", "")

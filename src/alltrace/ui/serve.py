@@ -108,5 +108,5 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"port {port} of {host} cannot be listened on ({why}); name another with --port") from error
+        raise UsageError(f"cannot listen on {host}:{port} ({why}); choose another port with --port") from error
     return listening

@@ -252,7 +252,7 @@ class Session:
             return kept[name]
 
     def made(self, stage: str, make: Callable[[Callable[[int], None]], Any], token: Token = WANTED) -> Any:
-        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks are done."""
+        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks done."""
 
         def doing() -> Any:
             with self.stages.doing(stage) as advance:
@@ -263,7 +263,7 @@ class Session:
     def check_there(self) -> None:
         """Raises GoneError where the run was removed."""
         if not (self.path / "manifest.json").is_file():
-            raise GoneError(f"{self.path} was removed while it was looked at; import the reports again and open it anew")
+            raise GoneError(f"{self.path} was removed while it was open; import the reports again and reopen it")
 
 
 def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:

@@ -104,4 +104,4 @@ class Stages:
         rows = self.told()
         begun = [r for r in rows if r["state"] != "waiting"] or rows[:1]
         row = next((r for r in begun if r["state"] == "doing"), begun[-1])
-        return f"{row['doing']}: {row['done']} of {row['ranks']} ranks are done"
+        return f"{row['doing']}: {row['done']} of {row['ranks']} ranks done"

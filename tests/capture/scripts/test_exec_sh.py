@@ -245,7 +245,7 @@ def test_older_reports_of_several_ranges_are_in_the_way_or_are_removed(script, t
     options = ["--job", "j", "--capture-range", "cuda", "--repeat", "2"]
     code, out, err = finish(script(*options, program=["echo", "ran"]))
     assert (code, out) == (3, "")
-    assert f"reports/{older.name} exists already" in err
+    assert f"reports/{older.name} already exists" in err
     code, _, err = finish(script(*options, "--force", "--strict", program=["true"], FAKE="none"))
     assert code == 4
     assert "no whole report" in err

@@ -52,17 +52,17 @@ def test_any_words_come_through_toml(words):
         ("[job]\nnodes = true", "job.nodes is True; expected a whole number"),
         ("[job]\nnodes = '2'", "job.nodes is '2'; expected a whole number"),
         ("[job]\nname = 'My Job'", "job.name is 'My Job'; expected up to 40 small letters"),
-        ('[job]\noutput = "a\\nb"', r"job.output is 'a\nb'; expected a path"),
+        ('[job]\noutput = "a\\nb"', r"job.output is 'a\nb'; expected"),
         ("[workload]\ncommand = 'python x'", "workload.command is 'python x'; expected a list of text"),
         ("[workload]\nkind = 'nccl'", "workload.kind is 'nccl'; expected one of command, nccl-tests, fsdp, megatron, nemo"),
         ("[profiler]\nsteps = '70'", "profiler.steps is '70'; expected the first step and the one after the last"),
         ("[profiler]\nranks = 'some'", "profiler.ranks is 'some'; expected 0-7,64, first-local or all"),
-        ("[environment]\n'A-B' = 'x'", "environment.A-B is 'A-B'; expected a variable's name"),
+        ("[environment]\n'A-B' = 'x'", "environment.A-B is 'A-B'; expected the name of a variable"),
         ("[environment]\nA = true", "environment.A is True; expected text"),
         ("[upload]\nurl = 's3://b/$(id)'", "expected a URL such as s3://bucket/folder"),
         ("[slurm]\npartition = 'a b'", "slurm.partition is 'a b'; expected letters"),
-        ("[profiler]\ndelay = 0", "profiler.delay is '0'; expected a number of seconds above 0"),
-        ("[profiler]\nduration = '0.00'", "expected a number of seconds above 0"),
+        ("[profiler]\ndelay = 0", "profiler.delay is '0'; expected a number of seconds greater than 0"),
+        ("[profiler]\nduration = '0.00'", "expected a number of seconds greater than 0"),
         ("a = " + "[" * 100_000, "it is not valid TOML"),
         ("a = " + "1" * 5000, "it is not valid TOML"),
         ("job = 3", "job is 3; expected a table: [job]"),
@@ -94,8 +94,8 @@ def test_assignments():
     assert parse_assignment("profiler.ranks=0-7") == ("profiler.ranks", "0-7")
     assert parse_assignment("environment.A=b=c") == ("environment.A", "b=c")
     for text, said in (
-        ("nodes=4", "is not an assignment"),
-        ("job.nodes", "is not an assignment"),
+        ("nodes=4", "expected SECTION.KEY=VALUE"),
+        ("job.nodes", "expected SECTION.KEY=VALUE"),
         ("job.nods=1", "did you mean job.nodes"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -103,7 +103,7 @@ def test_assignments():
 
 
 def test_a_window_without_a_step():
-    with pytest.raises(UsageError, match="holds no step"):
+    with pytest.raises(UsageError, match="contains no step"):
         Job({"profiler.steps": "5:5"})
 
 

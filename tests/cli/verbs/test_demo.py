@@ -34,7 +34,7 @@ def test_demo_of_a_case_tells_what_was_planted(alltrace, tmp_path):
     assert "data-stall on all ranks (stall_ns 25000000, every 1); without it" in done.out
     assert CASES["data-stall"].about in done.out
     done = alltrace("demo", "-o", tmp_path, "--case", "healthy", "--ranks", "2")
-    assert "truth.json: nothing was planted.\n" in done.out
+    assert "truth.json: no fault was simulated.\n" in done.out
     assert alltrace("demo", "-o", tmp_path, "--case", "brisk").code == 2
 
 

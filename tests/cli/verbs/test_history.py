@@ -43,12 +43,12 @@ def test_a_picture_is_drawn(alltrace, history):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "history needs runs; expected FOLDER, -o HISTORY or both"),
+        ([], 2, "history needs runs; give FOLDER, -o HISTORY or both"),
         (["-o", "none.duckdb"], 3, "none.duckdb: there is no such file; expected a history file"),
         (["none"], 3, "none: there is no such folder"),
         (["empty", "-o", "new.duckdb"], 3, "empty: no run in it"),
-        (["-o", "none.duckdb", "--format", "parquet"], 2, "expected --answer FILE with it"),
-        (["-o", "x", "--answer", "x"], 2, "--answer names the history itself"),
+        (["-o", "none.duckdb", "--format", "parquet"], 2, "give --answer FILE"),
+        (["-o", "x", "--answer", "x"], 2, "--answer names the history file itself"),
         (["runs", "-o", "no/such/h.duckdb"], 3, "its folder does not exist"),
         (["runs", "-o", "h", "--job", "nope"], 2, "unknown job in the history 'nope'"),
     ],
@@ -73,8 +73,8 @@ def test_with_strict_a_run_that_cannot_be_read_is_an_error(alltrace):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "check needs limits; expected --budget FILE, --against HISTORY or both"),
-        (["--budget", "x.toml", "--job", "a"], 2, "--job names the runs of a history; expected --against HISTORY"),
+        ([], 2, "check needs limits; give --budget FILE, --against HISTORY or both"),
+        (["--budget", "x.toml", "--job", "a"], 2, "--job selects runs of a history, so it needs --against HISTORY"),
         (["--against", "none.duckdb"], 3, "none.duckdb: there is no such file"),
         (["--against", "runs/a/manifest.json"], 3, "it is not a DuckDB file"),
     ],

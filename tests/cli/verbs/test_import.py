@@ -19,20 +19,20 @@ def reports(tmp_path):
     ("options", "code", "said"),
     [
         (["--gpu-log", "no.csv"], 3, "no.csv: there is no such file; expected a log"),
-        (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset is for --gpu-log, which was not given"),
-        (["--pattern", "x"], 2, "--pattern is for --training-log, which was not given"),
+        (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset needs --gpu-log, which was not given"),
+        (["--pattern", "x"], 2, "--pattern needs --training-log, which was not given"),
         (["--training-log", "text", "--pattern", "(?P<a>.)"], 2, "--pattern has a group 'a'; expected (?P<step>...)"),
-        (["--training-log", "text"], 3, "text: no step in 1 line; expected the log of a training that is known"),
+        (["--training-log", "text"], 3, "text: no step in 1 line; expected step lines of a supported training framework"),
         (
             ["--training-log", "text", "--pattern", "s(?P<step>.) (?P<loss>.)"],
             3,
-            "expected lines that --pattern finds something in",
+            "expected lines that match --pattern",
         ),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"], 2, "--gpu-log-utc-offset is 'CET'; expected how far local time"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-15:00"], 2, "--gpu-log-utc-offset is '-15:00'; expected"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-07:30"], 3, "none of its 1 GPU is known"),
-        (["--gpu-log", "gpu.csv"], 3, "none of its 1 GPU is known to be one of the reports'"),
-        (["--gpu-log", "text"], 3, "text: its first line is none of nvidia-smi's CSV"),
+        (["--gpu-log", "gpu.csv"], 3, "none of its 1 GPU matches a GPU in the reports"),
+        (["--gpu-log", "text"], 3, "text: its first line is not from nvidia-smi's CSV"),
     ],
 )
 def test_what_cannot_be_joined_is_one_sentence(alltrace, tmp_path, reports, options, code, said):
@@ -59,7 +59,7 @@ def test_a_run_is_called_what_its_import_says(alltrace, reports):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--job", ""], "--job is ''; expected"), (["--part", "--tag", "x"], "--tag is of the whole run; give it with --finish")],
+    [(["--job", ""], "--job is ''; expected"), (["--part", "--tag", "x"], "--tag is for the whole run; give it with --finish")],
 )
 def test_what_a_run_cannot_be_called_is_told(alltrace, reports, options, said):
     done = alltrace("import", reports, "-o", "run", *options)

@@ -45,7 +45,7 @@ def test_views_of_nccl_with_amounts_have_a_picture(alltrace, log, tmp_path, view
 def test_views_of_nccl_without_amounts_have_none(alltrace, log, tmp_path):
     done = alltrace("logs", "nccl", log, "--view", "communicators", "--picture", tmp_path / "p.svg")
     assert (done.code, done.out) == (2, "")
-    assert "logs nccl is a table without a picture" in done.err
+    assert "logs nccl has no chart" in done.err
 
 
 def test_calls_in_every_format(alltrace, log, tmp_path):
@@ -89,8 +89,8 @@ def test_steps_of_nccl_by_a_training_log_of_its_own(alltrace, tmp_path):
     done = alltrace("logs", "nccl", logs, "--steps", "4:8", "--view", "sizes", "--format", "json")
     assert sorted(row["count"] for row in json.loads(done.out)["rows"]) == [4, 5, 6, 7]
     for options, why in (
-        (named, "--training-log tells steps; it is for --steps and for the view calls"),
-        ((*named[2:], "--steps", "4:8"), "--pattern is for --training-log, which was not given"),
+        (named, "--training-log assigns calls to steps; it works only with --steps and with the view calls"),
+        ((*named[2:], "--steps", "4:8"), "--pattern needs --training-log, which was not given"),
         (("--training-log", logs / "nccl.log", "--steps", "4:8"), "0 steps in 9 lines, none of them with a time"),
     ):
         done = alltrace("logs", "nccl", logs, *options)
@@ -107,7 +107,7 @@ def test_a_pattern_of_the_users_own(alltrace, tmp_path):
         (2, pytest.approx(0.009)),
     ]
     done = alltrace("logs", "training", tmp_path / "a.log")
-    assert (done.code, "give the form of its lines with --pattern" in done.err) == (3, True)
+    assert (done.code, "describe its lines with --pattern" in done.err) == (3, True)
 
 
 def test_options_of_a_view(alltrace, log):
@@ -192,16 +192,16 @@ def test_every_view_of_the_example_profiler_plugin(alltrace, tmp_path, view):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["logs"], 2, "logs needs the kind of log"),
+        (["logs"], 2, "logs needs a kind of log"),
         (["logs", "x"], 2, "invalid choice"),
         (["logs", "nccl", "nowhere.log"], 3, "there is no such file"),
-        (["logs", "nccl", "empty.log"], 3, "none of 0 lines is a record of NCCL"),
+        (["logs", "nccl", "empty.log"], 3, "none of 0 lines is an NCCL record"),
         (["logs", "nccl", "empty.log", "--steps", "x"], 2, "--steps is 'x'"),
         (["logs", "nccl", "empty.log", "--edges", "5,4"], 2, "--edges is '5,4'"),
         (["logs", "nccl", "empty.log", "--time-format", "%s"], 2, "--time-format has no meaning for the view ops"),
         (["logs", "nccl", "empty.log", "--edges", "4,5"], 2, "--edges has no meaning for the view ops"),
         (["logs", "nccl", "empty.log", "--preset", "powers", "--view", "calls"], 2, "it is for the view histogram"),
-        (["logs", "nccl", "empty.log", "--format", "parquet"], 2, "expected -o FILE"),
+        (["logs", "nccl", "empty.log", "--format", "parquet"], 2, "give -o FILE"),
         (["logs", "nccl-tests", "empty.log"], 3, "no table of nccl-tests"),
         (["logs", "nccl-tests", "empty.log", "--peak", "-1"], 2, "--peak is -1"),
         (["logs", "training", "empty.log"], 3, "no step's line"),

@@ -12,7 +12,7 @@ import pytest
 MS = 1_000_000
 FACTS = {"ranks": 2, "hosts": 1, "devices": 2, "span_ns": 80 * MS}
 
-UNALIGNED = "no collective was found on more than one rank, so clocks are taken at their UTC stamps, which are off by milliseconds"
+UNALIGNED = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 
 
 def answered(done):

@@ -34,7 +34,7 @@ def test_a_notebook_opens_the_run_from_anywhere(alltrace, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["report"], "report needs -o FILE for its page"),
+        (["report"], "report needs -o FILE for a page"),
         (["report", "-o", "."], "expected the name of a file"),
         (["report", "-o", "r.html", "--steps", "x"], "expected steps such as 10:50"),
         (["report", "-o", "r.html", "--ranks", "x"], "expected numbers and spans"),

@@ -43,7 +43,7 @@ def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments
         ("steps=abc", "steps must be a whole number"),
         ("schema=3.25", "unknown schema '3.25'"),
         ("layout=3", "layout must be a Layout"),
-        ("name=../x", "because files are called by it"),
+        ("name=../x", "because it becomes part of file names"),
         ("between_hosts_gb_per_s=0", "between_hosts_gb_per_s must be 0.001 to"),
     ],
 )

@@ -63,7 +63,7 @@ def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_p
         (["--port", "70000"], "expected a number from 0 to 65535"),
         (["--port", "x"], "expected a number from 0 to 65535"),
         (["--host", "no.such.host.invalid"], "is not an address of this machine"),
-        (["--host", "192.0.2.1"], "cannot be listened on"),
+        (["--host", "192.0.2.1"], "cannot listen on"),
     ],
 )
 def test_what_cannot_be_listened_on_is_refused(alltrace, run, options, message):

@@ -44,7 +44,7 @@ def test_numbers_beside_the_trace_that_are_none_or_too_long_are_not_read(tmp_pat
     pcf = f"{PCF}PRECISION {number}\n\nEVENT_TYPE\n0    {number}    odd\nVALUES\n0    End\n{number}    one\n"
     assert checked(tmp_path, pcf=pcf).faults == []
     report = checked(tmp_path, row=f"LEVEL CPU SIZE {number}\n{ROW}")
-    assert report.faults == ["t.row: line 1 is not a level and belongs to none"]
+    assert report.faults == ["t.row: line 1 is not a level and does not belong to one"]
 
 
 @pytest.mark.parametrize(
@@ -57,24 +57,24 @@ def test_numbers_beside_the_trace_that_are_none_or_too_long_are_not_read(tmp_pat
         ("9:0:1:1:1:0:5:1", "not a state"),
         ("1:0:1:1:1:0:5", "too few or too many"),
         ("2:0:1:1:1:5:8", "too few or too many"),
-        ("1:0:1:1:3:0:5:1", "thread that the header does not have"),
-        ("1:0:1:3:1:0:5:1", "thread that the header does not have"),
-        ("1:0:2:1:1:0:5:1", "thread that the header does not have"),
-        ("1:0:1:1:0:0:5:1", "thread that the header does not have"),
-        ("1:3:1:1:1:0:5:1", "not of its thread's node"),
-        ("1:4:1:1:1:0:5:1", "not of its thread's node"),
+        ("1:0:1:1:3:0:5:1", "thread that is not in the header"),
+        ("1:0:1:3:1:0:5:1", "thread that is not in the header"),
+        ("1:0:2:1:1:0:5:1", "thread that is not in the header"),
+        ("1:0:1:1:0:0:5:1", "thread that is not in the header"),
+        ("1:3:1:1:1:0:5:1", "on a CPU of another node"),
+        ("1:4:1:1:1:0:5:1", "on a CPU of another node"),
         ("1:0:1:1:1:20:15:1", "ends before it begins"),
         ("1:0:1:1:1:20:1001:1", "ends after the trace"),
         ("2:0:1:1:1:-5:8:1", "before time 0"),
         ("2:0:1:1:1:1001:8:1", "after the end"),
         ("3:0:1:1:1:20:10:0:1:2:1:30:30:0:0", "outside of its send"),
         ("3:0:1:1:1:20:20:0:1:2:1:30:40:0:0", "outside of its send"),
-        ("3:0:1:1:1:20:20:0:1:2:9:30:30:0:0", "thread that the header does not have"),
+        ("3:0:1:1:1:20:20:0:1:2:9:30:30:0:0", "thread that is not in the header"),
         ("2:0:1:1:1:20:4294967296:1", "not a 32-bit number"),
         ("2:0:1:1:1:20:7:1", "thread 1.1.1, type 7: 1 begins too many"),
         ("2:0:1:1:1:20:7:0", "thread 1.1.1, type 7: 1 ends too many"),
         ("2:0:1:1:1:20:9:1", "type 9 has no label"),
-        ("2:0:1:1:1:20:8:1\n2:0:1:1:1:19:8:1", "line 9: is not in the order of time"),
+        ("2:0:1:1:1:20:8:1\n2:0:1:1:1:19:8:1", "line 9: is not in time order"),
     ],
 )
 def test_each_rule_names_its_line(tmp_path, line, said):
@@ -113,10 +113,10 @@ def test_labels_and_rows(tmp_path):
     )
     assert report.faults == [
         "t.pcf: type 7 has an empty label",
-        "t.pcf: type 7 labels a value past 2^31 - 1, which Paraver drops",
+        "t.pcf: type 7 labels a value above 2^31 - 1, which Paraver drops",
         "t.pcf: type 7 has one label for two values",
         "t.row: level THREAD has 2 labels, the header 3",
-        "t.row: line 13 is not a level and belongs to none",
+        "t.row: line 13 is not a level and does not belong to one",
     ]
 
 

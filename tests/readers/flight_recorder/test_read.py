@@ -150,7 +150,7 @@ def test_dumps(tmp_path, form):
 def test_a_pickle_with_code_is_refused_by_name(tmp_path):
     path = tmp_path / "nccl_trace_rank_0"
     path.write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(InputError, match=r"nccl_trace_rank_0: it has the instruction .*nothing of it was run"):
+    with pytest.raises(InputError, match=r"nccl_trace_rank_0: it has the instruction .*nothing in it was executed"):
         read_recording(str(path))
 
 
@@ -165,5 +165,5 @@ def test_other_files_are_refused(tmp_path):
 def test_files_of_inspector_are_sent_to_their_own_question(tmp_path):
     path = tmp_path / "h-pid1.log"
     path.write_text(json.dumps({"header": {"id": "0x9f"}, "coll_perf": {"coll": "AllReduce"}}) + "\n" + "{")
-    with pytest.raises(InputError, match=r"it is a file of NCCL Inspector.*logs inspector"):
+    with pytest.raises(InputError, match=r"it is an NCCL Inspector file.*logs inspector"):
         read_recording(str(path))

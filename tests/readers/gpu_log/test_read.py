@@ -125,14 +125,14 @@ def test_lines_that_are_not_understood_are_counted(tmp_path):
     [
         ("", "it is empty"),
         ("\n\n", "it is empty"),
-        ("hello\n", "its first line is none of"),
+        ("hello\n", "its first line is not from"),
         (f"{HEADER}\n", "it has no sample"),
         ("timestamp, name\n2026/11/25 09:30:04.123, H100\n", "no uuid, index or pci.bus_id"),
         ("timestamp, uuid\n2026/11/25 09:30:04.123, GPU-12345678\n", "no clock, power, temperature"),
         (f"{HEADER}\n" + "x\n" * 9 + row(0, 0, UUIDS[0]) + "\n", "most of its lines are not samples"),
-        ("#Entity   SMCLK   POWER\nID\nGPU 0  1980  700.1\n", "dcgmi prints no times; record with"),
+        ("#Entity   SMCLK   POWER\nID\nGPU 0  1980  700.1\n", "dcgmi does not print times; record with"),
         ("#Entity   FBUSD\nID\n1764063004.5 GPU 0  1980\n", "no clock, power"),
-        ('DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-12345678"} 1980\n', "the exporter serves no times"),
+        ('DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-12345678"} 1980\n', "the exporter does not send times"),
     ],
 )
 def test_what_is_no_log_is_an_error_that_says_how_to_record_one(tmp_path, text, said):

@@ -277,7 +277,7 @@ def test_events_without_a_time_are_counted_and_left_out(write):
         text = text.replace(moment, moment.replace("1000030.123", "NaN").replace("50,", "-Infinity,"))
     path = write(text)
     assert rows_of(path, "kernels") == []
-    many = "events left out because they have no start or no duration (not there, or no number): 2"
+    many = "events left out because their start or duration is missing or not a number: 2"
     assert warnings_of(path) == ((), (many,))
 
 
@@ -379,7 +379,7 @@ def test_a_compressed_trace_that_breaks_off_early_is_read_as_far(write, kind):
     path.write_bytes(packed[: len(packed) // 2])
     reader = open_report(path)
     read = sum(b.num_rows for _, b in reader.stream(("ranges",)))
-    assert [w.text for w in reader.report.warnings] == ["the trace is cut short: what is whole of it was read, the rest is missing"]
+    assert [w.text for w in reader.report.warnings] == ["the trace is cut short: the complete part was read, the rest is missing"]
     reader.close()
     if kind == "gz":
         there = zlib.decompressobj(47).decompress(packed[: len(packed) // 2]).count(b"External id")
@@ -430,7 +430,7 @@ def test_members_of_a_group_are_looked_at_once_and_not_for_each_operation(write,
 def test_a_base_that_is_no_time_makes_times_relative(write, base):
     reader = open_report(write(json.dumps(trace(baseTimeNanoseconds=base))))
     assert reader.report.utc_ns is None
-    assert "the trace begins at no time since 1970 that can be: its times are not absolute" in map(str, reader.report.warnings)
+    assert "the trace's start time is implausible: its times are not absolute" in map(str, reader.report.warnings)
     reader.close()
 
 
@@ -458,7 +458,7 @@ def test_blocks_of_the_allocator_are_allocations(write):
         (202_000, 0, None, "cpu", "allocate", 64, 4096, 512, 2048, 19),
         (203_000, 0, 1, "device 40", "allocate", 8, None, None, None, 20),
     ]
-    assert warnings_of(path)[1] == ("events left out because they have no start or no duration (not there, or no number): 1",)
+    assert warnings_of(path)[1] == ("events left out because their start or duration is missing or not a number: 1",)
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,10 @@ class Evil:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (pickle.dumps({"segments": Evil()}), "its pickle is refused"),
-        (pickle.dumps(snapshot())[:-40], "its pickle is refused"),
-        (pickle.dumps({"segments": []}), "it has no segments and traces of devices"),
-        (pickle.dumps({"segments": [3], "device_traces": []}), "it has no segments and traces of devices"),
+        (pickle.dumps({"segments": Evil()}), "its pickle was refused"),
+        (pickle.dumps(snapshot())[:-40], "its pickle was refused"),
+        (pickle.dumps({"segments": []}), "it has no device segments and traces"),
+        (pickle.dumps({"segments": [3], "device_traces": []}), "it has no device segments and traces"),
         (pickle.dumps(snapshot(device_traces=[[], []])), "its history is empty"),
         (pickle.dumps(snapshot(device_traces=[[event("alloc", 1, 5, 7, time_us=None)]])), "its events have no times"),
         (pickle.dumps(snapshot(device_traces=[[event("alloc", 1, 5, -7)]])), "no whole numbers"),

@@ -78,7 +78,7 @@ def test_what_is_left_out_and_lost_is_a_note_of_every_answer(tmp_path):
     found = open_report(tmp_path / path)
     assert {(w.text.split(",")[0], w.number) for w in found.report.warnings} == {
         ("records that NCCL Inspector's buffers lost", 4),
-        ("operations without times of their own", 1),
+        ("operations without times", 1),
         ("lines that are not records", 1),
     }
     assert all(w.tables == ("collectives",) for w in found.report.warnings)
@@ -94,7 +94,7 @@ def test_a_message_has_its_peer_and_no_number(tmp_path):
 
 def test_a_file_without_times_is_refused_with_the_question_to_ask(tmp_path):
     (path,) = write(tmp_path, {0: [record(0, collective("AllReduce", 9, 5))]})
-    with pytest.raises(InputError, match=r"no times of their own.*DUMP_VERBOSE=1.*logs inspector"):
+    with pytest.raises(InputError, match=r"its operations have no times.*DUMP_VERBOSE=1.*logs inspector"):
         open_report(tmp_path / path)
 
 

@@ -111,7 +111,7 @@ def test_json_with_odd_numbers_is_refused_in_a_sentence(tmp_path, odd, key):
     )
     for name in ("size", "count", "root", "rank"):
         text = text.replace(f"@{name}", odd if name == key else "1")
-    with pytest.raises(InputError, match="its JSON is not that of nccl-tests"):
+    with pytest.raises(InputError, match="its JSON is not from nccl-tests"):
         read(tmp_path, text)
     whole = read(tmp_path, text.replace(odd, "1"))
     for view in VIEWS:
@@ -127,7 +127,7 @@ def test_json(tmp_path):
     }
     found = read(tmp_path, json.dumps(data))
     assert (found.runs[0].program, found.runs[0].rows[0].out_of_place.busbw) == ("all_gather", 1.5)
-    with pytest.raises(InputError, match="its JSON is not that of nccl-tests"):
+    with pytest.raises(InputError, match="its JSON is not from nccl-tests"):
         read(tmp_path, '{"results": [{"out_of_place": 5}]}')
 
 

@@ -33,7 +33,7 @@ def test_what_ncu_prints_is_read(report, tmp_path, monkeypatch):
     program(tmp_path, monkeypatch, f"assert sys.argv[1:] == {wanted!r}\nprint({RAW!r})")
     found = read_report(report)
     assert [x.metrics["gpu__time_duration.sum"] for x in found.launches] == [1.5e6, 1234.5e6]
-    assert found.warnings == ("it was read by ncu: sections, rules and source lines are left out",)
+    assert found.warnings == ("it was read with ncu: sections, rules and source lines are left out",)
 
 
 def test_what_ncu_cannot_open_is_refused_with_its_words(report, tmp_path, monkeypatch):
@@ -44,7 +44,7 @@ def test_what_ncu_cannot_open_is_refused_with_its_words(report, tmp_path, monkey
 
 def test_without_ncu_it_is_said_what_to_do(report, monkeypatch):
     monkeypatch.setenv("ALLTRACE_NCU", "/nowhere/ncu")
-    with pytest.raises(InputError, match=r"it is compressed, and there is no ncu to open it.*install Nsight Compute 2025\.4"):
+    with pytest.raises(InputError, match=r"it is compressed, and no ncu was found to open it.*install Nsight Compute 2025\.4"):
         read_report(report)
 
 

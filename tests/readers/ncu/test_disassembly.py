@@ -50,7 +50,7 @@ def test_another_program_is_refused_in_a_sentence(tmp_path, printed):
 
 def test_a_program_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="there is no nvdisasm on the path; `pip install nvidia-cuda-nvdisasm`"):
+    with pytest.raises(UsageError, match="nvdisasm was not found; `pip install nvidia-cuda-nvdisasm`"):
         find_nvdisasm(None)
-    with pytest.raises(UsageError, match="there is no /x/nvdisasm"):
+    with pytest.raises(UsageError, match="/x/nvdisasm was not found"):
         find_nvdisasm("/x/nvdisasm")

@@ -133,10 +133,10 @@ def test_pages_behind_each_other_may_have_other_columns(read):
 def test_a_page_that_is_cut_short_gives_what_is_whole(read):
     within_a_cell = read(RAW[:-2])
     assert len(within_a_cell.launches) == 1
-    assert within_a_cell.warnings == ("the last line of the page is cut short: what is whole was read",)
+    assert within_a_cell.warnings == ("the last line of the page is cut short: the lines before were read",)
     behind_a_cell = read(RAW[: -len(',"12"')])
     assert len(behind_a_cell.launches) == 1
-    assert behind_a_cell.warnings == ("the page is cut short behind its launch 1: what is whole was read",)
+    assert behind_a_cell.warnings == ("the page is cut short after launch 1: the launches before were read",)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_page_that_is_cut_short_gives_what_is_whole(read):
         (DETAILS.replace("Metric Value", "Value"), "it has no column 'Metric Value'"),
         (f'{FACTS},"sm__x.pct"\n', "it has no kernel launch"),
         (f'{FACTS},"sm__x.p', "it has no kernel launch"),
-        (b"SQLite format 3\x00 more", "it does not begin like one"),
+        (b"SQLite format 3\x00 more", "it does not start like one"),
     ],
 )
 def test_other_text_is_refused_in_a_sentence(read, text, found):

@@ -140,7 +140,7 @@ def test_a_damaged_report(fake, tmp_path):
 def test_no_nsys(monkeypatch, report):
     monkeypatch.delenv("ALLTRACE_NSYS", raising=False)
     monkeypatch.setattr(tool, "find_nsys", lambda: None)
-    with pytest.raises(InputError, match="no nsys was found on this machine; install Nsight Systems") as caught:
+    with pytest.raises(InputError, match="nsys was not found on this machine; install Nsight Systems") as caught:
         open_report(report)
     assert "nsys export -t sqlite rank0.nsys-rep" in str(caught.value)
 
@@ -156,7 +156,7 @@ def test_a_raw_capture_is_imported_first(tmp_path, fake, export):
     nsys = fake(f'cp {made} "$target"')
     capture = tmp_path / "raw.qdstrm"
     capture.write_bytes(b"x")
-    with pytest.raises(InputError, match="there is no QdstrmImporter"):
+    with pytest.raises(InputError, match="QdstrmImporter was not found"):
         open_report(capture)
     host = nsys.parent / "host-linux-x64"
     host.mkdir()

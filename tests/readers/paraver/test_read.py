@@ -182,9 +182,9 @@ def test_a_trace_of_another_tool_is_refused_in_one_sentence(tmp_path, text):
     path = tmp_path / "foreign.prv"
     path.write_text(text)
     assert is_report(path)
-    with pytest.raises(InputError, match="that something else wrote, such as Extrae or nsys2prv") as error:
+    with pytest.raises(InputError, match="from another tool, such as Extrae or nsys2prv") as error:
         any_report(path)
-    assert "give the reports of the profiler" in str(error.value)
+    assert "give the profiler reports" in str(error.value)
 
 
 @pytest.mark.parametrize("suffix", [".row", ".pcf"])

@@ -62,7 +62,7 @@ def test_who_the_database_is_about(database):
     assert (report.environment, report.environment_removed) == ({"RANK": "3"}, 1)
     assert [(p.pid, p.name, p.gpu) for p in report.processes] == [(77, "train", True)]
     assert [str(w) for w in report.warnings] == [
-        "the reader of rocprofv3's databases is experimental: it was tested with databases made by the published schema alone"
+        "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
     ]
     (device,) = made["devices"].to_pylist()
     assert (device["ordinal"], device["bus_id"], device["sm_count"]) == (2, "0000:0c:02.0", 304)
@@ -117,7 +117,7 @@ def test_rows_without_a_time_that_can_be_are_counted(tmp_path):
     reader = open_report(tmp_path / "x.db")
     (batch,) = [b for _, b in reader.stream(("kernels",))]
     assert batch.select(["start", "end", "grid_x"]).to_pylist() == [{"start": 0, "end": 10, "grid_x": None}]
-    assert [str(w) for w in reader.warnings()] == ["rows left out because they have no start or end that can be: 4"]
+    assert [str(w) for w in reader.warnings()] == ["rows left out because their start or end is implausible: 4"]
 
 
 def test_a_database_of_nsys_called_db_is_not_its(tmp_path):

@@ -158,7 +158,7 @@ def test_ranks_without_a_file_and_files_that_are_cut_are_said(tmp_path):
     notes = answer([*files, read_profiler(str(cut))], "ranks").notes
     assert any(f"communicator {GROUP} has no file of rank 3" in n for n in notes)
     assert any("cut.json: the file has no end" in n for n in notes)
-    assert any("cut.json: 1 lines that are no event" in n for n in notes)
+    assert any("cut.json: 1 lines that are not events" in n for n in notes)
 
 
 def test_files_without_steps_say_how_to_get_them(tmp_path):

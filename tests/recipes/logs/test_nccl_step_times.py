@@ -68,7 +68,7 @@ def test_a_training_log_among_the_files_is_found(ask):
     rows, answer = ask("ops", *texts, training, "other words\n", steps=Span(3, 6))
     assert sum(r["calls"] for r in rows) == sum(its in (3, 4, 5) for rank in truth for its, _ in rank.values())
     assert not any("none of their calls" in note for note in answer.notes)
-    with pytest.raises(UsageError, match="both have lines of steps with times; expected one"):
+    with pytest.raises(UsageError, match="both have step lines with times; choose one"):
         ask("ops", *texts, training, training, steps=Span(3, 6))
 
 
@@ -162,7 +162,7 @@ def test_a_log_with_lines_of_steps_keeps_them(ask):
     ("text", "why"),
     [
         ("iteration 1/ 9 | lm loss: 1.0 |\n", "1 step in 1 line, none of them with a time"),
-        (trained(0, 1) + trained(-5000, 2), "times go back"),
+        (trained(0, 1) + trained(-5000, 2), "step lines go backwards"),
         (trained(0, 1, zone="Z") + trained(5000, 2, zone="+01:00"), "2 time zones"),
     ],
 )

@@ -175,7 +175,7 @@ def test_one_host_is_not_aligned_for_a_heat_map(tmp_path):
     assert ask(make_run(tmp_path / "one", ranks), "cuda_gpu_time_util_map", {"bins": 5}).notes == ()
     answer = ask(make_run(tmp_path / "two", ranks, hosts={0: "a", 1: "b"}), "cuda_gpu_time_util_map", {"bins": 5})
     assert len(answer.notes) == 1
-    assert "clocks are taken at their UTC stamps" in answer.notes[0]
+    assert "clocks are aligned by UTC stamps" in answer.notes[0]
 
 
 def test_reports_of_several_hosts_are_imported_with_what_aligns_them(two_hosts, tmp_path, capsys):

@@ -129,7 +129,7 @@ def test_the_truth_fits_the_reports(tmp_path, name):
         ("pipeline", {"tensor_parallel": 2}, "tensor_parallel is only for the layout 'data'; this one is 'pipeline'"),
         ("pipeline", {"microbatches": 0}, "microbatches must be at least 1"),
         ("experts", {"ranks": 12, "hosts": 1}, "expert_parallel must be 2 or more and divide the 12 ranks; 8 was given"),
-        ("sharded", {"ranks": 1, "hosts": 1}, "'sharded' needs 2 ranks at least"),
+        ("sharded", {"ranks": 1, "hosts": 1}, "'sharded' needs at least 2 ranks"),
         ("bench", {"kernel_names": 221}, "kernel_names must be 0 to 220; 221 was given"),
         ("healthy", {"outlier_share": 1.5}, "outlier_share must be 0 to 1; 1.5 was given"),
         ("healthy", {"step_names": "epoch"}, "unknown step name 'epoch'"),

@@ -75,8 +75,8 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
     met = next((name for name in _WAITING if pattern.search(name)), None)
     if met:
         raise UsageError(
-            f"{option} {kernels!r} also matches {met}, which waits for other ranks and would hang when it is replayed; narrow it, "
-            "to gemm for example"
+            f"{option} {kernels!r} also matches {met}, which waits for other ranks and would hang when replayed; give a narrower "
+            "expression, such as gemm"
         )
     return kernels
 
@@ -139,10 +139,10 @@ def _lockstep(tool: Tool, host: str, peers: int | None) -> list[str]:
     missing = [s for s in _LOCKSTEP if s not in tool.switches]
     if missing:
         raise UsageError(
-            f"{tool.label} cannot replay the kernels of ranks together: its help knows no {missing[0]}; leave out --lockstep"
+            f"{tool.label} cannot replay the kernels of several ranks together: it has no option {missing[0]}; leave out --lockstep"
         )
     if peers is None or peers < 2:
-        raise UsageError("--lockstep needs two ranks or more, and a launcher that tells how many there are; choose them by --ranks")
+        raise UsageError("--lockstep needs two or more ranks and a launcher that sets their number; choose them with --ranks")
     return ["--communicator", "tcp", "--communicator-tcp-num-peers", str(peers), "--communicator-tcp-hostname", host, _LOCKSTEP[-1]]
 
 

@@ -149,7 +149,9 @@ def may_be_left_out(options: NsysOptions, *, node_wide: bool) -> dict[str, tuple
 def _needed(tool: Tool, what: str, *switches: str) -> str:
     switch = tool.first_of(*switches)
     if switch is None:
-        raise UsageError(f"{tool.label} cannot record {what}: its help knows none of {', '.join(switches)}; install a newer one")
+        raise UsageError(
+            f"{tool.label} cannot record {what}: it has none of the options {', '.join(switches)}; install a newer version"
+        )
     return switch
 
 

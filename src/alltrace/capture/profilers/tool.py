@@ -61,14 +61,14 @@ def locate(name: str, given: str | None = None) -> Path:
         found = shutil.which(path)
         if found is None:
             where = f"--{name}" if given else variable
-            raise UsageError(f"{where} names {named}, which cannot be run; expected the program {name} or the folder it is in")
+            raise UsageError(f"{where} is {named}, which cannot be run; expected the program {name} or its folder")
         return Path(found)
     found = shutil.which(name)
     if found:
         return Path(found)
     everywhere = [p / name for place in PLACES[name] for p in Path("/").glob(place[1:]) if os.access(p / name, os.X_OK)]
     if not everywhere:
-        raise UsageError(f"no {name} was found on this machine; put it on PATH, or name it with --{name} or {variable}")
+        raise UsageError(f"{name} was not found on this machine; put it on PATH, or give its path with --{name} or {variable}")
     return max(everywhere, key=lambda p: [int(n) for n in re.findall(r"\d+", str(p))])
 
 

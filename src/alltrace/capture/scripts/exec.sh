@@ -12,7 +12,7 @@ job=${ALLTRACE_JOB:-$job}
 say() { printf 'alltrace capture: rank %s: %s\n' "$rank" "$1" >&2; }
 fail() { say "$1"; exit "$2"; }
 # the last PROGRAM and its arguments are in "$@"
-[ $# -gt 0 ] || { echo "alltrace capture: put the program and its arguments behind $0" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "alltrace capture: give the program and its arguments after $0" >&2; exit 2; }
 
 # Who is this? torchrun first and Slurm last: a batch step's SLURM_PROCID is 0 for all that mpirun starts.
 rank='' local_rank='' world_size='' node='' launcher=''
@@ -59,7 +59,7 @@ if [ -n "$spans" ]; then
 fi
 if [ -n "$cutoff" ] && [ "$rank" -ge "$cutoff" ]; then chosen=0; fi
 if [ -n "$per_node" ]; then
-  [ -n "$local_rank" ] || fail "--per-node and first-local need the local rank, which $launcher does not tell" 2
+  [ -n "$local_rank" ] || fail "--per-node and first-local need the local rank, which $launcher does not set" 2
   [ "$local_rank" -lt "$per_node" ] || chosen=0
 fi
 if [ "$profiler" = ncu ]; then # the others wait while kernels are replayed
@@ -90,22 +90,22 @@ done
 job=$(printf %s "$job" | tr -c 'A-Za-z0-9._-' -)
 case $profiler in nsys) ending=.nsys-rep ;; *) ending=.ncu-rep ;; esac
 report=$output/${job}_rank${rank}_on_$host$ending
-mkdir -p "$output" || fail "no folder $output can be made; give another --output" 3
+mkdir -p "$output" || fail "the folder $output cannot be created; give another --output" 3
 [ -w "$output" ] || fail "$output cannot be written; give another --output" 3
 if [ "$profiler" = torch ]; then # alltrace.instrument.torch_profile writes the traces
   ALLTRACE_TRACES=$(cd "$output" && pwd) ALLTRACE_JOB=$given exec "$@"
 fi
 for found in "$report" "${report%"$ending"}".[0-9]*"$ending"; do # nsys numbers the reports of several ranges
-  [ "$force" = true ] || [ ! -e "$found" ] || fail "$found exists already; give another --output or --job, or --force" 3
+  [ "$force" = true ] || [ ! -e "$found" ] || fail "$found already exists; give another --output or --job, or --force" 3
 done
 case $profiler in nsys) tool=${ALLTRACE_NSYS-${tool:-nsys}} ;; *) tool=${ALLTRACE_NCU-${tool:-ncu}} ;; esac
 [ ! -d "$tool" ] || tool=$tool/$profiler
-command -v "$tool" >/dev/null || fail "there is no $profiler; put it on PATH, or into ALLTRACE_NSYS or ALLTRACE_NCU" 2
+command -v "$tool" >/dev/null || fail "$profiler was not found; put it on PATH, or set ALLTRACE_NSYS or ALLTRACE_NCU" 2
 command -v "$1" >/dev/null || fail "$1: there is no such program" 127
 
 # A temporary folder of its own, because ranks of one node would meet in one
 base=${tmp:-${TMPDIR:-/tmp}}
-private=$(umask 077 && mktemp -d "$base/alltrace-$rank-XXXXXX") || fail "no temporary folder can be made in $base; give another --tmp" 3
+private=$(umask 077 && mktemp -d "$base/alltrace-$rank-XXXXXX") || fail "no temporary folder can be created in $base; give another --tmp" 3
 
 # What is the node's is recorded by the first of its ranks that is profiled, where a node's ranks follow each other
 first=1 lower=$rank below=${local_rank:-0}
@@ -269,7 +269,7 @@ look 'is cut off'
 echo over >&4
 rm -rf "$private/shell" "$private/profiler" "${turn}shell" "${turn}pid" "${turn}code" "$private/nvidia"
 if [ "$missing" = 1 ]; then
-  say "no whole report $report; what is left is in $private"
+  say "no complete report $report; what is left is in $private"
   if [ "$strict" = true ] && [ "$code" = 0 ]; then code=4; fi
 else
   rm -f "$private"/injection_config_* "$private"/nsys-*

@@ -26,7 +26,7 @@ def mpijob(job: Job, target: str) -> str:
     pods.check(job, uploaded_by_pods=False)
     kind = {"auto": "OpenMPI", "openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}.get(job.text("mpi.launcher"))
     if kind is None:
-        raise UsageError("mpi.launcher is pals, which an MPIJob has not; expected openmpi, mpich or intel")
+        raise UsageError("mpi.launcher is pals, which an MPIJob does not support; expected openmpi, mpich or intel")
     each, name = job.number("job.ranks_per_node"), job.text("job.name")
     torch = uses_torchrun(job)
     processes, per_node = (job.number("job.nodes"), 1) if torch else (job.world_size, each)
@@ -155,7 +155,7 @@ def trainjob(job: Job, target: str) -> str:
 def _needs_torchrun(job: Job, target: str) -> None:
     pods.check(job, uploaded_by_pods=True)
     if job.text("workload.kind") == "nccl-tests" or job.text("workload.launch") == "ranks":
-        raise UsageError(f"the target {target} starts ranks by torchrun; for nccl-tests and programs of MPI use k8s-mpijob")
+        raise UsageError(f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use k8s-mpijob")
 
 
 def _torchrun(job: Job, meeting: list[str], ranks: str) -> list[str]:
@@ -230,9 +230,9 @@ def _nsys_arguments(job: Job, target: str) -> str:
         UsageError: The profiler is not nsys, or a switch cannot be put into that text.
     """
     if job.text("profiler.kind") != "nsys":
-        raise UsageError(f"{target} profiles by nsys alone; set profiler.kind to nsys")
+        raise UsageError(f"{target} profiles only with nsys; set profiler.kind to nsys")
     switches = nsys_switches(job)
     odd = next((s for s in switches if word(s) != s), None)
     if odd is not None:
-        raise UsageError(f"{target} cannot pass on the switch {odd!r}, because of its blanks or quotes; leave it out")
+        raise UsageError(f"{target} cannot pass on the switch {odd!r}, because it contains blanks or quotes; leave it out")
     return " ".join(switches)

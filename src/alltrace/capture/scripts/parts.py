@@ -31,17 +31,17 @@ def check(job: Job) -> None:
     window = [n for n in ("steps", "capture_range") if job.text(f"profiler.{n}")]
     timed = [n for n in ("delay", "duration") if job.text(f"profiler.{n}")]
     if len(window) > 1 or (window and timed):
-        raise UsageError(f"profiler.{window[0]} and profiler.{[*window[1:], *timed][0]} both say when to record; give one of them")
+        raise UsageError(f"profiler.{window[0]} and profiler.{[*window[1:], *timed][0]} both set when to record; give one of them")
     kind = job.text("profiler.kind")
     only_nsys = [n for n in ("delay", "duration") if job.text(f"profiler.{n}")]
     only_nsys += ["capture_range"] if job.text("profiler.capture_range") not in ("", *(["cuda"] if kind == "ncu" else [])) else []
     only_nsys += [n for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if job.flag(f"profiler.{n}")]
     if kind != "nsys" and only_nsys:
-        raise UsageError(f"profiler.{only_nsys[0]} is for nsys, and profiler.kind is {kind}; leave it out")
+        raise UsageError(f"profiler.{only_nsys[0]} works with nsys, and profiler.kind is {kind}; leave it out")
     if kind == "torch" and job.words("profiler.arguments"):
-        raise UsageError("profiler.arguments is for nsys and ncu, and profiler.kind is torch; leave it out")
+        raise UsageError("profiler.arguments works with nsys and ncu, and profiler.kind is torch; leave it out")
     if kind != "ncu" and job.text("profiler.kernels"):
-        raise UsageError(f"profiler.kernels is for ncu, and profiler.kind is {kind}; leave it out")
+        raise UsageError(f"profiler.kernels works with ncu, and profiler.kind is {kind}; leave it out")
     if job.flag("nccl.window"):
         needs = {
             "nccl.log = true": job.flag("nccl.log"),
@@ -52,7 +52,7 @@ def check(job: Job) -> None:
         }
         lacking = next((need for need, met in needs.items() if not met), None)
         if lacking is not None:
-            raise UsageError(f"nccl.window needs {lacking}, for the wrapper to cut the log to the recorded steps")
+            raise UsageError(f"nccl.window needs {lacking}, so that the wrapper can cut the log to the recorded steps")
     profiled_ranks(job)
     programs(job)
     if kind == "ncu":
@@ -227,10 +227,10 @@ def upload_lines(job: Job, name: str) -> list[str]:
         copy = f'gcloud storage cp --recursive "$reports"/* {target}/'
     else:
         raise UsageError(
-            f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// can be'
+            f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are supported'
         )
     return [
-        "# Reports hold the whole environment of the job: share the folder with those who may see it",
+        "# Reports contain the whole environment of the job: share the folder only with people who may see it",
         f"{copy} ||",
         '  echo "not all was uploaded as it should be; the reports are in $reports" >&2',
         "",

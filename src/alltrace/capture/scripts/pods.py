@@ -33,10 +33,10 @@ def check(job: Job, *, uploaded_by_pods: bool) -> None:
             "kubernetes.image is not given; expected an image with nsys and alltrace, which `capture script docker` makes"
         )
     if not job.text("kubernetes.mount").startswith("/"):
-        raise UsageError(f"kubernetes.mount is {job.text('kubernetes.mount')!r}; expected a path from / on")
+        raise UsageError(f"kubernetes.mount is {job.text('kubernetes.mount')!r}; expected an absolute path")
     if job.text("kubernetes.inject") != "none":
         if job.text("profiler.kind") != "nsys":
-            raise UsageError("kubernetes.inject profiles by nsys alone; set profiler.kind to nsys, or kubernetes.inject to none")
+            raise UsageError("kubernetes.inject profiles only with nsys; set profiler.kind to nsys, or kubernetes.inject to none")
         return
     if job.text("kubernetes.claim") or (uploaded_by_pods and job.text("upload.url")):
         return

@@ -18,7 +18,7 @@ _PATTERNS = {
     "name": (re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), "up to 40 small letters, digits and hyphens"),
     "ranks": (re.compile(r"all|first-local|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*"), "0-7,64, first-local or all"),
     "steps": (re.compile(r"([0-9]{1,9}):([0-9]{1,9})|"), "the first step and the one after the last, such as 70:75"),
-    "seconds": (re.compile(r"(?![0.]+$)[0-9]{1,8}(\.[0-9]{1,6})?|"), "a number of seconds above 0"),
+    "seconds": (re.compile(r"(?![0.]+$)[0-9]{1,8}(\.[0-9]{1,6})?|"), "a number of seconds greater than 0"),
     "range": (re.compile(r"cuda|nvtx:[^\x00-\x1f]+|"), "cuda, or nvtx:NAME@DOMAIN"),
     "url": (
         re.compile(r"(s3|gs|gcs|abfs|az|file|memory)://[^\s'\"\\$`]+|"),
@@ -68,22 +68,22 @@ SETTINGS: tuple[Setting, ...] = (
     *_section(
         "job",
         ("name", "name", "profiled", "the job's name"),
-        ("nodes", "count", 2, "how many nodes, or pods"),
-        ("ranks_per_node", "count", 8, "ranks of a node; each has a GPU"),
+        ("nodes", "count", 2, "number of nodes or pods"),
+        ("ranks_per_node", "count", 8, "ranks per node; each has a GPU"),
         ("minutes", "count", 60, "the time limit, for a batch system"),
-        ("output", "path", "reports", "where reports and NCCL's logs go; every job has a folder of its own in it"),
-        ("setup", "lines", "", "lines of shell that come first, such as module load"),
+        ("output", "path", "reports", "the folder for reports and NCCL logs; every job has its own folder in it"),
+        ("setup", "lines", "", "shell commands to run first, such as module load"),
         ("port", "count", 29500, "where the ranks of torchrun meet"),
     ),
     *_section(
         "workload",
         ("kind", "command|nccl-tests|fsdp|megatron|nemo", "command", "what is run"),
-        ("command", "words", ["python", "train.py"], "the program and its arguments, one word an item"),
+        ("command", "words", ["python", "train.py"], "the program and its arguments, one word per item"),
         ("script", "path", "", "the script; default: train.py, pretrain_gpt.py (megatron), megatron_gpt_pretraining.py (nemo)"),
-        ("arguments", "words", [], "further arguments of the program"),
-        ("launch", "auto|ranks|torchrun", "auto", "one process a rank by the launcher, or torchrun on each node"),
-        ("tests", "words", ["all_reduce_perf"], "which nccl-tests, one after the other"),
-        ("tests_folder", "path", "", "where the nccl-tests are; default: on PATH"),
+        ("arguments", "words", [], "more arguments for the program"),
+        ("launch", "auto|ranks|torchrun", "auto", "the launcher starts one process per rank, or torchrun on each node"),
+        ("tests", "words", ["all_reduce_perf"], "which nccl-tests to run, one after the other"),
+        ("tests_folder", "path", "", "the folder of the nccl-tests; default: on PATH"),
         ("min_bytes", "size", "8", "the smallest message of nccl-tests"),
         ("max_bytes", "size", "2G", "the largest message of nccl-tests"),
         ("iterations", "count", 20, "iterations of nccl-tests for each size"),
@@ -91,64 +91,69 @@ SETTINGS: tuple[Setting, ...] = (
     *_section(
         "profiler",
         ("kind", "nsys|ncu|torch", "nsys", "which profiler"),
-        ("ranks", "ranks", "", "which ranks; default: all, and rank 0 for ncu"),
-        ("per_node", "whole", 0, "at most so many ranks of each node; 0 for all"),
+        ("ranks", "ranks", "", "the ranks to profile; default: all, and rank 0 for ncu"),
+        ("per_node", "whole", 0, "at most this many ranks of each node; 0 for all"),
         ("steps", "steps", "", "record these steps: the first one and the one after the last"),
-        ("delay", "seconds", "", "begin so many seconds after the start"),
-        ("duration", "seconds", "", "record so many seconds"),
+        ("delay", "seconds", "", "start recording this many seconds after the start"),
+        ("duration", "seconds", "", "record for this many seconds"),
         ("capture_range", "range", "", "record from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)"),
         ("trace", "word", "cuda,nvtx", "what nsys traces"),
         ("sample", "flag", False, "also CPU samples and context switches"),
-        ("gpu_metrics", "flag", False, "the GPUs' counters, once a node"),
-        ("nic_metrics", "flag", False, "the network adapters' counters, once a node"),
-        ("efa", "flag", False, "the EFA adapters' counters, once a node"),
+        ("gpu_metrics", "flag", False, "the GPUs' counters, once per node"),
+        ("nic_metrics", "flag", False, "the network adapters' counters, once per node"),
+        ("efa", "flag", False, "the EFA adapters' counters, once per node"),
         ("kernels", "line", "", "for ncu: a regular expression of the kernels to measure; never those of NCCL"),
         ("set", "basic|detailed|full|roofline", "detailed", "for ncu: which metrics"),
-        ("launch_skip", "whole", 0, "for ncu: matching launches that pass first"),
-        ("launch_count", "count", 10, "for ncu: launches that are measured"),
-        ("tmp", "path", "", "where each rank's own temporary folder is made; default: TMPDIR"),
-        ("path", "path", "", "the profiler, or its folder; default: on PATH"),
-        ("arguments", "words", [], "further switches of the profiler"),
-        ("wrapper", "alltrace|shell", "alltrace", "shell where the ranks have no Python with alltrace"),
+        ("launch_skip", "whole", 0, "for ncu: skip this many matching launches first"),
+        ("launch_count", "count", 10, "for ncu: measure this many launches"),
+        ("tmp", "path", "", "where each rank's own temporary folder is created; default: TMPDIR"),
+        ("path", "path", "", "the profiler or its folder; default: on PATH"),
+        ("arguments", "words", [], "more switches for the profiler"),
+        ("wrapper", "alltrace|shell", "alltrace", "shell if the ranks have no Python with alltrace"),
     ),
     *_section(
         "nccl",
-        ("log", "flag", False, "whether NCCL writes a log, one file a process: some 170 bytes for each call of each rank"),
+        ("log", "flag", False, "whether NCCL writes a log, one file per process: about 170 bytes for each call of each rank"),
         ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
-        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "of what; INIT is needed to know the ranks"),
+        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "what NCCL logs; INIT is needed to know the ranks"),
         (
             "window",
             "flag",
             False,
-            "whether only profiled ranks write it, and keep of it the calls in profiler.steps alone; NCCL 2.26",
+            "whether only profiled ranks write it, and keep only the calls in profiler.steps; NCCL 2.26",
         ),
-        ("timestamps", "flag", True, "with the time on every line; NCCL 2.26 and later"),
+        ("timestamps", "flag", True, "the time on every line; NCCL 2.26 and later"),
         (
             "inspector",
             "path",
             "",
             "NCCL Inspector's library, such as libnccl-profiler-inspector.so, to record each collective; NCCL 2.28",
         ),
-        ("inspector_interval_us", "count", 500_000, "how often Inspector empties its buffers, which hold 1,024 operations each"),
+        (
+            "inspector_interval_us",
+            "count",
+            500_000,
+            "how often Inspector empties its buffers, each of which holds 1,024 operations",
+        ),
     ),
-    Setting("environment", "", "table", {}, "variables of every rank"),
+    Setting("environment", "", "table", {}, "environment variables of every rank"),
     *_section(
         "upload",
-        ("url", "url", "", "where the reports are copied when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
+        ("url", "url", "", "where to copy the reports when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
     ),
     *_section(
         "slurm",
         ("partition", "word", "", "the partition"),
         ("account", "word", "", "the account"),
         ("qos", "word", "", "the quality of service"),
-        ("gpus", "whole", 0, "GPUs of a node; 0 for as many as ranks"),
-        ("cpus_per_rank", "whole", 0, "processors of a rank; 0 for the default"),
-        ("exclusive", "flag", True, "whether nodes are shared with no other job"),
-        ("mpi", "word", "", "what srun --mpi is; default: pmix for nccl-tests"),
-        ("arguments", "words", [], "further lines of #SBATCH, such as --constraint=h100"),
-        ("srun", "words", [], "further arguments of srun"),
+        ("gpus", "whole", 0, "GPUs per node; 0 for as many as ranks"),
+        ("cpus_per_rank", "whole", 0, "processors per rank; 0 for the default"),
+        ("exclusive", "flag", True, "whether to share nodes with no other job"),
+        ("mpi", "word", "", "the value of srun --mpi; default: pmix for nccl-tests"),
+        ("arguments", "words", [], "more #SBATCH lines, such as --constraint=h100"),
+        ("srun", "words", [], "more arguments for srun"),
         ("container_image", "line", "", "the image, for slurm-pyxis"),
-        ("container_mounts", "words", [], "further mounts SOURCE:TARGET, for slurm-pyxis"),
+        ("container_mounts", "words", [], "more mounts SOURCE:TARGET, for slurm-pyxis"),
     ),
     *_section(
         "pbs",
@@ -156,51 +161,61 @@ SETTINGS: tuple[Setting, ...] = (
         ("account", "word", "", "the project"),
         ("select", "word", "", "what follows select=NODES, such as system=polaris"),
         ("filesystems", "word", "", "the file systems, such as home:eagle"),
-        ("place", "word", "scatter", "how chunks are placed"),
-        ("arguments", "words", [], "further lines of #PBS, such as -l debug=true"),
+        ("place", "word", "scatter", "how to place the chunks"),
+        ("arguments", "words", [], "more #PBS lines, such as -l debug=true"),
     ),
     *_section(
         "mpi",
-        ("launcher", "auto|openmpi|mpich|intel|pals", "auto", "whose mpiexec it is; default: openmpi, and pals for pbs"),
-        ("hostfile", "path", "", "the file with the hosts"),
-        ("arguments", "words", [], "further arguments of mpirun or mpiexec"),
+        ("launcher", "auto|openmpi|mpich|intel|pals", "auto", "the implementation of mpiexec; default: openmpi, and pals for pbs"),
+        ("hostfile", "path", "", "the file of hosts"),
+        ("arguments", "words", [], "more arguments for mpirun or mpiexec"),
     ),
     *_section(
         "image",
         ("base", "word", "nvcr.io/nvidia/pytorch:25.06-py3", "the image that Nsight is added to"),
-        ("nsight_systems", "word", "nsight-systems-cli", "the package of Nsight Systems; with =VERSION for just that"),
+        ("nsight_systems", "word", "nsight-systems-cli", "the package of Nsight Systems; add =VERSION for a fixed version"),
         ("nsight_compute", "word", "", "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
         ("alltrace", "line", "alltrace", "what pip installs for the wrapper; empty for none"),
-        ("mpi", "flag", False, "also Open MPI and an SSH server"),
-        ("efa", "word", "", "also the software of EFA of this version, such as 1.43.1"),
-        ("nccl_tests", "word", "", "also nccl-tests of this version, such as v2.19.6"),
+        ("mpi", "flag", False, "whether to install Open MPI and an SSH server"),
+        ("efa", "word", "", "also install the EFA software in this version, such as 1.43.1"),
+        ("nccl_tests", "word", "", "also install nccl-tests in this version, such as v2.19.6"),
     ),
     *_section(
         "kubernetes",
         ("image", "word", "", "the image, with nsys and alltrace in it (`capture script docker` makes one)"),
         ("namespace", "name", "default", "the namespace"),
-        ("claim", "name", "", "the PersistentVolumeClaim that the reports go to"),
-        ("mount", "path", "/reports", "where it is mounted"),
-        ("secret", "name", "", "a Secret with variables, such as the keys for the upload"),
+        ("claim", "name", "", "the PersistentVolumeClaim for the reports"),
+        ("mount", "path", "/reports", "where the claim is mounted"),
+        ("secret", "name", "", "a Secret with environment variables, such as the keys for the upload"),
         ("pull_secret", "name", "", "the Secret to pull the image with"),
         ("service_account", "name", "", "the ServiceAccount"),
-        ("gpu_resource", "word", "nvidia.com/gpu", "what a GPU is called"),
-        ("efa", "whole", 0, "EFA adapters of a pod"),
+        ("gpu_resource", "word", "nvidia.com/gpu", "the resource name of a GPU"),
+        ("efa", "whole", 0, "EFA adapters per pod"),
         ("shared_memory", "quantity", "64Gi", "the size of /dev/shm"),
-        ("grace_seconds", "count", 600, "how long a pod may finish its reports when it is ended; 30 would cut them"),
-        ("inject", "none|injector|operator", "none", "pods labelled for devtools-sidecar-injector or Nsight Operator, no wrapper"),
-        ("nodes", "table", {}, "labels that a node must have"),
+        (
+            "grace_seconds",
+            "count",
+            600,
+            "how long a pod may take to finish its reports when it is stopped; 30 would cut them short",
+        ),
+        (
+            "inject",
+            "none|injector|operator",
+            "none",
+            "label pods for devtools-sidecar-injector or Nsight Operator, instead of using the wrapper",
+        ),
+        ("nodes", "table", {}, "labels that nodes must have"),
     ),
     *_section(
         "injector",
-        ("chart", "word", "1.0.7", "the version of the chart of devtools-sidecar-injector"),
-        ("match", "line", "", "a regular expression of the whole command line of what is profiled; default: made from the program"),
-        ("size", "quantity", "20Gi", "room for reports where there is no claim"),
+        ("chart", "word", "1.0.7", "the chart version of devtools-sidecar-injector"),
+        ("match", "line", "", "a regular expression for the whole command line to profile; default: derived from the program"),
+        ("size", "quantity", "20Gi", "space for reports if there is no claim"),
     ),
     *_section(
         "operator",
-        ("chart", "word", "26.2.1", "the version of the chart of Nsight Operator"),
-        ("match", "line", "", "a regular expression of what is profiled; default: made from the program"),
+        ("chart", "word", "26.2.1", "the chart version of Nsight Operator"),
+        ("match", "line", "", "a regular expression for the command to profile; default: derived from the program"),
     ),
 )
 _BY_NAME = {s.name: s for s in SETTINGS}
@@ -217,7 +232,7 @@ class Job:
             self._values[name] = checked(_BY_NAME[name], value)
         if self.steps is not None and self.steps[1] <= self.steps[0]:
             steps = self.text("profiler.steps")
-            raise UsageError(f"profiler.steps is {steps}, which holds no step; the second number is the step after the last")
+            raise UsageError(f"profiler.steps is {steps}, which contains no step; the second number is the step after the last")
 
     def text(self, name: str) -> str:
         """A setting that is text; empty where it is not given and has no default."""
@@ -303,7 +318,7 @@ def _checked_table(name: str, value: Any) -> dict[str, str]:
     made = {}
     for key, text in value.items():
         if name == "environment" and not _VARIABLE.fullmatch(key):
-            _wrong(f"{name}.{key}", key, "a variable's name: letters, digits and underscores")
+            _wrong(f"{name}.{key}", key, "the name of a variable: letters, digits and underscores")
         if isinstance(text, bool) or not isinstance(text, (str, int, float)) or "\0" in str(text):
             _wrong(f"{name}.{key}", text, "text")
         made[key] = str(text)
@@ -387,7 +402,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     section, dot, _ = name.partition(".")
     if not equals or not dot:
-        raise UsageError(f"--set {text!r} is not an assignment; expected SECTION.KEY=VALUE, such as job.nodes=4")
+        raise UsageError(f"--set is {text!r}; expected SECTION.KEY=VALUE, such as job.nodes=4")
     if section == "environment":
         return name, value
     setting = find_setting(name)

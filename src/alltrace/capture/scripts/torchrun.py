@@ -19,7 +19,7 @@ def render(job: Job, target: str) -> str:
         UsageError: The workload is nccl-tests, which torchrun does not start.
     """
     if job.text("workload.kind") == "nccl-tests" or job.text("workload.launch") == "ranks":
-        raise UsageError(f"the target {target} starts ranks by torchrun; for nccl-tests and programs of MPI use mpi, slurm or pbs")
+        raise UsageError(f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use mpi, slurm or pbs")
     nodes, port = job.number("job.nodes"), job.number("job.port")
     if nodes == 1:
         about, meeting = ["Start: bash FILE"], ["--standalone"]

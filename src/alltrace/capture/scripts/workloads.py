@@ -71,7 +71,7 @@ def profiled_ranks(job: Job) -> list[int]:
     selection = parse_selection(chosen, job.number("profiler.per_node") or None, None)
     ranks = [r for r in range(job.world_size) if selection.takes(r, r % job.number("job.ranks_per_node"))]
     if not ranks:
-        raise UsageError(f"profiler.ranks is {chosen}, which names none of the ranks 0-{job.world_size - 1}")
+        raise UsageError(f"profiler.ranks is {chosen}, which contains none of the ranks 0-{job.world_size - 1}")
     return ranks
 
 
@@ -87,7 +87,7 @@ def command_pattern(job: Job) -> str:
         at = next((n for n, w in enumerate(rest) if not w.startswith("-")), None)
         if at is None:
             raise UsageError(
-                f"what is profiled cannot be told from {' '.join(program.words)!r}; give injector.match or operator.match"
+                f"cannot derive what to profile from {' '.join(program.words)!r}; give injector.match or operator.match"
             )
         is_module = at > 0 and rest[at - 1] == "-m"
         script = f"-m {escaped(rest[at])}" if is_module else rf"(\S*/)?{escaped(rest[at].rsplit('/', 1)[-1])}"
@@ -104,9 +104,9 @@ def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
     if job.text("profiler.kind") == "torch":
         raise UsageError("nccl-tests are not Python programs, so torch cannot profile them; set profiler.kind to nsys")
     if job.text("profiler.kind") == "ncu":
-        raise UsageError("nccl-tests run kernels of NCCL alone, which ncu must not replay; set profiler.kind to nsys")
+        raise UsageError("nccl-tests run only NCCL's kernels, which ncu must not replay; set profiler.kind to nsys")
     if job.steps is not None:
-        raise UsageError("nccl-tests have no steps that open a window; give profiler.delay and profiler.duration instead")
+        raise UsageError("nccl-tests have no steps; give profiler.delay and profiler.duration instead")
     folder = job.text("workload.tests_folder")
     tests = job.words("workload.tests")
     odd = next((t for t in tests if not re.fullmatch(r"[A-Za-z0-9_.-]+", t)), None)

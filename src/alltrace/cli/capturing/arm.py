@@ -20,15 +20,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """What `capture exec` has, but for when; and a rule."""
     exec_.configure(parser, arms=True)
     when = parser.add_argument_group("by a rule")
-    when.add_argument("--when", metavar="RULE", help="also by itself, such as 'step_time > 1.3 * median' or 'step_time > 2 s'")
-    when.add_argument("--when-steps", type=positive, default=10, metavar="N", help="how many steps then; default: 10")
-    when.add_argument("--when-most", type=positive, default=3, metavar="N", help="how often at most; default: 3")
+    when.add_argument(
+        "--when", metavar="RULE", help="also record when this rule holds, such as 'step_time > 1.3 * median' or 'step_time > 2 s'"
+    )
+    when.add_argument("--when-steps", type=positive, default=10, metavar="N", help="how many steps to record then; default: 10")
+    when.add_argument("--when-most", type=positive, default=3, metavar="N", help="at most how many times; default: 3")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the program; gives its exit code."""
     if args.profiler == "ncu":
-        raise UsageError("capture arm is for nsys and torch, and --profiler is ncu; use `capture exec`")
+        raise UsageError("capture arm works with nsys and torch, and --profiler is ncu; use `capture exec`")
     for name in _WINDOWS:
         setattr(args, name, None)
     if args.when is not None:

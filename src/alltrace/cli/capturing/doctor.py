@@ -19,7 +19,9 @@ EXAMPLE = "srun -N2 --ntasks-per-node=1 alltrace capture doctor"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """How it is told."""
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="json is one line a host; default: table")
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="json prints one line per host; default: table"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

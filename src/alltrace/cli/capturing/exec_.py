@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     who.add_argument("--cutoff", type=positive, metavar="N", help="only ranks below N")
     where = parser.add_argument_group("where to")
     where.add_argument(
-        "-o", "--output", default="reports", metavar="DIR", help="where reports go, made if missing; default: reports"
+        "-o", "--output", default="reports", metavar="DIR", help="the folder for reports, created if missing; default: reports"
     )
     where.add_argument(
         "--name",
@@ -65,11 +65,13 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
         help="the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %%q{VARIABLE}, %%h and %%p are "
         "filled in; default: {job}_rank{rank}_on_{host}",
     )
-    where.add_argument("--job", metavar="NAME", help="the job's name; default: the scheduler's or launcher's number of the job")
+    where.add_argument("--job", metavar="NAME", help="the job's name; default: the job number of the scheduler or launcher")
     where.add_argument(
-        "--role", metavar="NAME", help="what these ranks do in a program of several groups of ranks, such as rollout: part of names"
+        "--role",
+        metavar="NAME",
+        help="what these ranks do in a program with several groups of ranks, such as rollout; part of report names",
     )
-    where.add_argument("--tmp", metavar="DIR", help="where each rank's own temporary folder is made; default: TMPDIR")
+    where.add_argument("--tmp", metavar="DIR", help="where each rank's own temporary folder is created; default: TMPDIR")
     where.add_argument("--force", action="store_true", help="replace a report that exists")
     what = parser.add_argument_group("what is recorded")
     what.add_argument(
@@ -81,31 +83,31 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     what.add_argument("--nsys", metavar="PATH", help="default: ALLTRACE_NSYS, then PATH, then the newest one")
     what.add_argument("--ncu", metavar="PATH", help="default: ALLTRACE_NCU, then PATH, then the newest one")
     what.add_argument("--trace", default="cuda,nvtx", metavar="LIST", help="what nsys traces; default: cuda,nvtx")
-    what.add_argument("--mpi-impl", choices=("openmpi", "mpich"), help="nsys does not find MPICH by itself")
+    what.add_argument("--mpi-impl", choices=("openmpi", "mpich"), help="needed for MPICH, which nsys does not detect")
     what.add_argument("--sample", action="store_true", help="also CPU samples and context switches")
     what.add_argument("--gpu-metrics", action="store_true", help="the GPUs' counters, once per node")
     what.add_argument("--nic-metrics", action="store_true", help="network adapters' counters, once per node")
     what.add_argument("--efa", action="store_true", help="EFA adapters' counters, once per node")
     what.add_argument(
-        "--gpu-log", action="store_true", help="clocks, power and temperature of the GPUs, by nvidia-smi once per node"
+        "--gpu-log", action="store_true", help="record clocks, power and temperature of the GPUs, with nvidia-smi once per node"
     )
     what.add_argument(
-        "--flight-recorder", action="store_true", help="PyTorch keeps a record of its collectives, and writes it on a timeout"
+        "--flight-recorder", action="store_true", help="PyTorch keeps a record of its collectives and writes it on a timeout"
     )
     what.add_argument(
-        "--memory-snapshot", action="store_true", help="what PyTorch's allocator did in the steps that are recorded, a file a rank"
+        "--memory-snapshot", action="store_true", help="what PyTorch's allocator did in the recorded steps, one file per rank"
     )
     what.add_argument(
         "--nccl-log",
         action="store_true",
-        help="the log of NCCL, a file a process; of its records of calls only those in the recorded steps are kept (NCCL 2.26)",
+        help="NCCL's log, one file per process; records of calls are kept only for the recorded steps (NCCL 2.26)",
     )
     what.add_argument(
         "--profiler-arg",
         action="append",
         default=[],
         metavar="SWITCH",
-        help="a further switch, as --profiler-arg=--SWITCH=VALUE",
+        help="another switch for the profiler, as --profiler-arg=--SWITCH=VALUE",
     )
     if not arms:
         _add_when(parser)
@@ -114,10 +116,11 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
         "--steps-by",
         choices=("auto", "cuda", "nvtx"),
         default="auto",
-        help="begin it by cudaProfilerStart or an NVTX range; default: cuda where the node has a driver of NVIDIA, else nvtx",
+        help="start the recording with cudaProfilerStart or an NVTX range; default: cuda where the node "
+        "has an NVIDIA driver, else nvtx",
     )
     kernels = parser.add_argument_group("ncu")
-    kernels.add_argument("--kernels", metavar="REGEX", help="the kernels to measure; must not match those of NCCL")
+    kernels.add_argument("--kernels", metavar="REGEX", help="the kernels to measure; must not match NCCL's")
     kernels.add_argument(
         "--top", nargs=2, metavar=("N", "RUN"), help="the N compute kernels that took longest in RUN, instead of --kernels"
     )
@@ -129,11 +132,13 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
         help="default: detailed",
     )
     kernels.add_argument(
-        "--launch-skip", type=not_negative, default=0, metavar="N", help="let N matching launches pass; default: 0"
+        "--launch-skip", type=not_negative, default=0, metavar="N", help="skip the first N matching launches; default: 0"
     )
     kernels.add_argument("--launch-count", type=positive, default=10, metavar="N", help="measure N launches; default: 10")
     kernels.add_argument(
-        "--lockstep", metavar="HOST", help="the chosen ranks meet at HOST and replay kernels together; for an ncu that can"
+        "--lockstep",
+        metavar="HOST",
+        help="the chosen ranks meet at HOST and replay kernels together; needs an ncu that supports it",
     )
     _add_afterwards(parser)
     how = parser.add_argument_group("otherwise")
@@ -141,35 +146,40 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
         "--on-error",
         choices=("drop", "stop", "run"),
         default="drop",
-        help="what a node refuses to record: leave it out, stop before the program, or run it plainly; default: drop",
+        help="if a node refuses to record something: leave it out, stop before the program starts, or run the "
+        "program unprofiled; default: drop",
     )
-    how.add_argument("--strict", action="store_true", help="exit with 4 where the program succeeded and its report is missing")
+    how.add_argument("--strict", action="store_true", help="exit with 4 if the program succeeded but its report is missing")
     how.add_argument(
-        "--grace", type=seconds, default=60.0, metavar="SECONDS", help="for a profiler that was killed in part; default: 60"
+        "--grace",
+        type=seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait for a profiler that was partly killed; default: 60",
     )
     how.add_argument(
         "--end-after",
         type=seconds,
         default=10.0,
         metavar="SECONDS",
-        help="after a signal to end, write the report at the latest so long after it; the program runs on; default: 10",
+        help="after a signal to end, write the report within this time; the program keeps running; default: 10",
     )
-    how.add_argument("--verbose", action="store_true", help="every rank says what it did, and nsys shows its progress")
+    how.add_argument("--verbose", action="store_true", help="every rank reports what it did, and nsys shows its progress")
     how.add_argument(
         "--emit-sh", action="store_true", help="write a POSIX shell script that does the same, for containers without Python"
     )
-    how.add_argument("--dry-run", action="store_true", help="show the command of this rank and run nothing")
+    how.add_argument("--dry-run", action="store_true", help="print this rank's command and run nothing")
 
 
 def _add_when(parser: argparse.ArgumentParser) -> None:
     when = parser.add_argument_group("when")
-    when.add_argument("--delay", type=seconds, metavar="SECONDS", help="begin so long after the start")
-    when.add_argument("--duration", type=seconds, metavar="SECONDS", help="record so long; the program runs on")
+    when.add_argument("--delay", type=seconds, metavar="SECONDS", help="start recording this long after the start")
+    when.add_argument("--duration", type=seconds, metavar="SECONDS", help="record for this long; the program keeps running")
     when.add_argument(
         "--steps",
         type=_steps,
         metavar="STEPS",
-        help=f"record these steps of alltrace.instrument.steps, both ends given: {STEPS_WORDS}",
+        help=f"record these steps of alltrace.instrument.steps, with both ends given: {STEPS_WORDS}",
     )
     when.add_argument(
         "--capture-range",
@@ -177,7 +187,7 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
         metavar="RANGE",
         help="from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)",
     )
-    when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in a report of its own")
+    when.add_argument("--repeat", type=positive, metavar="N", help="record N ranges, each in its own report")
 
 
 def _add_afterwards(parser: argparse.ArgumentParser) -> None:
@@ -188,23 +198,29 @@ def _add_afterwards(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("ACTION", "URL"),
-        help="import: each rank imports its own into a run, which the last one finishes; diagnose: also what `diagnose` says of "
-        "it, in the log of the job; upload URL: each rank copies its own there, as `capture upload` does; may be given often",
+        help="import: each rank imports its own report into a run, which the last one finishes; diagnose: "
+        "also print what `diagnose` "
+        "says about it, in the job's log; upload URL: each rank copies its own report there, as `capture upload` "
+        "does; may be given several times",
     )
     then.add_argument("--import", dest="imports", action="store_true", help="is --then import")
     then.add_argument(
         "--run", metavar="DIR", help="the run directory, on a file system that all nodes share; default: {job}.run in --output"
     )
-    then.add_argument("--scrub", action="store_true", help="copy scrubbed exports instead of reports")
+    then.add_argument("--scrub", action="store_true", help="copy scrubbed exports instead of the reports")
     then.add_argument(
-        "--max-writers", type=positive, default=_MAX_WRITERS, metavar="N", help="how many ranks import or copy at once; default: 16"
+        "--max-writers",
+        type=positive,
+        default=_MAX_WRITERS,
+        metavar="N",
+        help="how many ranks import or copy at the same time; default: 16",
     )
     then.add_argument(
         "--wait",
         type=seconds,
         default=_WAIT_S,
         metavar="SECONDS",
-        help="how long the first rank waits for the others before it finishes the run, after the last one that came; default: 300",
+        help="how long the first rank waits after the last rank that arrived before it finishes the run; default: 300",
     )
 
 
@@ -248,15 +264,15 @@ def request_from(args: argparse.Namespace) -> Request:
     """
     windows = [f"--{n.replace('_', '-')}" for n in ("steps", "capture_range") if getattr(args, n) is not None]
     if windows and (args.delay is not None or args.duration is not None):
-        raise UsageError(f"{windows[0]} and --delay or --duration both say when to record; give one of them")
+        raise UsageError(f"{windows[0]} and --delay or --duration both set when to record; give one of them")
     if len(windows) > 1:
-        raise UsageError(f"{' and '.join(windows)} both say when to record; give one of them")
+        raise UsageError(f"{' and '.join(windows)} both set when to record; give one of them")
     if args.repeat is not None and args.capture_range is None:
-        raise UsageError("--repeat counts ranges; give --capture-range with it")
+        raise UsageError("--repeat counts ranges, so it needs --capture-range")
     _check_profiler(args)
     top = checked_top(args.top)
     if top is not None and args.kernels is not None:
-        raise UsageError("--top and --kernels both say which kernels are measured; give one of them")
+        raise UsageError("--top and --kernels both select the kernels to measure; give one of them")
     kernels = None if top is None else partial(heaviest, *top)
     if args.profiler == "ncu" and top is None:
         check_filter(args.kernels)  # on every rank, or some would wait for those that stop
@@ -334,11 +350,11 @@ def _then(args: argparse.Namespace) -> Then:
     needless = next((option for option, met in lacking.items() if met), None)
     if needless is not None:
         needs = {"--scrub": "--then upload URL", "--max-writers": "--then"}.get(needless, "--then import")
-        raise UsageError(f"{needless} belongs to {needs}, which was not given")
+        raise UsageError(f"{needless} needs {needs}, which was not given")
     if args.profiler == "ncu" and imports:
-        raise UsageError("--then import is for nsys and torch, and --profiler is ncu; `alltrace ncu` reads its reports")
+        raise UsageError("--then import works with nsys and torch, and --profiler is ncu; `alltrace ncu` reads its reports")
     if args.profiler != "nsys" and args.scrub:
-        raise UsageError(f"--scrub is for nsys, and --profiler is {args.profiler}; leave it out")
+        raise UsageError(f"--scrub works with nsys, and --profiler is {args.profiler}; leave it out")
     if urls:
         from alltrace.capture.stores import store_at
 
@@ -355,12 +371,14 @@ def _check_profiler(args: argparse.Namespace) -> None:
         odd = next((n for n in names.split() if getattr(args, n) not in (None, False, [])), None)
         if odd is not None:
             option = f"--{odd.replace('_', '-')}"
-            raise UsageError(f"{option} is for {profilers.replace(' ', ' and ')}, and --profiler is {args.profiler}; leave it out")
+            raise UsageError(
+                f"{option} works with {profilers.replace(' ', ' and ')}, and --profiler is {args.profiler}; leave it out"
+            )
     for profiler, name, option, default in _WITH_DEFAULT:
         if args.profiler != profiler and getattr(args, name) != default:
-            raise UsageError(f"{option} is for {profiler}, and --profiler is {args.profiler}; leave it out")
+            raise UsageError(f"{option} works with {profiler}, and --profiler is {args.profiler}; leave it out")
     if args.profiler == "ncu" and args.capture_range not in (None, "cuda"):
-        raise UsageError("ncu knows only --capture-range cuda; for NVTX ranges give --profiler-arg=--nvtx-include=NAME/")
+        raise UsageError("ncu supports only --capture-range cuda; for NVTX ranges give --profiler-arg=--nvtx-include=NAME/")
 
 
 def _environment(args: argparse.Namespace) -> dict[str, str]:
@@ -394,7 +412,7 @@ def seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    return value if 0 < value < 1e9 else _wrong(text, "a number of seconds above 0")
+    return value if 0 < value < 1e9 else _wrong(text, "a number of seconds greater than 0")
 
 
 def _steps(text: str) -> tuple[int, int]:

@@ -20,18 +20,20 @@ EXAMPLE = "alltrace capture now reports --steps 10"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which job, which steps, which ranks."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of reports that the job was armed with")
-    parser.add_argument("--job", metavar="NAME", help="the job, where several were armed with this folder")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of reports with which the job was armed")
+    parser.add_argument("--job", metavar="NAME", help="the job, if several were armed with this folder")
     parser.add_argument(
         "--at",
         type=not_negative,
         metavar="STEP",
-        help="the first step, instead of one that the job says; for nodes that share no folder: give each the same",
+        help="the first step to record, instead of one that the job chooses; for nodes that share no folder: give each the same",
     )
     parser.add_argument("--steps", type=positive, default=10, metavar="N", help="how many steps are recorded; default: 10")
-    parser.add_argument("--ranks", metavar="LIST", help=f"of the ranks that were armed only these, {RANKS_WORDS}; default: all")
-    parser.add_argument("--lead", type=seconds, metavar="SECONDS", help="the window is so far ahead at least; default: 3")
-    parser.add_argument("--wait", type=seconds, default=60.0, metavar="SECONDS", help="for the job's answer; default: 60")
+    parser.add_argument("--ranks", metavar="LIST", help=f"only these of the armed ranks, {RANKS_WORDS}; default: all")
+    parser.add_argument("--lead", type=seconds, metavar="SECONDS", help="how far ahead the window is at least; default: 3")
+    parser.add_argument(
+        "--wait", type=seconds, default=60.0, metavar="SECONDS", help="how long to wait for the job's answer; default: 60"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,13 +47,13 @@ def run(args: argparse.Namespace) -> int:
         window = ask(control, args.steps, spans, lead_s=_LEAD_S if args.lead is None else args.lead, wait_s=args.wait)
         ranks = args.ranks or "all"
     elif args.lead is not None:
-        raise UsageError("--at and --lead both say when the window begins; give one of them")
+        raise UsageError("--at and --lead both set when the window begins; give one of them")
     else:
         window, asked = name_steps(control, args.at, args.steps, spans, wait_s=args.wait)
         ranks = ", ".join(map(str, asked))
     print(f"window {window.id}: steps {window.first} to {window.end - 1}, ranks {ranks}")  # noqa: T201
     here, count = seen(control)
     if args.at is None and len(here) < count:
-        note = f"only {len(here)} of {count} armed ranks see {args.folder}, and the others record nothing"
-        sys.stderr.write(f"alltrace: {note}; where nodes share no folder, name the steps by --at, on each node\n")
+        note = f"only {len(here)} of {count} armed ranks see {args.folder}; the others record nothing"
+        sys.stderr.write(f"alltrace: {note}; if the nodes share no folder, give the steps with --at on each node\n")
     return EXIT_DONE

@@ -20,10 +20,10 @@ EXAMPLE = "alltrace capture plan --ranks 512 --seconds 30"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The job at hand."""
     parser.add_argument("--ranks", type=positive, required=True, metavar="N", help="how many ranks the job has")
-    parser.add_argument("--per-node", type=positive, default=8, metavar="N", help="ranks of a node; default: 8")
-    parser.add_argument("--seconds", type=seconds, default=30.0, metavar="SECONDS", help="how long is recorded; default: 30")
+    parser.add_argument("--per-node", type=positive, default=8, metavar="N", help="ranks per node; default: 8")
+    parser.add_argument("--seconds", type=seconds, default=30.0, metavar="SECONDS", help="how long to record; default: 30")
     parser.add_argument(
-        "--launches", type=positive, default=10_000, metavar="N", help="kernels that a rank launches in a second; default: 10000"
+        "--launches", type=positive, default=10_000, metavar="N", help="kernels that a rank launches per second; default: 10000"
     )
     parser.add_argument("--profiler", choices=("nsys", "torch"), default="nsys", help="default: nsys")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="default: table")

@@ -15,15 +15,15 @@ EXAMPLE = "alltrace capture recover /local/scratch/alltrace-7-x1y2z3 -o reports"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where to look, and with what."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="looked through for .qdstrm files, with all folders in it")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="searched for .qdstrm files, with all folders in it")
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="DIR",
-        help="where reports go; default: where the capture wanted them, else beside each file",
+        help="the folder for reports; default: where the capture would have put them, else next to each file",
     )
-    parser.add_argument("--nsys", metavar="PATH", help="the nsys whose importer is used; default: as for capture exec")
+    parser.add_argument("--nsys", metavar="PATH", help="use the importer of this nsys; default: as for capture exec")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -39,19 +39,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"targets:\n{listed}\n\n{parser.epilog}"
     parser.add_argument("target", nargs="?", metavar="TARGET", help=f"one of {', '.join(t.name for t in TARGETS)}")
     given = parser.add_argument_group("settings")
-    given.add_argument("--config", type=Path, metavar="FILE", help="a job.toml; options come before it")
+    given.add_argument("--config", type=Path, metavar="FILE", help="read settings from this job.toml; options override them")
     given.add_argument(
         "--set",
         dest="assignments",
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="any setting of a job.toml; may be given often",
+        help="any setting of a job.toml; may be given several times",
     )
     for option, setting in _SHORT.items():
         given.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
     given.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
-    given.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with what it is")
+    given.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with a description")
     parser.add_argument("-o", "--output", type=file_or_output, metavar="FILE", help="write to FILE instead of standard output")
 
 
@@ -96,10 +96,10 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         found = {**found, "workload.command": args.program}
         found.setdefault("workload.kind", "command")
         if found["workload.kind"] != "command":
-            raise UsageError(f"workload.kind is {found['workload.kind']}, and a program was given after --; give one of them")
+            raise UsageError(f"workload.kind is {found['workload.kind']}, but a program was given after --; give one of them")
     top = checked_top(args.top)
     if top is not None:
         if "profiler.kernels" in found:
-            raise UsageError("--top and profiler.kernels both say which kernels are measured; give one of them")
+            raise UsageError("--top and profiler.kernels both select the kernels to measure; give one of them")
         found["profiler.kernels"] = heaviest(*top)
     return found

@@ -22,13 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "export",
         type=Path,
         metavar="EXPORT",
-        help="a SQLite export of nsys, a .nsys-rep, which is exported first, or a folder of them; nothing in it is changed",
+        help="an SQLite export of nsys, a .nsys-rep, which is exported first, or a folder of them; the originals are not changed",
     )
     parser.add_argument("-o", "--output", type=place, required=True, metavar="PATH", help="the new file, or the new folder")
     parser.add_argument(
         "--drop-texts",
         action="store_true",
-        help="put `range 1` and so on in place of the texts of NVTX ranges and marks, equal ones alike; those of NCCL stay",
+        help="replace the texts of NVTX ranges and marks by `range 1` and so on, equal texts by the same; NCCL's stay",
     )
     parser.add_argument("--nsys", metavar="PATH", help="the nsys that exports reports; default: as for capture exec")
 

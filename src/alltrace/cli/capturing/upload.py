@@ -17,12 +17,12 @@ EXAMPLE = "alltrace capture upload reports/4711 s3://bucket/profiles/4711"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """What is copied, and where to."""
-    parser.add_argument("places", type=Path, nargs="+", metavar="DIR", help="folders whose files are copied, or reports")
+    parser.add_argument("places", type=Path, nargs="+", metavar="DIR", help="reports, or folders of files to copy")
     parser.add_argument(
-        "url", metavar="URL", help="where to, such as s3://bucket/folder, https://host/folder (by PUT) or file:///folder"
+        "url", metavar="URL", help="the destination, such as s3://bucket/folder, https://host/folder (by PUT) or file:///folder"
     )
     parser.add_argument(
-        "--scrub", action="store_true", help="copy what `capture scrub` makes of reports of nsys, and no other reports"
+        "--scrub", action="store_true", help="copy what `capture scrub` makes of nsys reports, and no other reports"
     )
     parser.add_argument("--nsys", metavar="PATH", help="the nsys that exports reports for --scrub; default: as for capture exec")
 
@@ -39,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     found = upload(args.places, args.url, _say, scrub=scrubbed if args.scrub else None)
     for path, fault in found.faults:
         _say(f"{path}: {fault}")
-    there = f", {found.present} were there already" if found.present else ""
+    there = f", {found.present} were already there" if found.present else ""
     print(printable(f"{counted(found.copied, 'file')}, {counted(found.size, 'byte')} copied to {found.place}{there}"))  # noqa: T201
     if not args.scrub:
-        print("reports hold the whole environment of the job, tokens included; share the folder with those who may see it")  # noqa: T201
+        print("reports contain the whole environment of the job, tokens included; share the folder only with people who may see it")  # noqa: T201
     return EXIT_INPUT if found.faults else EXIT_DONE
 
 

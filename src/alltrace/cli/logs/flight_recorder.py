@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view",
         choices=("hangs", "entries", "times"),
         default="hangs",
-        help="who is missing where, every entry, or how long operations took; default: hangs",
+        help="which ranks are missing where, every entry, or how long operations took; default: hangs",
     )
 
 

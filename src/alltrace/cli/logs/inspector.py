@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view",
         choices=("missing", "collectives", "stragglers", "operations"),
         default="missing",
-        help="which operations lack a record of a rank, how long collectives take free of waiting, who arrives last, or every "
+        help="operations without a record of some rank, how long collectives take without waiting, who arrives last, or every "
         "operation; default: missing",
     )
     group.add_argument(

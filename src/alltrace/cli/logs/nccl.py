@@ -26,23 +26,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("the question")
     group.add_argument("--view", choices=tuple(NCCL_VIEWS), default="ops", help="default: ops")
-    add_steps_option(group, "only calls of these training steps, whose lines a log must have")
+    add_steps_option(group, "only calls of these training steps; a log must contain the steps' lines")
     group.add_argument(
         "--training-log",
         metavar="FILE",
-        help="what the training printed, in a file of its own: its lines' times tell the steps of logs that have no step's line; "
-        "all of one host",
+        help="what the training printed, in a separate file: the times of its lines give the steps of logs without step lines; "
+        "all logs must come from one host",
     )
     add_pattern_option(group, "with --training-log: ")
-    group.add_argument("--edges", metavar="LIST", help="sizes at which the histogram's classes part, such as 64K,1M,16M")
+    group.add_argument("--edges", metavar="LIST", help="the boundaries between the histogram's classes, such as 64K,1M,16M")
     group.add_argument(
         "--preset",
         choices=("four", "powers"),
-        help="classes without --edges: `four` parts at 64K,1M,16M; default: powers of four from 1K",
+        help="the classes when --edges is not given: `four` has boundaries at 64K,1M,16M; default: powers of four from 1K",
     )
-    group.add_argument("--time-format", metavar="FORMAT", help="how the lines' times are written, for strptime; default: found out")
+    group.add_argument("--time-format", metavar="FORMAT", help="the format of the lines' times, for strptime; default: detected")
     add_rank_option(group)
-    parser.add_argument("--jobs", type=positive, metavar="N", help="the most processes; default: one for each processor")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
         (args.preset, "--preset", "histogram"),
     ):
         if given is not None and args.view != view:
-            raise UsageError(f"{option} has no meaning for the view {args.view}; it is for the view {view}")
+            raise UsageError(f"{option} is not for the view {args.view}; it is for the view {view}")
     stepped = args.view == "calls" or options.steps is not None
     if args.training_log is not None and not stepped:
-        raise UsageError("--training-log tells steps; it is for --steps and for the view calls")
+        raise UsageError("--training-log assigns calls to steps; it works only with --steps and with the view calls")
     if args.pattern and args.training_log is None:
-        raise UsageError("--pattern is for --training-log, which was not given")
+        raise UsageError("--pattern needs --training-log, which was not given")
     paths = expand(args.files)
     step_times = None if args.training_log is None else read_step_times(Path(args.training_log), args.pattern)
     each = args.view in NEEDS_CALLS or options.steps is not None

@@ -20,10 +20,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view",
         choices=VIEWS,
         default="sizes",
-        help="the tables, a summary of each run, runs side by side, or hosts that are slower than others; default: sizes",
+        help="the tables, a summary of each run, runs compared, or hosts that are slower than others; default: sizes",
     )
     group.add_argument(
-        "--peak", type=float, metavar="GB/S", help="the peak of the link in 1e9 bytes a second, for the column peak_share"
+        "--peak",
+        type=float,
+        metavar="GB/S",
+        help="the peak bandwidth of the link in 1e9 bytes per second, for the column peak_share",
     )
 
 

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The view and the steps."""
     group = parser.add_argument_group("the question")
     group.add_argument(
-        "--view", choices=("summary", "steps"), default="summary", help="each metric over the steps, or each step; default: summary"
+        "--view", choices=("summary", "steps"), default="summary", help="each metric over all steps, or each step; default: summary"
     )
     add_steps_option(group, "only these steps")
     add_pattern_option(group)
@@ -43,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
     if not steps:
         raise InputError(
             logs[0].path if len(logs) == 1 else f"{logs[0].path} and {len(logs) - 1} more",
-            found=f"no step's line in {sum(log.lines for log in logs)} lines",
-            expected="lines of a training framework that is known (`logs training --help`)"
+            found=f"no step lines in {sum(log.lines for log in logs)} lines",
+            expected="step lines of a supported training framework (`logs training --help`)"
             if not args.pattern
-            else "lines that --pattern finds something in",
-            advice=None if args.pattern else "give the form of its lines with --pattern",
+            else "lines that match --pattern",
+            advice=None if args.pattern else "describe its lines with --pattern",
         )
     if span is not None and not any(map(span.holds, steps)):
         raise UsageError(f"--steps is {span}; the logs have steps {min(steps)} to {max(steps)}")

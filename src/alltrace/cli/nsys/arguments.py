@@ -87,13 +87,13 @@ def _switch(command: str, switches: Sequence[Switch], word: str) -> tuple[Switch
     if not word.startswith("--"):
         found = [s for s in switches if s.short and s.short == word[1]]
         if not found:
-            raise RefusedError(f"{command} has no option {word[:2]!r}; `alltrace {command} --help` shows those that it has")
+            raise RefusedError(f"unknown option {word[:2]!r} of {command}; `alltrace {command} --help` lists the options")
         return found[0], word[2:] or None
     name, equals, value = word[2:].partition("=")
     exact = [s for s in switches if s.name == name]
     found = exact or [s for s in switches if name and s.name.startswith(name)]
     if not found:
-        raise RefusedError(f"{command} has no option '--{name}'; `alltrace {command} --help` shows those that it has")
+        raise RefusedError(f"unknown option '--{name}' of {command}; `alltrace {command} --help` lists the options")
     if len(found) > 1:
         raise RefusedError(f"option '--{name}' of {command} is ambiguous; expected one of --{', --'.join(s.name for s in found)}")
     return found[0], value if equals else None
@@ -105,7 +105,7 @@ def _take(
     """Put an option into what is given; takes the next word where that is its value."""
     if switch.kind == "flag":
         if value is not None:
-            raise RefusedError(f"option '--{switch.name}' of {command} takes no value; it was given {value!r}")
+            raise RefusedError(f"option '--{switch.name}' of {command} takes no value, but was given {value!r}")
         given.truths[switch.name] = True
         return
     if switch.kind == "truth":

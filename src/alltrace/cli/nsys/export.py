@@ -24,28 +24,28 @@ _LEFT_OUT = {
     "text": "text exports end with Nsight Systems 2025.6",
     "json": "JSON exports of events change with every version; `alltrace export chrome` writes JSON that viewers read",
     "jsonlines": "`alltrace export chrome` writes JSON that viewers read",
-    "hdf": "HDF5 is not written; Parquet holds the same tables",
+    "hdf": "Parquet holds the same tables",
     "info": "`alltrace info` says what a report holds",
 }
 _FORWARDED = ("times", "ts-normalize", "ts-shift", "lazy", "include-blobs", "include-json")
 """Options that only the nsys that reads a report can follow."""
 
 SWITCHES = (
-    Switch("append", "", "flag", "keep files of a folder that are there, and add the others"),
-    Switch("force-overwrite", "f", "truth", "replace what is there", "true|false"),
+    Switch("append", "", "flag", "keep existing files of a folder, and add the others"),
+    Switch("force-overwrite", "f", "truth", "replace existing output", "true|false"),
     Switch("help", "h", "flag", "show this help"),
-    Switch("include-blobs", "", "value", "of a report: also binary payloads", "true|false"),
-    Switch("include-json", "", "value", "of a report: also payloads as JSON", "true|false"),
-    Switch("lazy", "l", "value", "of a report: whether tables without rows are left out", "true|false"),
-    Switch("output", "o", "value", "the file or folder; default: the name of the input with another ending", "PLACE"),
+    Switch("include-blobs", "", "value", "for a report: also export binary payloads", "true|false"),
+    Switch("include-json", "", "value", "for a report: also export payloads as JSON", "true|false"),
+    Switch("lazy", "l", "value", "for a report: leave out tables without rows", "true|false"),
+    Switch("output", "o", "value", "the file or folder; default: the input's name with another extension", "PLACE"),
     Switch("quiet", "q", "truth", "print errors only", "true|false"),
-    Switch("separate-strings", "", "value", "of text and JSON, which are not written", "true|false"),
+    Switch("separate-strings", "", "value", "for text and JSON, which are not supported", "true|false"),
     Switch(
-        "tables", "", "list", "these tables only: basic regular expressions of whole names, whatever the case", "PATTERN[,PATTERN]"
+        "tables", "", "list", "only these tables: basic regular expressions of whole names, case-insensitive", "PATTERN[,PATTERN]"
     ),
-    Switch("times", "", "list", "of a report: these times only", "[:][START]/[END][:]"),
-    Switch("ts-normalize", "", "value", "of a report: times since 1970, UTC", "true|false"),
-    Switch("ts-shift", "", "value", "of a report: add so many ns to all times", "NS"),
+    Switch("times", "", "list", "for a report: only these times", "[:][START]/[END][:]"),
+    Switch("ts-normalize", "", "value", "for a report: times since 1970, UTC", "true|false"),
+    Switch("ts-shift", "", "value", "for a report: add this many ns to all times", "NS"),
     Switch("type", "t", "value", "sqlite, parquetdir, arrowdir or arrow", "TYPE"),
 )
 
@@ -59,12 +59,12 @@ def run(arguments: Sequence[str]) -> int:
     """
     given = parse(COMMAND, SWITCHES, arguments)
     if "help" in given.truths:
-        about = "Writes NVIDIA's tables. INPUT is a .nsys-rep, for which nsys must be installed, or an SQLite export."
+        about = "Writes NVIDIA's tables. INPUT is an SQLite export, or a .nsys-rep if nsys is installed."
         print(help_text(COMMAND, "[options] INPUT", about, SWITCHES), end="")  # noqa: T201
         return EXIT_DONE
     kind = _kind(given)
     if len(given.rest) != 1:
-        raise RefusedError(f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, and was given {len(given.rest)}")
+        raise RefusedError(f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, but {len(given.rest)} were given")
     source = Path(given.rest[0])
     if not source.is_file():
         raise RefusedError(f"{printable(str(source))}: there is no such file; expected a .nsys-rep or an SQLite export")
@@ -72,8 +72,8 @@ def run(arguments: Sequence[str]) -> int:
     if not is_report:
         asked = [name for name in _FORWARDED if name in given.values or name in given.lists]
         if kind == "sqlite" or asked:
-            what = f"--{asked[0]} is followed by the nsys that reads the report" if asked else "it is an SQLite export already"
-            raise RefusedError(f"{printable(str(source))} is no .nsys-rep, and {what}; give the report in its place")
+            what = f"only the nsys that reads the report supports --{asked[0]}" if asked else "it is already an SQLite export"
+            raise RefusedError(f"{printable(str(source))} is no .nsys-rep, and {what}; give the report instead")
     default = source.with_suffix("") if source.suffix else source
     place = Path(given.values.get("output") or f"{default}{_DEFAULT_ENDINGS[kind]}")
     replace, append = given.truths.get("force-overwrite", False), given.truths.get("append", False)
@@ -115,7 +115,7 @@ def _kind(given: Given) -> Literal["sqlite", "arrow", "arrowdir", "parquetdir"]:
         raise RefusedError(f"{COMMAND} needs --type; expected one of {', '.join(_DEFAULT_ENDINGS)}")
     if kind not in _DEFAULT_ENDINGS:
         why = f": {_LEFT_OUT[kind]}" if kind in _LEFT_OUT else ""
-        raise RefusedError(f"--type is {kind!r}, which is not written{why}; expected one of {', '.join(_DEFAULT_ENDINGS)}")
+        raise RefusedError(f"--type {kind!r} is not supported{why}; expected one of {', '.join(_DEFAULT_ENDINGS)}")
     return cast("Literal['sqlite', 'arrow', 'arrowdir', 'parquetdir']", kind)
 
 

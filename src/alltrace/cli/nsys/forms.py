@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ENDINGS: Mapping[str, str] = {
     "column": "txt", "table": "txt", "csv": "csv", "tsv": "tsv", "json": "json", "hdoc": "html", "htable": "html",
 }  # fmt: skip
-"""The forms, each with the ending of its files."""
+"""The formats, each with the extension of its files."""
 FORMATS: Mapping[str, str] = {
     "column": "columns of text", "table": "columns of text in boxes", "csv": "comma-separated values",
     "tsv": "tab-separated values", "json": "JSON, an object for each row", "hdoc": "an HTML page with a table",
@@ -44,7 +44,7 @@ _FORMAT_ARGUMENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "hdoc": ((":title=TEXT", "The title of the page."), (":css=URL", "A style sheet that the page links to.")),
 }  # fmt: skip
 TITLED = ("column", "table")
-"""The forms that show what the table is called and what is said of it."""
+"""The formats that show the table's title and its notes."""
 
 _PIECE_ROWS = 1 << 14
 _ELLIPSIS = "…"
@@ -77,7 +77,7 @@ def format_reference(name: str) -> str:
     from alltrace.recipes.reference import reference
 
     if name not in FORMATS:
-        raise RefusedError(f"there is no format {name!r}; expected one of {', '.join(ENDINGS)}")
+        raise RefusedError(f"unknown format {name!r}; expected one of {', '.join(ENDINGS)}")
     about = f"{FORMATS[name]}, in files that end with .{ENDINGS[name]}"
     return reference(name, about, (*_FORMAT_ARGUMENTS.get(name, ()), *_UNIT_ARGUMENTS, _HEADER_UNIT), ())
 

@@ -49,7 +49,7 @@ def pipe(command: str, pieces: Iterable[str]) -> None:
         running = subprocess.Popen(words, stdin=subprocess.PIPE, text=True, encoding="utf-8", errors="backslashreplace")
     except (OSError, ValueError, IndexError) as error:
         raise InputError(
-            f"@{command}", found=f"the command cannot be run ({error})", expected="a program with arguments"
+            f"@{command}", found=f"the command cannot be run ({error})", expected="a program with its arguments"
         ) from error
     assert running.stdin is not None  # noqa: S101  asked for above
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = {
     "diff": "alltrace compares runs, not folders of recipes: `alltrace diff RUN_A RUN_B`",
-    "nic_metric_map": "network_traffic_map took its place in 2024.3, with received and sent bytes in their right places",
+    "nic_metric_map": "network_traffic_map replaced it in 2024.3, which no longer swaps received and sent bytes",
     "dx12_mem_ops": "alltrace does not import graphics",
     "gfx_hotspot": "alltrace does not import graphics",
     "gpu_vram_usage_trace": "alltrace does not import graphics",
@@ -40,7 +40,7 @@ _REPORT_ENDINGS = (".nsys-rep", ".qdrep", ".sqlite")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; `alltrace {self.prog} --help` shows what is expected")
+        raise UsageError(f"{message}; `alltrace {self.prog} --help` shows the usage")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -91,7 +91,7 @@ def _find(name: str) -> Recipe:
     except UsageError as error:
         raise RefusedError(str(error)) from error
     if not isinstance(recipe, NsysRecipe):
-        raise RefusedError(f"{name} is a recipe of alltrace alone: `alltrace recipe {name} RUN`")
+        raise RefusedError(f"{name} is a recipe of alltrace only: `alltrace recipe {name} RUN`")
     return recipe
 
 
@@ -104,12 +104,12 @@ def _parser(name: str, recipe: Recipe) -> argparse.ArgumentParser:
     parser.add_argument(
         "--input", nargs="+", action="extend", metavar="INPUT", help="reports or folders of reports; `folder:n` for its first n"
     )
-    parser.add_argument("--output", metavar="OUTPUT", help="the folder to make; %%q{ENV}, %%h, %%p, %%n and %%%% are replaced")
-    parser.add_argument("--force-overwrite", action="store_true", help="write into a folder that exists")
-    parser.add_argument("--auto-increment", action="store_true", help="where the folder exists, write to one with a number behind")
-    parser.add_argument("--csv", action="store_true", help="write each table as CSV too")
+    parser.add_argument("--output", metavar="OUTPUT", help="the folder to create; %%q{ENV}, %%h, %%p, %%n and %%%% are replaced")
+    parser.add_argument("--force-overwrite", action="store_true", help="write to an existing folder")
+    parser.add_argument("--auto-increment", action="store_true", help="if the folder exists, write to one with a number appended")
+    parser.add_argument("--csv", action="store_true", help="also write each table as CSV")
     parser.add_argument(
-        "--mode", choices=("unset", "none", "concurrent", "dask-futures"), default="unset", help="how ranks are asked"
+        "--mode", choices=("unset", "none", "concurrent", "dask-futures"), default="unset", help="how to process the ranks"
     )
     parser.add_argument("--export-dir", metavar="DIR", help="accepted; alltrace keeps what it imports in its cache")
     for option in recipe.options:
@@ -140,7 +140,7 @@ def _ask(name: str, recipe: Recipe, args: argparse.Namespace, *, quiet: bool) ->
             print(f"alltrace: {printable(note)}", file=sys.stderr)  # noqa: T201
         if all(table.is_empty for table in answer.all_tables().values()):
             if not quiet:
-                print("No output generated: nothing to answer with.")  # noqa: T201
+                print("No output generated: the reports have no data for this recipe.")  # noqa: T201
             return EXIT_DONE
         if taken and not quiet:
             print(f"WARNING: {printable(taken)} exists, so the output goes to {place}", file=sys.stderr)  # noqa: T201

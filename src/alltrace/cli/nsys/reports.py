@@ -71,7 +71,7 @@ def ask_report(
 
     question = checked(recipe, options, ranks=ranks)
     if not able_ranks(recipe, run, run.ranks, question.options):
-        raise Skipped("; ".join(notes_on_missing(recipe, run, run.ranks, question.options)) or "there is no such data in it")
+        raise Skipped("; ".join(notes_on_missing(recipe, run, run.ranks, question.options)) or "it has no such data")
     return answer_of(run, question, stream=True)
 
 
@@ -158,7 +158,7 @@ def find_range(run: OpenRun, text: str) -> FoundRange:
         with closing(run.connect(["ranges", "threads", "processes"])) as connection:
             found = connection.execute(_RANGE, [wanted.name, domain, domain, wanted.index or 0]).fetchone()
     if found is None:
-        raise Skipped(f"there is no NVTX range {text!r} in it")
+        raise Skipped(f"it has no NVTX range {text!r}")
     rank, start, end, of_thread, index = found
     if not of_thread:
         # reports count from the start of the session, SQL from the run's first event

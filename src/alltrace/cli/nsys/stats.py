@@ -76,22 +76,23 @@ def switches(asker: Asker) -> tuple[Switch, ...]:
     word = asker.word
     return (
         Switch("format", "f", "list", f"format of each {word}: {', '.join(ENDINGS)}; . for the default", "NAME[:ARGS]"),
-        Switch("filter-nvtx", "", "value", "count what overlaps the first NVTX range of this name, or the one of this index",
+        Switch("filter-nvtx", "", "value", "include only what overlaps the first NVTX range with this name, or the "
+               "one with this index",
                "RANGE[@DOMAIN][/INDEX]"),
-        Switch("filter-time", "", "value", "count what overlaps these times, such as 1s/2s500ms", "[START]/[END]"),
-        Switch("force-export", "", "truth", "export a .nsys-rep again, even if an export is beside it", "[true|false]"),
-        Switch("force-overwrite", "", "truth", "replace files that exist", "[true|false]"),
+        Switch("filter-time", "", "value", "include only what overlaps these times, such as 1s/2s500ms", "[START]/[END]"),
+        Switch("force-export", "", "truth", "export a .nsys-rep again, even if its export exists", "[true|false]"),
+        Switch("force-overwrite", "", "truth", "replace existing files", "[true|false]"),
         Switch("help", "h", "flag", "show this help"),
         Switch("help-formats", "", "optional", "list the formats, or explain one", "[NAME|ALL]"),
         Switch(f"help-{word}s", "", "optional", f"list the {word}s, or explain one", "[NAME|ALL]"),
-        Switch("output", "o", "list", "where each goes: - the console, . a file beside the input, @COMMAND, or the base of a "
-               "file's name", "PLACE"),
-        Switch("quiet", "q", "flag", "print answers and errors only"),
-        Switch(word, "r", "list", f"what to ask; default: {', '.join(asker.defaults)}", "NAME[:ARGS]"),
-        *([Switch("report-dir", "", "list", "folders of report scripts; alltrace runs none, and says so", "PATH")]
+        Switch("output", "o", "list", "where to write each: - for the console, . for a file next to the input, @COMMAND, or "
+               "the start of a file name", "PLACE"),
+        Switch("quiet", "q", "flag", "print only answers and errors"),
+        Switch(word, "r", "list", f"which to run; default: {', '.join(asker.defaults)}", "NAME[:ARGS]"),
+        *([Switch("report-dir", "", "list", "folders with report scripts; alltrace reports that it does not run them", "PATH")]
           if word == "report" else []),
-        Switch("sqlite", "", "value", "the export of a .nsys-rep to use, or to write if it is not there", "FILE"),
-        Switch("timeunit", "", "value", "unit of times: nsec, usec, msec or seconds, or a beginning of these", "UNIT"),
+        Switch("sqlite", "", "value", "the export of a .nsys-rep to use, or to write if it does not exist", "FILE"),
+        Switch("timeunit", "", "value", "unit of times: nsec, usec, msec or seconds, which may be abbreviated", "UNIT"),
     )  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
     command = asker.command
     given = parse(command, options, arguments)
     if "help" in given.truths:
-        about = f"Answers as `{command}` does; docs/nsys-drop-in.md has the differences. INPUT is a .nsys-rep, an export, or a run."
+        about = f"Answers like `{command}`; docs/nsys-drop-in.md lists the differences. INPUT is a .nsys-rep, an export, or a run."
         print(help_text(command, "[options] INPUT", about, options), end="")  # noqa: T201
         return EXIT_DONE
     if "help-formats" in given.values or f"help-{asker.word}s" in given.values:
@@ -119,7 +120,7 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
     filters = _filters(given)
     quiet = given.truths.get("quiet", False)
     for folder in given.lists.get("report-dir", []):
-        not_run = f"alltrace: --report-dir {printable(folder)}: report scripts are not run; write a recipe in its place"
+        not_run = f"alltrace: --report-dir {printable(folder)}: report scripts are not run; write a recipe instead"
         print(not_run, file=sys.stderr)  # noqa: T201
     from alltrace.cli.command import open_named
 
@@ -143,8 +144,8 @@ def _source(command: str, given: Given) -> Path:
         raise RefusedError(f"{command} needs an input: a .nsys-rep, its export, or a run directory")
     if len(given.rest) > 1:
         raise RefusedError(
-            f"{command} takes one input, and was given {len(given.rest)}: {', '.join(map(printable, given.rest))}; "
-            "give a folder of reports or a run directory for several ranks"
+            f"{command} takes one input, but {len(given.rest)} were given: {', '.join(map(printable, given.rest))}; "
+            "for several ranks give a folder of reports or a run directory"
         )
     source = Path(given.rest[0])
     if not source.exists():
@@ -159,7 +160,9 @@ def _readable(given: Given, source: Path) -> Path:
     export = given.values.get("sqlite")
     if source.suffix not in (".nsys-rep", ".qdrep"):
         if export is not None:
-            raise RefusedError(f"--sqlite names the export of a .nsys-rep, and the input is {printable(str(source))}; leave it out")
+            raise RefusedError(
+                f"--sqlite names the export of a .nsys-rep, but the input is {printable(str(source))}; leave out --sqlite"
+            )
         return source
     again = given.truths.get("force-export", False)
     if export is None:
@@ -181,7 +184,7 @@ def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
     if unit is not None:
         time = time_unit(unit)
         if time is None:
-            raise RefusedError(f"--timeunit is {unit!r}; expected a beginning of nsec, usec, msec or seconds")
+            raise RefusedError(f"--timeunit is {unit!r}; expected nsec, usec, msec or seconds")
     formats, places = given.lists.get("format", []), given.lists.get("output", [])
     chosen = spread(places, len(specs), CONSOLE)
     # a form that nobody gave is that of each place, one that was given last holds for the rest
@@ -190,7 +193,7 @@ def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
         parse_form(form, time, "csv")
     jobs = [Job(s, parse_form(f, time, default_form(p)), p) for s, f, p in zip(specs, forms, chosen, strict=True)]
     many = [word for word, values in (("formats", formats), ("outputs", places)) if len(values) > len(specs)]
-    return jobs, f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the last ones were not used." if many else ""
+    return jobs, f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the extra ones were not used." if many else ""
 
 
 def _filters(given: Given) -> dict[str, OptionValue]:

@@ -16,7 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     width = max(len(v.name) for v in CAPTURE_VERBS)
     verbs = "\n".join(f"  {v.name:<{width}}  {v.help}" for v in CAPTURE_VERBS)
     parser.epilog = f"verbs:\n{verbs}\n\n{parser.epilog}"
-    parser.add_argument("what", metavar="VERB", help=f"one of {', '.join(v.name for v in CAPTURE_VERBS)}; `VERB --help` tells more")
+    parser.add_argument(
+        "what", metavar="VERB", help=f"one of {', '.join(v.name for v in CAPTURE_VERBS)}; `VERB --help` shows its options"
+    )
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="the verb's arguments")
 
 

@@ -26,15 +26,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a TOML file with limits = ['step_ns.median <= 1.05 * baseline', 'overlap_percent >= 80']",
     )
-    group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, that `baseline` in a limit means")
+    group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, to which `baseline` in a limit refers")
     group.add_argument(
         "--against",
         type=Path,
         metavar="HISTORY",
-        help="a file of `alltrace history`: no worse than the spread of the job's earlier runs in it",
+        help="a file of `alltrace history`: the run must be within the spread of the job's earlier runs",
     )
-    group.add_argument("--job", metavar="NAME", help="with --against: the job whose runs are meant; default: that of RUN")
-    group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report, a test case per limit")
+    group.add_argument("--job", metavar="NAME", help="with --against: compare with the runs of this job; default: the job of RUN")
+    group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report with a test case per limit")
     add_answer_options(parser)
 
 
@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
     check_output(args)
     check_drawable("check", None, args)
     if args.budget is None and args.against is None:
-        raise UsageError("check needs limits; expected --budget FILE, --against HISTORY or both")
+        raise UsageError("check needs limits; give --budget FILE, --against HISTORY or both")
     if args.job is not None and args.against is None:
-        raise UsageError("--job names the runs of a history; expected --against HISTORY with it")
+        raise UsageError("--job selects runs of a history, so it needs --against HISTORY")
     limits = [] if args.budget is None else read_limits(_budget(args.budget), str(args.budget))
     if any(limit.scale for limit in limits) and args.baseline is None:
         needing = next(limit for limit in limits if limit.scale)
-        raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
+        raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
     if args.against is not None:
         with open_history(args.against):  # what is wrong with it is told before hours of import, not after
             pass

@@ -31,16 +31,16 @@ EXAMPLE = "alltrace demo --output demo"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where the demo's files go."""
     parser.add_argument(
-        "-o", "--output", type=place, default=Path("demo"), metavar="DIR", help="folder for its files; default: demo"
+        "-o", "--output", type=place, default=Path("demo"), metavar="DIR", help="the folder for its files; default: demo"
     )
     parser.add_argument(
         "--case",
         choices=CASES,
         default="slow-rank",
         metavar="CASE",
-        help=f"what is wrong with the run: {', '.join(CASES)}; default: slow-rank",
+        help=f"the fault to simulate: {', '.join(CASES)}; default: slow-rank",
     )
-    parser.add_argument("--ranks", type=int, default=16, metavar="N", help="ranks of the simulated run; default: 16")
+    parser.add_argument("--ranks", type=int, default=16, metavar="N", help="number of ranks of the simulated run; default: 16")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
     _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
     page = args.output / "report.html"
     _write_report(opened, page)
-    _say(f"\na page with all of this and more, to open in a browser or to send:  $ alltrace report {run} -o {quote(str(page))}")
+    _say(f"\na page with all of this and more, to open in a browser or to share:  $ alltrace report {run} -o {quote(str(page))}")
     look = "".join(f"\n  {command.format(run=run)}" for command in (*case.look, *_LOOK))
     _say(f"""
 {case.about}
 The truth, from {reports / "truth.json"}: {_told(truth)}
 
-Where to look next, on this run or on reports of your own:{look}
+Where to look next, in this run or in your own reports:{look}
   alltrace --help""")
     return EXIT_DONE
 
@@ -88,7 +88,7 @@ def _told(truth: Truth) -> str:
     from alltrace.synth.faults import FAULTS, Fault
 
     if not truth.faults:
-        return "nothing was planted."
+        return "no fault was simulated."
     planted = truth.faults[0]
     shared = {f.name for f in fields(Fault)}
     values = {f.name: planted.get(f.name) for f in fields(FAULTS[planted["kind"]]) if f.name not in shared}
@@ -117,7 +117,7 @@ def _show_findings(opened: OpenRun, command: str, run: str) -> None:
     from alltrace.recipes.questions.diagnose.cards import told
 
     found = told(opened.recipe("diagnose").answer, {r.rank: r.host for r in opened.ranks})
-    _say(f"\nwhat costs time, and who is to blame:  $ {command}\n")
+    _say(f"\nwhat costs time, and who is responsible:  $ {command}\n")
     _say(cards_text(found._replace(notes=()), _FINDINGS, terminal_width() or 100, run).rstrip())
 
 

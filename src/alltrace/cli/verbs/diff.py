@@ -26,21 +26,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the question")
     add_rank_option(group)
     add_step_options(group)
-    group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; of {', '.join(WHAT)}")
+    group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; one or more of {', '.join(WHAT)}")
     group.add_argument(
         "--merge-numbers",
         action="store_true",
-        help="count ranges as one whose names differ only in numbers, such as those of layers",
+        help="combine ranges whose names differ only in numbers, such as those of layers",
     )
     group.add_argument(
-        "--alpha", type=float, default=ALPHA, help=f"a difference is not chance where p_value is below this; default: {ALPHA}"
+        "--alpha", type=float, default=ALPHA, help=f"a difference is significant if its p_value is below this; default: {ALPHA}"
     )
     group.add_argument(
         "--threshold",
         type=float,
         default=THRESHOLD_PERCENT,
         metavar="PERCENT",
-        help=f"and it matters where the median moved by as much; default: {THRESHOLD_PERCENT:g}",
+        help=f"and it matters if the median changed by at least this much; default: {THRESHOLD_PERCENT:g}",
     )
     add_answer_options(parser)
 

@@ -37,29 +37,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a run directory, or reports, which are imported into the cache first; for check, .prv files",
     )
     parser.add_argument(
-        "-o", "--output", type=place, metavar="PATH", help="the file to write; for parquet, csv and arrow a new folder"
+        "-o", "--output", type=place, metavar="PATH", help="the file to write; a new folder for parquet, csv and arrow"
     )
     add_import_options(parser)
     which = parser.add_argument_group("what of the run")
     add_rank_option(which)
-    which.add_argument("--only", metavar="TABLES", help="these tables only, such as kernels,copies")
+    which.add_argument("--only", metavar="TABLES", help="only these tables, such as kernels,copies")
     add_steps_option(which, "from the start of the first of these steps to the end of the last")
-    which.add_argument("--window", metavar="WINDOW", help=f"this time, with the part of each event that lies in it: {WINDOW_WORDS}")
+    which.add_argument("--window", metavar="WINDOW", help=f"only this time, with events cut at its borders: {WINDOW_WORDS}")
     which.add_argument(
         "--range",
         metavar="NAME",
-        help="from the first start of this NVTX range on any rank to its last end, or that of work launched in it: "
-        "RANGE[@DOMAIN][/INDEX], as `nsys stats` has it; without an index all of that name",
+        help="from the first start of this NVTX range on any rank to its last end, or to the last end of work launched "
+        "in it: RANGE[@DOMAIN][/INDEX], as in `nsys stats`; without an index, all ranges with that name",
     )
     prv = parser.add_argument_group("paraver")
     prv.add_argument(
-        "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="whose numbers of event types are used; default: extrae"
+        "--ids", choices=("extrae", "nsys2prv"), default="extrae", help="the numbering of event types; default: extrae"
     )
     prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
-    prv.add_argument("--details", action="store_true", help="also geometry and correlation of launches, which nsys2prv always has")
-    prv.add_argument("--demangled", action="store_true", help="name kernels with their template arguments and parameters")
-    prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="give names the values that they have in this .pcf")
-    prv.add_argument("--cfgs", action="store_true", help="put a folder of configurations beside the trace")
+    prv.add_argument(
+        "--details", action="store_true", help="also write the geometry and correlation of launches, as nsys2prv always does"
+    )
+    prv.add_argument("--demangled", action="store_true", help="show kernel names with template arguments and parameters")
+    prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="use the values that names have in this .pcf")
+    prv.add_argument("--cfgs", action="store_true", help="write a folder of configurations next to the trace")
     viewers = parser.add_argument_group("perfetto and chrome")
     viewers.add_argument(
         "--by-host", action="store_true", help="perfetto: a .tar with a trace for each host and Perfetto's manifest"
@@ -70,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="perfetto: the work of GPUs as Perfetto's own GPU events, which it shows by GPU and queue, with launches of kernels; "
         "without flows between the members of a collective",
     )
-    viewers.add_argument("--max-mb", type=float, metavar="MB", help="begin another file after this size, uncompressed")
+    viewers.add_argument("--max-mb", type=float, metavar="MB", help="start a new file after this size, uncompressed")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,19 +83,19 @@ def run(args: argparse.Namespace) -> int:
     if args.output is None:
         raise UsageError(f"export {args.what} needs -o PATH")
     if args.what == "perfetto" and args.output.name.endswith(".json"):
-        raise UsageError(f"-o is {args.output}; perfetto writes no JSON, expected a name such as out.pftrace")
+        raise UsageError(f"-o is {args.output}; perfetto does not write JSON; expected a name such as out.pftrace")
     ranks, steps, window = parse_ranks(args.ranks), parse_steps(args.steps), parse_window(args.window)
     given = [f"--{name}" for name in ("steps", "window", "range") if getattr(args, name) is not None]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} were given; expected one of them")
+        raise UsageError(f"{' and '.join(given)} were given; give one of them")
     within = None if args.range is None else parse_range("--range", args.range)
     if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
         raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
     if args.by_host and (args.what != "perfetto" or args.max_mb is not None):
-        raise UsageError("--by-host is for perfetto, and without --max-mb")
+        raise UsageError("--by-host works with perfetto, and not with --max-mb")
     only = None if args.only is None else {t.strip() for t in args.only.split(",") if t.strip()}
     if only is not None and not only:
-        raise UsageError("--only names no table; expected names such as kernels,copies")
+        raise UsageError("--only is empty; expected names of tables such as kernels,copies")
     run = open_from(args)
     from alltrace.export.selection import select
     from alltrace.recipes.execution.availability import notes_on_damage
@@ -114,7 +116,7 @@ def _check_options(args: argparse.Namespace) -> None:
         odd = next((n for n in names.split() if getattr(args, n) not in (None, False, "extrae")), None)
         if odd is not None and args.what not in formats.split():
             option = f"--{odd.replace('_', '-')}"
-            raise UsageError(f"{option} is for {formats.replace(' ', ' and ')}, and the format is {args.what}; leave it out")
+            raise UsageError(f"{option} works with {formats.replace(' ', ' and ')}, and the format is {args.what}; leave it out")
 
 
 def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> str:
@@ -149,7 +151,7 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
                 else export_perfetto(selection, args.output, **options, gpu_events=args.gpu_events)
             )
         where = "an archive" if args.by_host else counted(len(written.files), "file")
-        crossed = f"; {written.beside:,} of them cross others, and lie on tracks of their own" if written.beside else ""
+        crossed = f"; {written.beside:,} of them cross others and are on separate tracks" if written.beside else ""
         return f"{counted(written.slices, 'slice')} in {where}{crossed}"
     if args.what == "talp":
         from alltrace.export.talp import export_talp

@@ -25,16 +25,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history",
         type=place,
         metavar="HISTORY",
-        help="the DuckDB file that keeps what runs say, made where there is none; without FOLDER it is asked as it is, and without "
-        "-o nothing is kept",
+        help="the DuckDB file that stores the results of runs, created if missing; without FOLDER it is only read, and without -o "
+        "nothing is stored",
     )
     group = parser.add_argument_group("the question")
-    group.add_argument("--by", choices=QUESTIONS, default="run", help="what a row is; default: run")
+    group.add_argument("--by", choices=QUESTIONS, default="run", help="what each row stands for; default: run")
     group.add_argument("--job", metavar="NAME", help="only runs of this job")
     group.add_argument("--tag", metavar="TAG", help="only runs with this tag")
     group = parser.add_argument_group("reading runs")
-    group.add_argument("--jobs", type=positive, metavar="N", help="the most processes; default: one for each processor")
-    group.add_argument("--strict", action="store_true", help="exit with 4 when a run cannot be read, instead of leaving it out")
+    group.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
+    group.add_argument("--strict", action="store_true", help="exit with 4 if a run cannot be read, instead of leaving it out")
     add_answer_options(parser, output=("--answer",))
 
 
@@ -46,11 +46,11 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.history.update import find_runs, update
 
     if not args.runs and args.history is None:
-        raise UsageError("history needs runs; expected FOLDER, -o HISTORY or both")
+        raise UsageError("history needs runs; give FOLDER, -o HISTORY or both")
     if args.format == "parquet" and args.output is None:
-        raise UsageError("--format parquet is not text; expected --answer FILE with it")
+        raise UsageError("--format parquet is not text; give --answer FILE")
     if args.output is not None and args.history is not None and args.output.absolute() == args.history.absolute():
-        raise UsageError("--answer names the history itself; expected another file")
+        raise UsageError("--answer names the history file itself; give another file")
     check_output(args)
     check_drawable("history", chart_of(args.by), args)
     notes: tuple[str, ...] = ()

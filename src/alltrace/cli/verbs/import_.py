@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from alltrace.trace.kernel_rules import KernelRules
 
 _LOGS = {
-    "--nccl-log": "logs of NCCL of the same job, to join with its reports",
-    "--training-log": "what the training of the same job printed, for its steps",
-    "--gpu-log": "logs of the GPUs' clocks, power and temperature while the job ran, of nvidia-smi or DCGM; default: *.gpu-log.csv "
+    "--nccl-log": "NCCL logs of the same job, to join with its reports",
+    "--training-log": "the training log of the same job, for its steps",
+    "--gpu-log": "logs of the GPUs' clocks, power and temperature during the job, from nvidia-smi or DCGM; default: *.gpu-log.csv "
     "in the folders of reports",
     "--inspector-log": "files of NCCL Inspector of the same job, to join with its reports and for `--source inspector`",
 }
@@ -31,33 +31,34 @@ EXAMPLE = "alltrace import ./reports/ -o run"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The reports, the run and which tables."""
     parser.add_argument("reports", nargs="*", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
-    parser.add_argument("-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to make or to finish")
+    parser.add_argument("-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to create or to finish")
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--part",
         action="store_true",
-        help="REPORT is one of a job whose others are imported into RUN at the same time, on their own nodes",
+        help="REPORT is one of a job's reports; the others are imported into RUN at the same time, on their own nodes",
     )
-    how.add_argument("--finish", action="store_true", help="finish the run from what --part has imported; needs no REPORT")
-    parser.add_argument("--only", metavar="TABLES", help="import these tables only, such as kernels,copies")
+    how.add_argument("--finish", action="store_true", help="finish the run from the reports imported with --part; takes no REPORT")
+    parser.add_argument("--only", metavar="TABLES", help="import only these tables, such as kernels,copies")
     for option, text in _LOGS.items():
         parser.add_argument(option, nargs="+", action="extend", default=[], metavar="FILE", help=text)
     add_pattern_option(parser, "with --training-log: ")
     parser.add_argument(
         "--gpu-log-utc-offset",
         metavar="OFFSET",
-        help="how far their local times are ahead of UTC, such as =+01:00 or =-07:30; default: FILE.utc-offset, else found out",
+        help="how far the logs' local times are ahead of UTC, such as =+01:00 or =-07:30; default: from "
+        "FILE.utc-offset, else detected",
     )
-    group = parser.add_argument_group("what the run is called, for `alltrace history`")
-    group.add_argument("--job", metavar="NAME", help="name of the job, equal in all its runs; default: that of its batch system")
+    group = parser.add_argument_group("name of the run, for `alltrace history`")
+    group.add_argument(
+        "--job", metavar="NAME", help="name of the job, the same in all its runs; default: the batch system's name of the job"
+    )
     group.add_argument(
         "--revision",
         metavar="REV",
-        help="version of the program, such as a git commit; default: that of the CI job",
+        help="version of the program, such as a git commit; default: the CI job's commit",
     )
-    group.add_argument(
-        "--tag", action="append", default=[], metavar="TAG", help="a further word for it; may be given more than once"
-    )
+    group.add_argument("--tag", action="append", default=[], metavar="TAG", help="a tag of the run; may be given several times")
     add_import_options(parser)
 
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.trace.cache_dir import default_folder
 
     if args.finish == bool(args.reports):
-        wrong = "--finish takes the reports that --part has imported; leave out REPORT" if args.finish else "import needs a REPORT"
+        wrong = "--finish uses the reports imported with --part; leave out REPORT" if args.finish else "import needs a REPORT"
         raise UsageError(wrong)
     rules = rules_from(args)
     labels = checked_labels(args.job, args.revision, args.tag)
@@ -139,7 +140,7 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
     )
     logs = logs or next((f"--{n}" for n in ("job", "revision", "tag") if getattr(args, n)), None)
     if logs is not None:
-        raise UsageError(f"{logs} is of the whole run; give it with --finish")
+        raise UsageError(f"{logs} is for the whole run; give it with --finish")
     with watching() as watcher:
         ranks = import_part(
             args.reports,
@@ -159,9 +160,9 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
 def _checked_logs(args: argparse.Namespace) -> int | None:
     """How far local times of GPU logs are ahead of UTC; what is wrong with logs is told before hours of import, not after."""
     if args.gpu_log_utc_offset is not None and not args.gpu_log:
-        raise UsageError("--gpu-log-utc-offset is for --gpu-log, which was not given")
+        raise UsageError("--gpu-log-utc-offset needs --gpu-log, which was not given")
     if args.pattern and not args.training_log:
-        raise UsageError("--pattern is for --training-log, which was not given")
+        raise UsageError("--pattern needs --training-log, which was not given")
     given = [*args.nccl_log, *args.training_log, *args.gpu_log, *args.inspector_log]
     if not given:
         return None
@@ -185,5 +186,5 @@ def _tables(text: str | None) -> list[str] | None:
         if table not in EVENT_TABLES:
             raise UsageError.unknown("table for --only", table, EVENT_TABLES)
     if not tables:
-        raise UsageError("--only names no table; expected names such as kernels,copies")
+        raise UsageError("--only is empty; expected names of tables such as kernels,copies")
     return tables

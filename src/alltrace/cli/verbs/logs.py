@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import argparse
 
 KINDS: dict[str, tuple[str, str]] = {
-    "nccl": ("alltrace.cli.logs.nccl", "NCCL's and RCCL's lines: calls, sizes, communicators, transports, mismatches"),
+    "nccl": ("alltrace.cli.logs.nccl", "logs of NCCL and RCCL: calls, sizes, communicators, transports, mismatches"),
     "nccl-tests": ("alltrace.cli.logs.nccl_tests", "tables of nccl-tests: bandwidth by size, latency floor, knee, outliers"),
     "training": ("alltrace.cli.logs.training", "training logs: step time, throughput, memory, slow steps"),
-    "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder: who is missing where"),
-    "inspector": ("alltrace.cli.logs.inspector", "NCCL Inspector: missing records, bandwidth free of waiting, who comes last"),
+    "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder: which ranks are missing where"),
+    "inspector": ("alltrace.cli.logs.inspector", "NCCL Inspector: missing records, bandwidth without waits, who arrives last"),
     "nccl-profiler": (
         "alltrace.cli.logs.nccl_profiler",
         "NCCL's example profiler plugin: which link or GPU is slow",
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             description=f"{text[0].upper()}{text[1:]}.",
             example=its.EXAMPLE,
         )
-        own.add_argument("files", nargs="+", metavar="FILE", help="logs, plain, gzip or zstd; folders of logs; patterns")
+        own.add_argument("files", nargs="+", metavar="FILE", help="logs (plain, gzip or zstd), folders of logs, or patterns")
         its.configure(own)
         add_answer_options(own)
 
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and write."""
     if args.kind is None:
-        raise UsageError(f"logs needs the kind of log; expected one of {', '.join(KINDS)}")
+        raise UsageError(f"logs needs a kind of log; expected one of {', '.join(KINDS)}")
     from alltrace.cli.output import check_output
 
     check_output(args)

@@ -1,4 +1,4 @@
-"""The verb `mcp`: a server of the Model Context Protocol, for programs that ask questions about runs."""
+"""The verb `mcp`: a Model Context Protocol server, for programs that ask questions about runs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ EXAMPLE = "alltrace mcp ./reports/"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The folders, and how to serve."""
     parser.add_argument(
-        "root", nargs="*", type=Path, metavar="FOLDER", help="folders that runs may be opened from; default: this one"
+        "root", nargs="*", type=Path, metavar="FOLDER", help="folders from which runs may be opened; default: the current one"
     )
     parser.add_argument(
         "--http",
         type=int,
         metavar="PORT",
-        help="serve HTTP on this port of 127.0.0.1, 0 for any that is free, and print the address and a token; "
-        "default: standard input and output",
+        help="serve HTTP on this port of 127.0.0.1 (0: any free port), and print the address and a token; default: "
+        "use standard input and output",
     )
     parser.add_argument(
         "--cache-dir",
         type=Path,
         metavar="DIR",
-        help="where imported reports are kept; default: ALLTRACE_CACHE_DIR or the user's cache folder",
+        help="the folder for imported reports; default: ALLTRACE_CACHE_DIR or the user's cache folder",
     )
 
 

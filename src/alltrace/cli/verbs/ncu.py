@@ -32,38 +32,52 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="REPORT",
-        help="a report (.ncu-rep), or what `ncu --page raw` or `--page details` printed, with or without --csv; a view's name may "
-        "stand before the first, as in `ncu source REPORT`",
+        help="a report (.ncu-rep), or the output of `ncu --page raw` or `--page details`, with or without --csv; a view's name may "
+        "come first, as in `ncu source REPORT`",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--view", choices=tuple(VIEWS), help="default: launches, one row per kernel launch")
-    what.add_argument("--raw", action="store_true", help="the view metrics: every metric of every launch as the report has it")
-    what.add_argument("--compare", action="store_true", help="reports side by side with the first of them, launch by launch")
+    what.add_argument("--raw", action="store_true", help="the view metrics: every metric of every launch, as in the report")
+    what.add_argument("--compare", action="store_true", help="compare reports with the first of them, launch by launch")
     what.add_argument(
         "--run",
         action="append",
         metavar="RUN",
-        help="weigh each kernel by its time over all ranks of this run; a run directory, or reports, once each",
+        help="weigh each kernel by its time over all ranks of this run: a run directory or reports; may be given several times",
     )
-    parser.add_argument("--instances", action="store_true", help="of the view metrics: values by address, opcode or unit")
+    parser.add_argument("--instances", action="store_true", help="for the view metrics: values by address, opcode or unit")
     parser.add_argument(
-        "--metric", metavar="GLOB", action="append", help="of metrics and --compare: those of this name; * is any text"
+        "--metric",
+        metavar="GLOB",
+        action="append",
+        help="for the view metrics and --compare: only metrics with this name; * matches any text",
     )
-    parser.add_argument("--lines", choices=LINES, help="of source: what a row is; default: source, else sass")
-    parser.add_argument("--sass", action="store_true", help="of source: disassemble, with nvdisasm of CUDA 12.8 or later")
-    parser.add_argument("--nvdisasm", metavar="PATH", help="of --sass: the program; default: the one on the path")
+    parser.add_argument(
+        "--lines", choices=LINES, help="for the view source: what each row stands for; default: source if available, else sass"
+    )
+    parser.add_argument("--sass", action="store_true", help="for the view source: disassemble, with nvdisasm of CUDA 12.8 or later")
+    parser.add_argument("--nvdisasm", metavar="PATH", help="for --sass: the nvdisasm program; default: nvdisasm on PATH")
     parser.add_argument(
         "--sources",
         action="append",
         type=Path,
         metavar="FOLDER",
-        help="of the view source: where source files are, of reports without them (`ncu --import-source yes`)",
+        help="for the view source: the folder of source files, for reports that do not contain them (`ncu --import-source yes`)",
     )
-    parser.add_argument("--match", choices=MATCHES, help="of --compare: which launches are partners; default: configuration")
-    parser.add_argument("--registers", type=positive, metavar="N", help="of occupancy: per thread, in place of the launch's own")
-    parser.add_argument("--shared-memory", type=positive, metavar="BYTES", help="of occupancy: per block, likewise")
+    parser.add_argument("--match", choices=MATCHES, help="for --compare: how launches are paired; default: configuration")
     parser.add_argument(
-        "--table", metavar="NAME", help="the table unmatched of --compare and --run, not_profiled of --run, stalls of source, alone"
+        "--registers", type=positive, metavar="N", help="for the view occupancy: registers per thread, instead of the launch's own"
+    )
+    parser.add_argument(
+        "--shared-memory",
+        type=positive,
+        metavar="BYTES",
+        help="for the view occupancy: shared memory per block, instead of the launch's own",
+    )
+    parser.add_argument(
+        "--table",
+        metavar="NAME",
+        help="show only this table: unmatched of --compare and --run, not_profiled of --run, or stalls of source",
     )
     add_import_options(parser)
     add_answer_options(parser)
@@ -93,10 +107,10 @@ def _view(args: argparse.Namespace) -> str:
     named = str(args.reports[0]) if str(args.reports[0]) in VIEWS and not args.reports[0].exists() else None
     if named is not None:
         if args.view or args.raw or args.compare or args.run:
-            raise UsageError(f"the view {named} is asked for beside --view, --raw, --compare or --run; give one of them")
+            raise UsageError(f"the view {named} was given together with --view, --raw, --compare or --run; give one of them")
         del args.reports[0]
         if not args.reports:
-            raise UsageError(f"ncu {named} has no report; expected one, such as `alltrace ncu {named} gemm.ncu-rep`")
+            raise UsageError(f"ncu {named} needs a report, such as `alltrace ncu {named} gemm.ncu-rep`")
     view = "metrics" if args.raw else "compare" if args.compare else "weigh" if args.run else named or args.view or "launches"
     if args.instances:
         if view not in ("metrics", "instances"):
@@ -107,21 +121,21 @@ def _view(args: argparse.Namespace) -> str:
 
 def _check(view: str, args: argparse.Namespace) -> None:
     if args.compare and len(args.reports) < _TWO:
-        raise UsageError("--compare is given 1 report; expected two or more, such as `alltrace ncu --compare A B`")
+        raise UsageError("--compare needs two reports or more, and 1 was given, such as `alltrace ncu --compare A B`")
     if args.match and not args.compare:
-        raise UsageError("--match is for --compare, which is not given")
+        raise UsageError("--match needs --compare, which was not given")
     for option in ("registers", "shared_memory"):
         if getattr(args, option) and view != "occupancy":
             raise UsageError(f"--{option.replace('_', '-')} is for the view occupancy, not {view}")
     if args.table is not None and view not in ("compare", "weigh", "source"):
-        raise UsageError("--table is for the answers of --compare, --run and source, which have several; leave it out")
+        raise UsageError("--table works with --compare, --run and the view source, which have several tables; leave it out")
     if args.metric and view not in ("metrics", "instances", "compare"):
         raise UsageError(f"--metric is for the view metrics and --compare, not {view}")
     for option in ("lines", "sass", "sources"):
         if getattr(args, option) and view != "source":
             raise UsageError(f"--{option} is for the view source, not {view}")
     if args.nvdisasm and not args.sass:
-        raise UsageError("--nvdisasm is for --sass, which is not given")
+        raise UsageError("--nvdisasm needs --sass, which was not given")
     for folder in args.sources or ():
         if not folder.is_dir():
             raise UsageError(f"--sources {folder} is not a folder")

@@ -1,4 +1,4 @@
-"""The verb `notebook`: writes a Jupyter notebook that opens the run and draws what its recipes answer."""
+"""The verb `notebook`: writes a Jupyter notebook that opens the run and plots the answers of its recipes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """RUN, which recipes, and where the notebook goes."""
     add_run_argument(parser)
     parser.add_argument(
-        "--recipes", metavar="NAMES", help="the recipes to ask, such as breakdown,overlap; default: all that the run can answer"
+        "--recipes",
+        metavar="NAMES",
+        help="the recipes to include, such as breakdown,overlap; default: all that the run has data for",
     )
-    parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the notebook to write, a .ipynb")
+    parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the notebook (.ipynb) to write")
 
 
 def run(args: argparse.Namespace) -> int:

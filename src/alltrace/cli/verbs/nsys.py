@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "command", choices=("stats", "analyze", "recipe", "export"), help="NVIDIA's command; `COMMAND --help` shows its options"
     )
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="as NVIDIA's command takes them")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="as for NVIDIA's command")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,4 +37,4 @@ def run(args: argparse.Namespace) -> int:
         from alltrace.cli.nsys import export
 
         return export.run(args.rest)
-    raise RefusedError(f"there is no nsys command {args.command!r}; expected stats, analyze, recipe or export")
+    raise RefusedError(f"unknown nsys command {args.command!r}; expected stats, analyze, recipe or export")

@@ -13,7 +13,7 @@ EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The name; everything after it belongs to the recipe, whose own parser reads it."""
-    parser.add_argument("--list", action="store_true", help="name all recipes, with what each answers")
+    parser.add_argument("--list", action="store_true", help="list all recipes, with what each answers")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe, or `all` of them; `NAME --help` shows its options")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options")
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<24}{summary(find(name))}")  # noqa: T201
         return EXIT_DONE
     if args.name is None:
-        raise UsageError("recipe needs the name of one; `alltrace recipe --list` names them")
+        raise UsageError("recipe needs a name; `alltrace recipe --list` lists the recipes")
     if args.name == "all":
         from alltrace.cli.all_recipes import ask_all_and_write
 

@@ -24,17 +24,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_step_options(group)
     group = parser.add_argument_group("the report")
     group.add_argument(
-        "-o", "--output", type=file_or_output, metavar="FILE", help="the file to write; needed for html, else standard output"
+        "-o",
+        "--output",
+        type=file_or_output,
+        metavar="FILE",
+        help="the file to write; required for html, else default: standard output",
     )
     group.add_argument("--format", choices=("html", "md"), default="html", help="default: html")
     group.add_argument(
         "--page",
         type=_page,
         metavar="ADDRESS",
-        help="where times of the html lead to: the page of `alltrace ui RUN --port N`; default: http://127.0.0.1:8765/",
+        help="the page that times of the html link to, as of `alltrace ui RUN --port N`; default: http://127.0.0.1:8765/",
     )
     group.add_argument(
-        "--title", metavar="TEXT", help="what the run is called; default: its job, when it was and where, as far as it tells"
+        "--title", metavar="TEXT", help="title of the report; default: the run's job, date and machine, as far as known"
     )
 
 
@@ -89,7 +93,7 @@ def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     from alltrace.report.page import check_plotly
 
     if args.output is None and args.format == "html":
-        raise UsageError("report needs -o FILE for its page; or --format md, which may go to standard output")
+        raise UsageError("report needs -o FILE for a page; --format md may go to standard output")
     if args.output is not None and (not args.output.name or args.output.is_dir()):
         raise UsageError(f"-o is {printable(str(args.output))!r}; expected the name of a file")
     if args.format == "html":

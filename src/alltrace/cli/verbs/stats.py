@@ -13,7 +13,7 @@ EXAMPLE = "alltrace stats cuda_gpu_kern_sum ./reports/ --format csv"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The report's name; everything after it belongs to the report, whose own parser reads it."""
-    parser.add_argument("--list", action="store_true", help="name all reports, with what each shows")
+    parser.add_argument("--list", action="store_true", help="list all reports, with what each shows")
     parser.add_argument("name", nargs="?", metavar="NAME[:flag][:option=value]", help="the report; `NAME --help` shows its options")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the report's options")
 
@@ -27,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<26}{summary(find_report(name))}")  # noqa: T201
         return EXIT_DONE
     if args.name is None:
-        raise UsageError("stats needs the name of a report; `alltrace stats --list` names them")
+        raise UsageError("stats needs the name of a report; `alltrace stats --list` lists the reports")
     return ask_by_name("stats", find_report(args.name), args.rest, given=f"alltrace stats {args.name}")

@@ -19,34 +19,34 @@ EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks
 def configure(parser: argparse.ArgumentParser) -> None:
     """The scenario, where to, and what to change in it."""
     parser.add_argument("--list", action="store_true", help="name all scenarios")
-    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list names them")
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list lists all")
     parser.add_argument("-o", "--output", type=place, metavar="DIR", help="the folder to write to")
     parser.add_argument(
         "--as",
         dest="form",
         choices=("sqlite", "parquetdir", "kineto"),
         default="sqlite",
-        help="form of the reports; default: sqlite",
+        help="format of the reports; default: sqlite",
     )
-    parser.add_argument("--logs", action="store_true", help="write the job's logs too: NCCL's of each rank, and the training's")
+    parser.add_argument("--logs", action="store_true", help="also write the job's logs: an NCCL log per rank, and the training log")
     for name in _NUMBERS:
         parser.add_argument(
-            f"--{name}", type=int, metavar="N", help=f"another number of {name}" if name != "seed" else "another seed"
+            f"--{name}", type=int, metavar="N", help=f"set the number of {name}" if name != "seed" else "another seed"
         )
     parser.add_argument(
         "--fault",
         action="append",
         default=[],
         metavar="KIND[:FIELD=VALUE]...",
-        help="plant a fault, such as slow-rank:ranks=3,4:factor=1.5; may be given more than once",
+        help="simulate a fault, such as slow-rank:ranks=3,4:factor=1.5; may be given several times",
     )
-    parser.add_argument("--list-faults", action="store_true", help="name all faults and their fields")
+    parser.add_argument("--list-faults", action="store_true", help="list all faults and their fields")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="change any other field of the scenario, such as schema=3.7.2",
+        help="set any other field of the scenario, such as schema=3.7.2",
     )
 
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<16}{scenario.about}")  # noqa: T201
         return EXIT_DONE
     if args.scenario is None or args.output is None:
-        raise UsageError("synth needs a scenario and -o DIR; `alltrace synth --list` names the scenarios")
+        raise UsageError("synth needs a scenario and -o DIR; `alltrace synth --list` lists the scenarios")
     changes: dict[str, Any] = {n: getattr(args, n) for n in _NUMBERS if getattr(args, n) is not None}
     changes.update(_field(text) for text in args.set)
     scenario = scenario_named(args.scenario).override(**changes)

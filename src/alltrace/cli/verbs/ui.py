@@ -20,7 +20,7 @@ EXAMPLE = "alltrace ui ./reports/ --no-browser"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The runs, and where to listen."""
     parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
-    parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare it with")
+    parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare with")
     parser.add_argument(
         "--ncu",
         nargs="+",
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="REPORT",
-        help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed) whose roofline the page shows, weighed by RUN",
+        help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed); the page shows their roofline, weighted by RUN",
     )
     parser.add_argument(
         "--history",
@@ -37,14 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a file that `alltrace history -o HISTORY` keeps; the page shows the step times, findings and slow hosts of its runs",
     )
     group = parser.add_argument_group("the server")
-    group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any that is free")
+    group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port")
     group.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. The token is needed on any",
+        help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. Every address requires the token",
     )
-    group.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+    group.add_argument("--no-browser", action="store_true", help="print the page's address and do not open a browser")
     add_import_options(parser)
 
 

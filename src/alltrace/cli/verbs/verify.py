@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
     found = verify(args.run)
     types = {name: pa.int32() if name == "rank" else pa.string() for name in Damage._fields}
     table = pa.Table.from_pylist([damage._asdict() for damage in found], pa.schema(types))
-    note = "some files are not as they were written" if found else "all files are as they were written"
+    note = "some files are missing or damaged" if found else "all files are intact"
     write_answer("verify", Answer(table, tuple(AnswerColumn(name, None, "") for name in types), (note,)), {}, args)
     return EXIT_INPUT if found else EXIT_DONE

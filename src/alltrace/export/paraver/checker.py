@@ -81,7 +81,7 @@ def _check_pcf(path: Path, report: Report) -> tuple[set[int] | None, set[int]]:
         if any(not label for label in (*event.types.values(), *event.values.values())):
             report.add(f"{path.name}: type {name} has an empty label")
         if any(abs(v) > ev.LARGEST_LABELLED for v in event.values):
-            report.add(f"{path.name}: type {name} labels a value past 2^31 - 1, which Paraver drops")
+            report.add(f"{path.name}: type {name} labels a value above 2^31 - 1, which Paraver drops")
         if len(set(event.values.values())) < len(event.values):
             report.add(f"{path.name}: type {name} has one label for two values")
     return {t for e in events for t in e.types}, {t for e in events if e.values.get(0) == ev.END for t in e.types}
@@ -101,7 +101,7 @@ def _check_row(path: Path, header: Header, report: Report) -> None:
         at += 1
         if found is None:
             if lines[at - 1].strip() and not lines[at - 1].startswith("#"):
-                report.add(f"{path.name}: line {at} is not a level and belongs to none")
+                report.add(f"{path.name}: line {at} is not a level and does not belong to one")
             continue
         level, size = found[1], int(found[2])
         if sizes.get(level) != size:
@@ -167,10 +167,10 @@ class _Records:
         known &= (task >= 1) & (row < self._first[appl])
         row = np.where(known, row, 0)
         known &= (thread >= 1) & (thread <= self._threads[row])
-        self._fault(lines, rows[~known], "is of a thread that the header does not have")
+        self._fault(lines, rows[~known], "is of a thread that is not in the header")
         node = np.searchsorted(self._cpu_ends, cpu, side="left")
         on = (cpu == 0) | ((cpu > 0) & (cpu <= self._cpu_ends[-1]) & (node == self._nodes[row]))
-        self._fault(lines, rows[known & ~on], "is on a CPU that is not of its thread's node")
+        self._fault(lines, rows[known & ~on], "is on a CPU of another node than its thread")
 
     def _states(self, lines: Lines, rows: Int64) -> None:
         begin, end = (self._get(lines, rows, n) for n in (5, 6))
@@ -186,10 +186,10 @@ class _Records:
     def _order(self, lines: Lines, times: Int64, rows: Int64) -> None:
         found = times[rows]
         self._fault(lines, rows[found < 0], "is before time 0")
-        self._fault(lines, rows[found > self._end], "is after the end that the header tells")
+        self._fault(lines, rows[found > self._end], "is after the end given in the header")
         if len(found):
             before = np.append(self._last, found[:-1])
-            self._fault(lines, rows[found < before], "is not in the order of time")
+            self._fault(lines, rows[found < before], "is not in time order")
             self._last = max(self._last, int(found[-1]))
 
     def _events(self, lines: Lines, rows: Int64, sizes: Int64) -> None:

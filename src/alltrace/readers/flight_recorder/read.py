@@ -23,7 +23,7 @@ _HEAD_BYTES = 1 << 16
 _SHOWN = 250  # items of a list that what is shown is made of
 _RANK = re.compile(r"(\d+)\D*$")
 _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
-_EXPECTED = "a dump of PyTorch's flight recorder (pickle or JSON)"
+_EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
 TYPE_BYTES = {
     "Float": 4,
     "Double": 8,
@@ -137,7 +137,7 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
         return _recorder(path, root)
     if looks_like(data[:_HEAD_BYTES]):
         raise InputError(
-            path, found="it is a file of NCCL Inspector", expected=_EXPECTED, advice="ask `alltrace logs inspector` of it"
+            path, found="it is an NCCL Inspector file", expected=_EXPECTED, advice="run `alltrace logs inspector` on it"
         )
     raise InputError(path, found=damage or "its JSON has no list of entries", expected=_EXPECTED)
 
@@ -148,9 +148,9 @@ def _pickled(path: str, data: bytes) -> dict[str, Any]:
     except PickleRefusedError as error:
         raise InputError(
             path,
-            found=f"{error}; nothing of it was run",
+            found=f"{error}; nothing in it was executed",
             expected="a pickle of plain data",
-            advice="dump again, as JSON where in doubt",
+            advice="write the dump again, as JSON if in doubt",
         ) from error
     if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
         raise InputError(path, found="its pickle has no list of entries", expected=_EXPECTED)

@@ -26,8 +26,8 @@ _FIELDS = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "event_reasons",
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": "event_reasons",
 }
-DMON_ADVICE = "dcgmi prints no times; record with `dcgmi dmon -d 100 -e 100,101,155,150,112 | ts %.s`"
-EXPORTER_ADVICE = "the exporter serves no times; keep them, in ms, at the end of each line, as Prometheus writes them"
+DMON_ADVICE = "dcgmi does not print times; record with `dcgmi dmon -d 100 -e 100,101,155,150,112 | ts %.s`"
+EXPORTER_ADVICE = "the exporter does not send times; append them, in ms, to each line, as Prometheus writes them"
 
 _HEADER = re.compile(r"(?:\S+ +){0,2}?# ?Entity +(?P<columns>.*)")
 _ROW = re.compile(r"(?:(?P<time>\S+(?: \S+)?) +)?GPU +(?P<index>[0-9]{1,4}) +(?P<cells>.*)")

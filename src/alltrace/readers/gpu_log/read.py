@@ -106,7 +106,7 @@ class _Reading:
         kinds = (ExporterLines, DmonLines, CsvLines)
         kind = next((k for k in kinds if k.begins(first)), None)
         if kind is None:
-            raise _no_log(path, "its first line is none of nvidia-smi's CSV, of `dcgmi dmon` or of DCGM's exporter")
+            raise _no_log(path, "its first line is not from nvidia-smi's CSV, `dcgmi dmon` or DCGM's exporter")
         self._path = path
         self._lines: _Lines = kind()
         self._rows: dict[Gpu, int] = {}

@@ -53,7 +53,7 @@ def gpu_of(text: str, known: Gpu) -> Gpu:
         return known._replace(bus_id=f"{int(bus['domain'] or '0', 16):04x}:{bus['place'].lower()}")
     if text.isascii() and text.isdigit() and len(text) < 5:
         return known._replace(number=int(text))
-    raise ValueError(f"{text[:60]!r} names no GPU")
+    raise ValueError(f"{text[:60]!r} is not a GPU")
 
 
 class Sample(NamedTuple):
@@ -116,7 +116,7 @@ def since_1970(time_ns: int) -> int:
         ValueError: It lies before 1970 or behind 2200.
     """
     if not 0 <= time_ns < _LAST_NS:
-        raise ValueError("its time is of another age")
+        raise ValueError("its time is implausible")
     return time_ns
 
 

@@ -22,7 +22,7 @@ from alltrace.trace.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-EXPECTED = "a trace of the PyTorch profiler (Kineto)"
+EXPECTED = "a PyTorch profiler trace (Kineto)"
 TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "kernel_counters", "overheads")
 """The canonical tables that a trace can fill."""
 
@@ -103,11 +103,11 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
         done = reader.scan.whole and not text.cut
     facts.whole = done
     if not reader.scan.found and not reader.scan.metadata and not facts.events:
-        found = "it is empty" if path.stat().st_size == 0 else "it has no list of events at its beginning"
+        found = "it is empty" if path.stat().st_size == 0 else "it does not start with a list of events"
         raise InputError(path, found=found, expected=EXPECTED)
     kineto = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "trace_id"} & facts.metadata.keys()
     if not kineto and not any(role != categories.OTHER for role in facts.roles):
-        found = "it is a trace of another tool: none of its events is one of the PyTorch profiler"
+        found = "it is another tool's trace: it has no events of the PyTorch profiler"
         raise InputError(path, found=found if facts.events else "it has no event", expected=EXPECTED)
     return facts
 
@@ -184,16 +184,16 @@ def report_of(path: Path, facts: Facts) -> Report:
     base = facts.number("baseTimeNanoseconds")
     warnings = []
     if not facts.whole:
-        warnings.append(ReportWarning("the trace is cut short: what is whole of it was read, the rest is missing", TABLES))
+        warnings.append(ReportWarning("the trace is cut short: the complete part was read, the rest is missing", TABLES))
     if base is None and 0 < facts.zero_ns < _EPOCH_NS:
         warnings.append(
-            ReportWarning("the trace has no baseTimeNanoseconds: its times are of the machine's own clock, not absolute")
+            ReportWarning("the trace has no baseTimeNanoseconds: its times are on the machine's own clock, not absolute")
         )
     absolute = base is not None or facts.zero_ns >= _EPOCH_NS
     utc_ns = (base or 0) + facts.zero_ns
     if absolute and not 0 <= utc_ns < _LATEST_NS:
         absolute = False
-        warnings.append(ReportWarning("the trace begins at no time since 1970 that can be: its times are not absolute"))
+        warnings.append(ReportWarning("the trace's start time is implausible: its times are not absolute"))
     pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
     rank, source = facts.number("distributedInfo", "rank"), "distributedInfo"
     if rank is None and len(facts.group_ranks) == 1:

@@ -82,7 +82,7 @@ class Parsed:
             text = "events left out because they are not valid JSON (an escape or a quote may be at fault)"
             found.append(ReportWarning(text, TABLES, self._broken))
         if self._timeless:
-            text = "events left out because they have no start or no duration (not there, or no number)"
+            text = "events left out because their start or duration is missing or not a number"
             found.append(ReportWarning(text, TABLES, self._timeless))
         for category, (work, left) in heapq.nlargest(_MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])):
             of = f"events of the unknown category `{printable(category)[:80]}`" if category else "events without a category"

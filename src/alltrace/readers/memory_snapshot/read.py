@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from alltrace.readers.base import ReportWarning
 
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"
-_EMPTY = "its history is empty (torch.cuda.memory._record_memory_history has to be called before what is recorded)"
+_EMPTY = "its history is empty (call torch.cuda.memory._record_memory_history before the part to record)"
 POOL = "cuda snapshot"
 """The kind of memory, other than that of a trace of the profiler, which may tell of the same blocks with rounded sizes."""
 
@@ -128,9 +128,9 @@ def _content(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
     except PickleRefusedError as error:
-        raise InputError(path, found=f"its pickle is refused: {error}", expected=EXPECTED) from error
+        raise InputError(path, found=f"its pickle was refused: {error}", expected=EXPECTED) from error
     if not isinstance(content, dict) or not _lists(content.get("segments")) or not isinstance(content.get("device_traces"), list):
-        raise InputError(path, found="it has no segments and traces of devices", expected=EXPECTED)
+        raise InputError(path, found="it has no device segments and traces", expected=EXPECTED)
     if not all(_lists(trace) for trace in content["device_traces"]):
         raise InputError(path, found="its history of a device is not a list of events", expected=EXPECTED)
     return content

@@ -35,9 +35,9 @@ class InspectorReader:
         if not self._timed:
             raise InputError(
                 path,
-                found="its operations have no times of their own",
-                expected="a file that was written with NCCL_INSPECTOR_DUMP_VERBOSE=1",
-                advice="ask `alltrace logs inspector`, which needs none",
+                found="its operations have no times",
+                expected="a file written with NCCL_INSPECTOR_DUMP_VERBOSE=1",
+                advice="run `alltrace logs inspector`, which does not need them",
             )
         self._communicators = found.communicators
         starts = [int(o.end_ns or 0) - round(1000 * o.duration_us) for o in self._timed]
@@ -51,7 +51,7 @@ class InspectorReader:
         untimed = len(found.operations) - len(self._timed)
         told = (
             ("records that NCCL Inspector's buffers lost", lost),
-            ("operations without times of their own, left out", untimed),
+            ("operations without times, left out", untimed),
             ("lines that are not records, left out", found.unread),
         )
         self.report = Report(

@@ -48,7 +48,10 @@ class Stamp:
         pattern, at = "", 0
         for part in re.finditer(r"%(.?)", self._format):
             if part[1] not in _DIRECTIVES:
-                raise UsageError(f"--time-format has %{part[1]}; expected directives of strptime such as %Y-%m-%d %H:%M:%S.%f")
+                raise UsageError(
+                    f"--time-format has the unknown directive %{part[1]}; expected directives of strptime "
+                    f"such as %Y-%m-%d %H:%M:%S.%f"
+                )
             pattern += re.escape(self._format[at : part.start()]) + _DIRECTIVES[part[1]]
             at = part.end()
         if at == 0:
@@ -58,7 +61,7 @@ class Stamp:
         try:
             datetime.strptime("", self._format)
         except re.error as error:
-            raise UsageError(f"--time-format is {text!r}, which has a directive twice; expected each once") from error
+            raise UsageError(f"--time-format is {text!r}, which repeats a directive; use each directive once") from error
         except ValueError:  # of a text without a time, as it shall be
             pass
 

@@ -122,7 +122,7 @@ class ProfilerFile:
         pid: The process.
         operations: In the order of the file.
         detached: Proxy operations for other processes of the host (PXN), of which no operation is known.
-        unread: Lines that are no event.
+        unread: Lines that are not events.
         stale: Steps left over from an earlier operation in the same slot, not counted.
         orphans: Steps without the line that begins their proxy operation, not counted.
         whole: Whether the file has its end.

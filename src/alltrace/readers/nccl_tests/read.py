@@ -292,7 +292,9 @@ def _from_json(path: str, data: bytes) -> TestsFile:
                 )
             )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(path, found=f"its JSON is not that of nccl-tests ({error!r})", expected="the file of option -J") from error
+        raise InputError(
+            path, found=f"its JSON is not from nccl-tests ({error!r})", expected="the file written with option -J"
+        ) from error
     return TestsFile(path, [run], lines=1, table_rows=len(run.rows))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from alltrace.trace.errors import InputError
 
 SUFFIX = ".ncu-repz"
-_EXPECTED = "a report that an installed Nsight Compute opens"
+_EXPECTED = "a report that an installed Nsight Compute can open"
 _SECONDS = 600
-_ADVICE = "install Nsight Compute 2025.4 or later, or name it with ALLTRACE_NCU; or save the report as .ncu-rep there"
+_ADVICE = "install Nsight Compute 2025.4 or later, or set its path in ALLTRACE_NCU; or save the report as .ncu-rep"
 
 
 def printed_by_ncu(path: Path) -> bytes:
@@ -24,7 +24,7 @@ def printed_by_ncu(path: Path) -> bytes:
     named = os.environ.get("ALLTRACE_NCU", "ncu")
     program = shutil.which(str(Path(named) / "ncu") if Path(named).is_dir() else named)
     if program is None:
-        raise InputError(path, found="it is compressed, and there is no ncu to open it", expected=_EXPECTED, advice=_ADVICE)
+        raise InputError(path, found="it is compressed, and no ncu was found to open it", expected=_EXPECTED, advice=_ADVICE)
     command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units", "base"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from alltrace.trace.errors import UsageError
 
 _SECONDS = 120
-_ADVICE = "`pip install nvidia-cuda-nvdisasm`, or name the one of CUDA 12.8 or later with --nvdisasm PATH"
+_ADVICE = "`pip install nvidia-cuda-nvdisasm`, or give the path of the one from CUDA 12.8 or later with --nvdisasm PATH"
 
 
 class Word(NamedTuple):
@@ -42,7 +42,7 @@ def find_nvdisasm(named: str | None) -> str:
     """
     found = shutil.which(named or "nvdisasm")
     if found is None:
-        raise UsageError(f"--sass: there is no {named or 'nvdisasm on the path'}; {_ADVICE}")
+        raise UsageError(f"--sass: {named or 'nvdisasm'} was not found; {_ADVICE}")
     return found
 
 

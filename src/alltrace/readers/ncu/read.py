@@ -59,7 +59,7 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
         from alltrace.readers.ncu.text import read_text
 
         page = read_text(path, printed_by_ncu(path))
-        return replace(page, warnings=("it was read by ncu: sections, rules and source lines are left out", *page.warnings))
+        return replace(page, warnings=("it was read with ncu: sections, rules and source lines are left out", *page.warnings))
     if not content.startswith(MAGIC):
         from alltrace.readers.ncu.text import read_text
 
@@ -91,7 +91,7 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
     except WireError as error:
         if not launches:
             raise InputError(path, found=f"it is damaged or cut short: {error}", expected=EXPECTED, advice=_AGAIN) from error
-        warnings.append(f"the report is damaged or cut short behind launch {len(launches) - 1}: what is whole was read")
+        warnings.append(f"the report is damaged or cut short after launch {len(launches) - 1}: the launches before were read")
     return NcuReport(version, tuple(launches), tuple(warnings), codes)
 
 

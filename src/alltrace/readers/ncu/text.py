@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-_EXPECTED = "a report of Nsight Compute (.ncu-rep), or what `ncu --page raw` or `--page details` prints"
+_EXPECTED = "a report of Nsight Compute (.ncu-rep), or the output of `ncu --page raw` or `--page details`"
 _FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
           "Grid Size", "Device", "CC", "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
 _RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup")
@@ -87,7 +87,7 @@ def read_text(path: Path, data: bytes) -> NcuReport:
         InputError: It is not a page of Nsight Compute, has other columns, or no launch.
     """
     if b"\x00" in data[:4096]:
-        raise InputError(path, found="it does not begin like one", expected=_EXPECTED)
+        raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()
     head = next((n for n, line in enumerate(lines) if _is_head(line)), None)
     warnings: list[str] = []
@@ -108,7 +108,7 @@ def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
     full = [line for line in lines if line.strip()]
     if full[0].startswith('"') and not full[-1].endswith(('"', ",")):  # all cells are quoted, so the last one was cut
         full.pop()
-        warnings.append("the last line of the page is cut short: what is whole was read")
+        warnings.append("the last line of the page is cut short: the lines before were read")
     rows = _rows(path, full)
     drafts: list[_Draft] = []
     columns: list[str] | None = next(rows, None)
@@ -231,7 +231,7 @@ def _is_repeat(row: Sequence[str], columns: Sequence[str]) -> bool:
 
 
 def _cut(warnings: list[str], launches: int) -> None:
-    warnings.append(f"the page is cut short behind its launch {launches}: what is whole was read")
+    warnings.append(f"the page is cut short after launch {launches}: the launches before were read")
 
 
 def _whole(text: str) -> int | None:

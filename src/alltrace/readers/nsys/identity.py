@@ -233,9 +233,7 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
     found: list[ReportWarning] = []
     have = set(tables)
     if "graphs" in have:
-        text = (
-            "CUDA graphs were traced as a whole, so the kernels inside them are not known (capture with --cuda-graph-trace=node)."
-        )
+        text = "CUDA graphs were traced as a whole, so the kernels inside them are unknown (capture with --cuda-graph-trace=node)."
         found.append(ReportWarning(text, ("kernels",)))
     if not have & {"kernels", "copies", "api", "graphs"}:
         found.append(ReportWarning("The report has no CUDA events."))
@@ -243,11 +241,13 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
         found.append(ReportWarning("The report has no NVTX events."))
     version = re.match(r"(\d+)\.(\d+)", schema_version or "")
     if version and (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
-        text = f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest one known here."
+        text = (
+            f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest supported version."
+        )
         found.append(ReportWarning(text, EVENT_TABLES))
     for table, made, missing in unreadable(source.tables):
         columns = f"no column {missing[0]}" if len(missing) == 1 else f"no columns {', '.join(missing)}"
-        found.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows is read.", made))
+        found.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows are read.", made))
     found.extend(_diagnostics(source))
     return tuple(found)
 

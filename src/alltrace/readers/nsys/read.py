@@ -49,7 +49,7 @@ class NsysReader:
         self._source = source
         self._exported = exported
         if "StringIds" not in source.tables and not any(_is_event_table(t) for t in source.tables):
-            raise InputError(path, found="none of its tables is one of an nsys export", expected="an export of Nsight Systems")
+            raise InputError(path, found="it has none of the tables of an nsys export", expected="an export of Nsight Systems")
         self._strings = Strings(source)
         self._entities = Entities(source, self._strings)
         self._untimed: dict[str, int] = {}

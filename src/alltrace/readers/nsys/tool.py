@@ -133,8 +133,8 @@ class Exported:
         if importer is None:
             raise InputError(
                 self.path,
-                found="it is a raw capture, and there is no QdstrmImporter beside the nsys found",
-                advice="install the full Nsight Systems, or import it elsewhere with QdstrmImporter",
+                found="it is a raw capture, and QdstrmImporter was not found next to nsys",
+                advice="install the full Nsight Systems, or convert it elsewhere with QdstrmImporter",
             )
         target = folder / "imported.nsys-rep"
         code, said = _run([str(importer), "--input-file", str(self.path.resolve()), "--output-file", str(target)])
@@ -170,10 +170,10 @@ def _needed_nsys(path: Path) -> Path:
     """The nsys to read a report with."""
     nsys = find_nsys()
     if nsys is None or not os.access(nsys, os.X_OK):
-        where = f"{TOOL_VARIABLE} names {nsys}, which cannot be run" if nsys else "no nsys was found on this machine"
+        where = f"{TOOL_VARIABLE} is {nsys}, which cannot be run" if nsys else "nsys was not found on this machine"
         raise InputError(
             path,
-            found=f"this format is readable by Nsight Systems alone, and {where}",
+            found=f"only Nsight Systems can read this format, and {where}",
             advice=f"install Nsight Systems, or set {TOOL_VARIABLE} to its nsys, or export the report where it is "
             f"installed: nsys export -t sqlite {printable(path.name)}",
         )
@@ -194,7 +194,7 @@ def _failure(path: Path, tool: Path, report: Path, said: str) -> InputError:
     return InputError(
         path,
         found=f"{tool.name} {ours or ''} could not read it: {reason}".replace("  ", " "),
-        expected="a whole report of Nsight Systems",
+        expected="a complete Nsight Systems report",
         advice="capture it again, or export it with the version that wrote it: nsys export -t sqlite",
     )
 

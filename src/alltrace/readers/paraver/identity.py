@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = "a .prv or .prv.gz that `alltrace export paraver` wrote"
-_READ_BACK = "read back from a Paraver trace: names are as it shows them, and it has no samples and no allocations"
+_READ_BACK = "read from a Paraver trace: names are as shown there, and samples and allocations are missing"
 
 TABLES = (
     "kernels", "copies", "graphs", "api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp",
@@ -82,9 +82,9 @@ def look_at(path: Path) -> Facts:
     if not comments or not comments[0].startswith(ev.ABOUT):
         raise InputError(
             path,
-            found="a Paraver trace that something else wrote, such as Extrae or nsys2prv",
+            found="a Paraver trace from another tool, such as Extrae or nsys2prv",
             expected=EXPECTED,
-            advice="give the reports of the profiler that it was made from",
+            advice="give the profiler reports from which it was made",
         )
     try:
         header = parse_header(first)
@@ -121,7 +121,7 @@ def _rows(path: Path, header: Header) -> dict[str, list[str]]:
     sizes = header.sizes()
     for name in ("CPU", "NODE", "THREAD"):
         if len(found.get(name, ())) != sizes[name]:
-            raise InputError(path, found=f"it has not the {sizes[name]} labels of level {name}", expected="the trace's .row")
+            raise InputError(path, found=f"it lacks labels of level {name}: expected {sizes[name]}", expected="the trace's .row")
     return found
 
 

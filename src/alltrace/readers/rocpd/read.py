@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXPECTED = "a database of rocprofv3 (rocpd, .db)"
 FILLED = ("kernels", "copies", "api", "ranges", "memory", "kernel_counters")
 _EXPERIMENTAL = (
-    "the reader of rocprofv3's databases is experimental: it was tested with databases made by the published schema alone"
+    "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
 )
 _ROWS = 1 << 14
 _INT64, _INT32 = 1 << 63, 1 << 31
@@ -305,7 +305,7 @@ class RocpdReader:
         """Rows that were left out; see `ReportReader.warnings`."""
         if not self._rows_left_out:
             return ()
-        return (ReportWarning("rows left out because they have no start or end that can be", FILLED, self._rows_left_out),)
+        return (ReportWarning("rows left out because their start or end is implausible", FILLED, self._rows_left_out),)
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give, by the size of the file."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alltrace.readers.xplane.planes import Event, Line, Plane, Stat
 
 EXPECTED = "a trace of XProf (.xplane.pb), as jax.profiler writes it"
-_EXPERIMENTAL = "the reader of XProf's traces is experimental: it was tested with traces of few versions of JAX"
+_EXPERIMENTAL = "the reader of XProf traces is experimental: it was tested with traces of few JAX versions"
 FILLED = ("kernels", "copies", "api", "ranges", "frames")
 _MOST_BYTES = 8 << 30
 _DEVICE = re.compile(r"/device:GPU:(\d{1,6})")
@@ -168,7 +168,7 @@ class XplaneReader:
         base = line.timestamp_ns - self._zero
         start, end = event.start_ps // 1000, (event.start_ps + event.duration_ps) // 1000
         if not -_INT64 <= base + start <= base + end < _INT64:
-            raise WireError("an event lies beyond all times")
+            raise WireError("an event has an implausible time")
         return {"start": base + start, "end": base + end}
 
     def _id(self, text: str) -> int:

@@ -217,7 +217,7 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
     operations = sum(len(f.operations) for f in files)
     notes = [f"{counted(len(files), 'file')} of NCCL's example profiler plugin: {counted(operations, 'operation')}"]
     for text, number, touched in (
-        ("lines that are no event", sum(f.unread for f in files), [f for f in files if f.unread]),
+        ("lines that are not events", sum(f.unread for f in files), [f for f in files if f.unread]),
         (
             "steps left from earlier operations in the same slot of the plugin's memory, not counted",
             sum(f.stale for f in files),

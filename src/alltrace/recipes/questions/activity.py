@@ -60,7 +60,7 @@ class Activity(Recipe):
         AnswerColumn("idle_percent", "%", "share of idle_ns"),
         AnswerColumn("waiting_percent", "%", "waiting_ns of the bin's length"),
     )
-    chart: ClassVar[Chart | None] = Chart("heatmap", "start_ns", _DRAWN, "rank", title="What devices do over time")
+    chart: ClassVar[Chart | None] = Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""

@@ -203,7 +203,7 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
     """
     needing = next((limit for limit in limits if limit.scale), None)
     if needing is not None and baseline is None:
-        raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; expected --baseline RUN")
+        raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
     answers: dict[tuple[str, str], Any] = {}
     rows = []
     for limit in limits:

@@ -67,8 +67,8 @@ class Durations(SqlRecipe):
         "collectives": ("start", "end", "op", "bytes", "group_size"),
     }
     options: ClassVar[tuple[Option, ...]] = (
-        Option("what", str, None, "only these, such as kernel,step; one or several of " + ", ".join(WHAT)),
-        Option("merge_numbers", bool, False, "count ranges as one whose names differ only in numbers, such as those of layers"),
+        Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
+        Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         *_IDENTITY,

@@ -47,7 +47,7 @@ class Gaps(Recipe):
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart(
-        "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="When devices did nothing, and for how long"
+        "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="Idle times of devices"
     )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

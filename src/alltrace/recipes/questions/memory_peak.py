@@ -24,7 +24,7 @@ _BEFORE = "before the capture"
 
 
 class MemoryPeak(Recipe):
-    """What lived at the peak of each device's memory, by who asked for it: operator, module, named range, Python stack or step.
+    """Memory in use at the peak of each device's memory, by who asked for it: operator, module, named range, Python stack or step.
 
     The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
     operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
@@ -53,7 +53,7 @@ class MemoryPeak(Recipe):
         AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
         AnswerColumn("net_bytes", "bytes", "handed_out_bytes less the sizes of the blocks taken back in it"),
     )
-    chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="What lived at the peak")
+    chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""

@@ -110,7 +110,7 @@ class Fault:
             raise UsageError(f"fault {self.kind!r} needs ranks, such as {self.kind}:ranks=0")
         if self.steps is not None and not 0 <= self.steps[0] <= self.steps[1]:
             raise UsageError(
-                f"fault {self.kind!r} has the steps {self.steps[0]} to {self.steps[1]}; expected a first and a last one"
+                f"fault {self.kind!r} has the steps {self.steps[0]} to {self.steps[1]}; expected the first step before the last"
             )
         if self.steps is not None and self.steps[0] >= scenario.steps:
             raise UsageError(f"fault {self.kind!r} begins at step {self.steps[0]}, but the run has steps 0 to {scenario.steps - 1}")

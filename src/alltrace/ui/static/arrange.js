@@ -137,19 +137,11 @@ export class Arrangement {
   }
 
   /**
-   * What is told of a rank ahead of its host.
-   * @param {number} rank
-   */
-  role(rank) {
-    return this.#roles.has(rank) ? ` · ${this.#roles.get(rank)}` : "";
-  }
-
-  /**
    * What is told of a rank beside its host.
    * @param {number} rank
    */
   told(rank) {
-    const role = this.roles.get(rank);
+    const role = this.#roles.get(rank);
     return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;
   }
 

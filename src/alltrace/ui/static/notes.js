@@ -81,7 +81,7 @@ export class Notes {
    */
   choose(id, move = true) {
     const note = this.list.find((n) => n.id === id);
-    if (!note) return this.timeline.ctx.tell(`there is no note ${id} on this run`);
+    if (!note) return this.timeline.ctx.tell(`unknown note ${id} on this run`);
     const { timeline } = this;
     this.chosen = id;
     if (move) {

@@ -293,7 +293,7 @@ export class Timeline {
     const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"));
     for (const rank of ranks) {
       const host = named.get(rank) ?? "";
-      add(rank, "summary", `rank ${rank}${this.arrangement.role(rank)} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
+      add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
       addLaid(rank);
       if (this.open.has(rank) && !this.arrangement.byKind) {
         const found = shownOf(rank);

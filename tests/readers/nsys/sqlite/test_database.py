@@ -156,7 +156,7 @@ def test_a_transaction_cut_off_is_an_error(tmp_path, make):
         shutil.copy(f"{live}-journal", f"{path}-journal")
         database.execute("ROLLBACK")
     before = path.read_bytes()
-    with pytest.raises(InputError, match="has a transaction that was not finished"):
+    with pytest.raises(InputError, match="has an unfinished transaction"):
         open_sqlite(path)
     assert path.read_bytes() == before
     assert Path(f"{path}-journal").stat().st_size > 512
@@ -177,7 +177,7 @@ def test_a_locked_file_is_an_error(tmp_path, make, monkeypatch):
     path = make(tmp_path / "a.sqlite", [FILL])
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(InputError, match="is locked by a program that writes it; wait until"):
+        with pytest.raises(InputError, match="is locked by a program that is writing it; wait until"):
             open_sqlite(path)
 
 
@@ -185,7 +185,7 @@ def test_a_view_that_never_ends_is_given_up(tmp_path, make, monkeypatch):
     monkeypatch.setattr(module, "_STALL_S", 0.2)
     endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c WHERE x < 0"
     path = make(tmp_path / "a.sqlite", [f"CREATE VIEW v AS {endless}"])
-    with closing(open_sqlite(path)) as source, pytest.raises(InputError, match="table 'v': gave nothing for"):
+    with closing(open_sqlite(path)) as source, pytest.raises(InputError, match="table 'v': did not respond for"):
         source.count_about("v")
 
 

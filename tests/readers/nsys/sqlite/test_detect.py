@@ -31,7 +31,7 @@ def test_files_that_are_something_else(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     assert "is empty (0 bytes); expected an SQLite export of Nsight Systems; the export failed" in said(tmp_path / "empty")
-    assert "begins with zeros: it was not written to the end" in said(tmp_path / "zeros")
+    assert "starts with zeros: it was not written completely" in said(tmp_path / "zeros")
     assert "is not an SQLite database" in said(tmp_path / "text")
     assert "is cut short: it has 9 bytes" in said(tmp_path / "short")
     assert "is a folder" in said(tmp_path / "folder")

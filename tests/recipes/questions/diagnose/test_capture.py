@@ -11,7 +11,7 @@ from tests.making import kernel, make_run
 
 from alltrace.recipes.questions.diagnose.capture import _short
 
-NEWER = "The export's schema 9.1.0 is newer than 3.25, the newest one known here."
+NEWER = "The export's schema 9.1.0 is newer than 3.25, the newest supported version."
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def unfinished(path: Path) -> InputError:
     """The error for a database whose last transaction was cut off or is still going on."""
     return InputError(
         path,
-        found="has a transaction that was not finished (a -journal file lies beside it)",
+        found="has an unfinished transaction (a -journal file is next to it)",
         expected="a complete export",
         advice=f"wait until the export has ended, or {AGAIN}",
     )
@@ -143,12 +143,12 @@ def _translated(error: Exception, access: Access, what: str | None) -> InputErro
     where = f"{what}: " if what else ""
     if "locked" in text:
         return InputError(
-            access.path, found="is locked by a program that writes it", advice="wait until the export has ended, then try again"
+            access.path, found="is locked by a program that is writing it", advice="wait until the export has ended, then try again"
         )
     if access.journal and ("readonly" in text or "unable to open" in text or "disk I/O" in text):
         return unfinished(access.path)
     if "interrupted" in text:
-        return InputError(access.path, found=f"{where}gave nothing for {_STALL_S:.0f} s", advice="leave this table out")
+        return InputError(access.path, found=f"{where}did not respond for {_STALL_S:.0f} s", advice="leave this table out")
     if "unable to open" in text:
         return InputError(access.path, found=f"{where}SQLite cannot open it ({text})", advice="check the path and permissions")
     return InputError(access.path, found=f"{where}SQLite cannot read it ({text})", expected="a sound database", advice=COPY)
@@ -186,7 +186,7 @@ def _copy_with_log(path: Path, real: Path) -> tuple[Path, Path]:
         raise InputError(
             path,
             found=f"has changes in a -wal file that cannot be merged in a copy ({error_text(error)})",
-            advice=f"close the program that writes it and check the space in {tempfile.gettempdir()}, or {AGAIN}",
+            advice=f"close the program that writes it, and check the free space in {tempfile.gettempdir()}, or {AGAIN}",
         ) from None
     except (InputError, KeyboardInterrupt, SystemExit):
         shutil.rmtree(scratch, ignore_errors=True)

@@ -83,10 +83,10 @@ def read_header(path: str | PathLike[str], descriptor: int) -> Header:
         raise InputError(path, found="is empty (0 bytes)", expected=EXPECTED, advice=f"the export failed; {AGAIN}")
     if not head.startswith(MAGIC[: len(head)]):
         if not any(head):
-            raise InputError(path, found="begins with zeros: it was not written to the end", expected=EXPECTED, advice=AGAIN)
+            raise InputError(path, found="starts with zeros: it was not written completely", expected=EXPECTED, advice=AGAIN)
         raise InputError(path, found="is not an SQLite database", expected=EXPECTED, advice="name a .sqlite file, or " + AGAIN)
     if size < HEADER_BYTES:
-        raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a whole SQLite database", advice=COPY)
+        raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY)
     page_size = _big(head, 16, 2)
     page_size = 65536 if page_size == 1 else page_size
     reserved = head[20]
@@ -102,12 +102,12 @@ def read_header(path: str | PathLike[str], descriptor: int) -> Header:
             raise InputError(
                 path,
                 found=f"is cut short: it has {size} bytes of {told * page_size}",
-                expected="a whole SQLite database",
+                expected="a complete SQLite database",
                 advice=COPY,
             )
         page_count = told
     if page_count < 1:
-        raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a whole SQLite database", advice=COPY)
+        raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY)
     return Header(
         page_size=page_size,
         usable=page_size - reserved,
