@@ -114,7 +114,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
     A model that is cut into pieces has a graph for each, captured one after the other, once for each batch size, and replayed in
     that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for the first and the last.
-    Blocks that are equal, or of which a part repeats, do not tell one place from another.
+    Blocks that are equal, or of which a part repeats, do not show one place from another.
 
     Args:
         captured: The kernels of each graph, in the order of the captures.
