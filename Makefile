@@ -8,7 +8,7 @@ SHELL  := /bin/bash
 export ALLTRACE_DATA ?= $(wildcard $(DATA))
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs site bench clean
+.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ docs: env ## write the reference pages of docs/, its drawing of packages, and th
 	$(BIN)/python tools/make_docs.py
 	$(BIN)/python tools/make_import_map.py
 	$(BIN)/python tools/make_readme.py
+
+pictures: env ## pictures of the page on runs that are hard to show, in build/pictures; needs Chromium
+	$(BIN)/python -m benchmarks.page_cases build/pictures
 
 bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

@@ -187,8 +187,6 @@ def _look(
                     page.goto(base + view)
                     page.wait_for_selector(f"body[data-shown={view[1:].partition('?')[0]}]")
                     page.wait_for_load_state("networkidle")
-                    if name == "recipe":
-                        page.wait_for_selector("main table, main .picture")
                     page.wait_for_function("() => !/ \\.\\.\\.$/m.test(document.querySelector('main').innerText)")
                     if name == "event":
                         page.keyboard.press("f")  # to where it is

@@ -125,6 +125,18 @@ def test_each_stage_is_measured_from_its_beginning(monkeypatch, tmp_path):
     assert growth.row("healthy", "alignment", [128, 512], [Taken(1, 3.0, 1), Taken(1, 10.5, 1)]).endswith("| 0.90 |")
 
 
+def test_the_chart_of_growth_is_that_of_its_table():
+    ranks, stages, powers = make_growth_chart.growth_table(make_growth_chart.PAGE.read_text())
+    assert len(ranks) > 2
+    assert len(stages) > 3
+    for stage, seconds in stages.items():
+        known = [(n, s) for n, s in zip(ranks, seconds, strict=True) if s is not None]
+        assert float(powers[stage]) == pytest.approx(
+            processes.exponent((known[0][0], known[-1][0]), (known[0][1], known[-1][1])), abs=0.02
+        )
+    assert make_growth_chart.CHART.read_text() == make_growth_chart.growth_chart(ranks, stages, powers)
+
+
 def test_a_chart_of_growth_has_a_line_for_each_stage():
     page = "\n".join(
         [
@@ -137,7 +149,7 @@ def test_a_chart_of_growth_has_a_line_for_each_stage():
     )
     ranks, stages, powers = make_growth_chart.growth_table(page)
     assert ranks == [10, 100, 1_000]
-    assert stages == {"`one`": [1.0, 10.0, 100.0], "`two`": [2.0, None, 2_000.0]}
+    assert stages == {"one": [1.0, 10.0, 100.0], "two": [2.0, None, 2_000.0]}
     root = ET.fromstring(make_growth_chart.growth_chart(ranks, stages, powers))
     lines = [[tuple(map(float, p.split(","))) for p in e.get("points").split()] for e in root if e.tag.endswith("polyline")]
     assert [len(line) for line in lines] == [3, 2]

@@ -51,7 +51,7 @@ clock, 0 at the run's first event.
 * `process`, `thread` and `device` are row numbers of the rank's dictionaries `processes`, `threads` and `devices`.
 * What a source does not have is null, not 0.
 
-SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns` and `end_ns`.
+SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns` and `role`.
 """
 _SHARED = """## Of all ranks
 

@@ -42,8 +42,9 @@ def growth_table(text: str) -> tuple[list[int], Series, dict[str, str]]:
             break
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         found = [_SECONDS.match(cells[i]) for i in columns]
-        stages[cells[0]] = [None if m is None else float(m[1].replace(",", "")) for m in found]
-        powers[cells[0]] = cells[head.index("power")]
+        stage = cells[0].replace("`", "")
+        stages[stage] = [None if m is None else float(m[1].replace(",", "")) for m in found]
+        powers[stage] = cells[head.index("power")]
     return ranks, stages, powers
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.making import kernel, make_run
 
-from alltrace.align.capture_slowdown import capture_slowdown
+from alltrace.align.capture_slowdown import capture_slowdown, slowdown_by_program, step_time_marks
 from alltrace.align.store import aligned
 from alltrace.recipes.execution.ask import ask
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from alltrace.synth import write_run
+from alltrace.trace.step_time_mark import StepTimeMark, parse_mark
 
 
 def steps(numbers, kinds=None):
@@ -68,6 +70,69 @@ def test_a_capture_that_slows_the_program_is_a_fault_of_the_capture(tmp_path):
     assert fault["evidence"]["slowdown"] == pytest.approx(found.ratio, abs=1e-4)
     assert found.text in ask(run, "info", jobs=1).notes
     assert found.text in aligned(run).steps_notes
+
+
+def ranked(starts_ms, ranks=2, kinds=None):
+    """Steps from 70 on that begin at these times, ms, on each rank."""
+    count = len(starts_ms)
+    return pa.table(
+        {
+            "rank": np.repeat(np.arange(ranks), count),
+            "step": np.tile(np.arange(70, 70 + count), ranks),
+            "start": np.tile(np.array(starts_ms, np.int64) * 1_000_000, ranks),
+            "kind": (kinds or ["step"] * count) * ranks,
+        }
+    )
+
+
+def test_what_the_program_says_of_the_steps_before():
+    found = slowdown_by_program(ranked([0, 120, 240, 360, 480]), [StepTimeMark(57, 100_000_000, 500_000)])
+    assert (found.inside, found.outside, found.certain) == (4, 57, True)
+    assert (found.inside_s, found.outside_s, found.ratio) == pytest.approx((0.120, 0.100, 1.2))
+    assert found.text == (
+        "according to alltrace.instrument.steps, the 4 captured steps took 120.0 ms each and the 57 others 100.0 ms: 20.0 % longer"
+    )
+
+
+@pytest.mark.parametrize("each_ms", [119.0, 200.0])
+def test_within_the_error_or_shorter_is_no_difference(each_ms):
+    """The host runs ahead behind the wait that begins a window."""
+    found = slowdown_by_program(ranked([0, 120, 240, 360, 480]), [StepTimeMark(57, round(each_ms * 1e6), 500_000)])
+    assert not found.certain
+
+
+def test_steps_of_other_kinds_and_gaps_do_not_count():
+    kinds = ["step", "checkpoint", "step", "step", "step"]
+    found = slowdown_by_program(ranked([0, 120, 900, 1020, 1140], kinds=kinds), [StepTimeMark(57, 100_000_000, 0)])
+    assert (found.inside, found.inside_s) == (3, pytest.approx(0.120))
+    assert slowdown_by_program(ranked([0, 120, 240]), [StepTimeMark(57, 100_000_000, 0)]) is None
+    assert slowdown_by_program(ranked([0, 120, 240, 360, 480]), []) is None
+
+
+def test_marks_are_names_of_ranges_of_that_form_alone():
+    mark = StepTimeMark(57, 104_123_456, 9)
+    names = pa.table({"value": ["step 70", mark.text, None, "alltrace: nonsense", mark.text + "!", StepTimeMark(5, 0, 0).text]})
+    assert step_time_marks(names) == [mark]
+    assert parse_mark(None) is None
+
+
+def test_the_answer_says_that_the_profiler_slows_the_program(tmp_path):
+    mark = StepTimeMark(57, 100_000_000, 500_000).text
+    rows = {}
+    for rank in range(2):
+        ranges = [{"start": 120_000_000 * n, "end": 120_000_000 * (n + 1), "name": f"step {70 + n}"} for n in range(6)]
+        ranges.append({"start": 1000, "end": 1001, "name": mark})
+        kernels = [kernel(120_000_000 * n + 10, 120_000_000 * n + 110_000_000) for n in range(6)]
+        rows[rank] = {"ranges": [{**r, "kind": "pushpop"} for r in ranges], "kernels": kernels}
+    run = make_run(tmp_path / "run", rows)
+    said = (
+        "according to alltrace.instrument.steps, the 5 captured steps took 120.0 ms each and the 57 others 100.0 ms: 20.0 % longer"
+    )
+    assert said in ask(run, "info", jobs=1).notes
+    (fault,) = (r for r in ask(run, "diagnose", jobs=1).table.to_pylist() if r["where"] == "capture slows the program")
+    assert fault["evidence"]["slowdown"] == pytest.approx(1.2, abs=1e-4)
+    assert "20% longer than others, by alltrace.instrument.steps" in fault["advice"]
+    assert ask(run, "steps", jobs=1).table.num_rows == 12  # the range that says it is no step
 
 
 def imported(folder, reports, log):

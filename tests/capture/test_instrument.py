@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from alltrace.capture import cuda_profiler, instrument
+from alltrace.capture import cuda_profiler, instrument, steps_before
 from alltrace.instrument import annotate, profiled, steps, torch_profile, trace_func
 from alltrace.trace.errors import UsageError
 
@@ -167,6 +167,24 @@ def test_a_range_lies_around_each_step_also_without_a_window(calls, monkeypatch)
     with pytest.raises(RuntimeError), steps():
         raise RuntimeError
     assert calls == ["+step 0", "-step 0"]
+
+
+def test_the_capture_says_how_long_the_steps_before_it_took(calls, monkeypatch):
+    monkeypatch.setattr(instrument, "makers", [lambda name: Recorded(name, calls)])
+    monkeypatch.setenv("ALLTRACE_STEPS", "20:22")
+    clock = iter(range(0, 10**12, 104_000_000))
+    monkeypatch.setattr(steps_before, "perf_counter_ns", lambda: next(clock))
+    train(steps(), 25)
+    own = [c for c in calls if "before the window" in c]
+    # of the 20 steps before, the first 3 warm up, and the others have 16 times between their ends
+    assert own == [f"{sign}alltrace: 16 steps before the window took 104000000 ns each, within 0 ns" for sign in "+-"]
+    assert calls.index("Start") < calls.index(own[0]) < calls.index("Stop")
+
+
+def test_a_process_that_is_not_profiled_takes_no_times(calls, monkeypatch):
+    monkeypatch.delenv("ALLTRACE_CAPTURE")
+    monkeypatch.setattr(steps_before, "perf_counter_ns", lambda: 1 / 0)
+    train(steps(5, 9), 20)
 
 
 @pytest.mark.parametrize(("by", "said"), [("cuda", "no CUDA runtime was found"), ("nvtx", "pip install nvtx"), ("", "")])

@@ -18,6 +18,7 @@ from alltrace.align.store import aligned
 from alltrace.engine.cluster_start import dask_engine
 from alltrace.engine.tasks import run_tasks, using
 from alltrace.export.chrome import export_chrome
+from alltrace.export.paraver.writer import export_paraver
 from alltrace.export.perfetto import export_perfetto
 from alltrace.export.selection import select
 from alltrace.export.tables import export_tables
@@ -58,7 +59,9 @@ def exports(run, folder):
     export_perfetto(chosen, folder / "out.pftrace", aligned=run.alignment)
     export_chrome(chosen, folder / "out.json", aligned=run.alignment)
     export_tables(chosen, folder / "tables", "parquet")
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    export_paraver(chosen, folder / "out.prv")
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {**found, "out.prv": found["out.prv"].partition(b"):")[2]}  # without the time of writing
 
 
 @contextmanager

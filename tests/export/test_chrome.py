@@ -139,3 +139,9 @@ def test_a_range_without_an_end_is_open_to_the_end_of_the_run_and_anything_else_
     [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.json")
     found = {e["name"]: (e["ts"], e["dur"]) for e in of_phase(trace["traceEvents"], "X")}
     assert found == {"damaged": (0, 0), "cudaLaunchKernel": (1, 0), "open": (2, 8), "whole": (9, 1)}
+
+
+def test_a_rank_says_its_role(tmp_path):
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)]}}, roles={0: "trainer"})
+    (file,), *_ = export_chrome(select(run), tmp_path / "out.json", aligned=run.aligned())
+    assert '"name":"rank 0 trainer (host0)"' in file.read_text()

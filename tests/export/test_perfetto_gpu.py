@@ -11,6 +11,7 @@ from tests.viewer_traces import names_of, slices_of
 from alltrace.cli.main import main
 from alltrace.export.perfetto import export_by_host, export_perfetto
 from alltrace.export.selection import select
+from alltrace.recipes.questions.sql import query
 
 trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError)
 unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
@@ -20,7 +21,7 @@ LAUNCH = {"grid_x": 256, "grid_y": 3, "grid_z": 1, "block_x": 128, "block_y": 1,
 
 
 def rows(rank):
-    """A launch of a kernel, one of a graph with two kernels, a copy, and a kernel of which the call is not recorded."""
+    """A launch of a kernel, one of a graph with two kernels and a copy, a copy, and a kernel of which the call is not recorded."""
     return {
         "devices": [
             {"device": 0, "ordinal": 0, "uuid": UUID if rank == 0 else f"GPU-{rank}", "bus_id": "0000:01:00.0", "name": "H100"}
@@ -36,7 +37,7 @@ def rows(rank):
             kernel(3100, 3300, "void first<int>(int)", correlation=2, stream=9, **LAUNCH),
             kernel(5000, 5100, "void second(int)"),
         ],
-        "copies": [copy(4000, 4200, correlation=3)],
+        "copies": [copy(4000, 4200, correlation=3), copy(4300, 4400, correlation=2)],
     }
 
 
@@ -108,20 +109,22 @@ def trace(tmp_path_factory):
 
 def test_each_kernel_and_copy_is_an_event_of_its_gpu_and_queue(trace):
     found, slices = events(trace[0]), trace[1]
-    assert slices == 2 * (5 + 3)
-    assert len(found) == 10
+    assert slices == 2 * (6 + 3)
+    assert len(found) == 12
     first = [e for e in found if e["context"][0] == 4000]
     assert [(e["at"], e["queue"], e["stage"], e["name"]) for e in first] == [
         ((1000, 500), "rank 0 GPU0 stream 7", "kernel", "first<int>"),
         ((2000, 100), "rank 0 GPU0 stream 7", "kernel", "second"),
         ((2100, 200), "rank 0 GPU0 stream 9", "kernel", "first<int>"),
         ((3000, 200), "rank 0 GPU0 stream 30", "copy", "memcpy HtoD"),
+        ((3300, 100), "rank 0 GPU0 stream 30", "copy", "memcpy HtoD"),
         ((4000, 100), "rank 0 GPU0 stream 7", "kernel", "second"),
     ]
     assert [e["kernel"] for e in first] == [
         ("first<int>", "void first<int>(int)"),
         ("second", "void second(int)"),
         ("first<int>", "void first<int>(int)"),
+        None,
         None,
         ("second", "void second(int)"),
     ]
@@ -154,7 +157,7 @@ def test_calls_name_the_first_work_that_they_launched(trace):
                 number |= (byte & 127) << 7 * place
             launched.setdefault(p.track_event.name, []).append(number)
     ids = [e["event"].event_id for e in events(trace)]
-    assert len(set(ids)) == len(ids) == 10
+    assert len(set(ids)) == len(ids) == 12
     by_id = {e["event"].event_id: (e["name"], e["at"][0]) for e in events(trace)}
     assert {name: [by_id[n] for n in its] for name, its in launched.items()} == {
         "cudaLaunchKernel": [("first<int>", 1000)] * 2,
@@ -169,6 +172,14 @@ def test_calls_stay_slices_and_tracks_of_streams_go(trace):
     assert {s[3] for s in slices_of(trace[0])} == {"cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync"}
 
 
+def test_viewers_name_the_role_of_a_rank(tmp_path):
+    run = make_run(tmp_path / "run", {0: rows(0), 1: rows(1)}, roles={1: "trainer"})
+    labels = {label for _, label in names_of(exported(run, tmp_path / "out.pftrace")[0]).values()}
+    assert {label for label in labels if label.startswith("rank")} == {"rank 0 (host0)", "rank 1 trainer (host0)"}
+    found = query(run, "SELECT rank, role FROM ranks ORDER BY rank").table.to_pylist()
+    assert found == [{"rank": 0, "role": None}, {"rank": 1, "role": "trainer"}]
+
+
 def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):
     import tarfile
 
@@ -179,12 +190,12 @@ def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):
             trace = trace_pb2.Trace()
             trace.ParseFromString(archive.extractfile(name).read())
             assert [len(p.gpu_info.gpus) for p in trace.packet if p.HasField("gpu_info")] == [1]
-            assert len(events(trace)) == 5
+            assert len(events(trace)) == 6
 
 
 def test_the_option_is_perfettos_alone(tmp_path, capsys):
     run = make_run(tmp_path / "run", {0: rows(0)})
     assert main(["export", "chrome", str(run.path), "-o", str(tmp_path / "o.json"), "--gpu-events"]) == 2
-    assert "--gpu-events is for perfetto" in capsys.readouterr().err
+    assert "--gpu-events works with perfetto" in capsys.readouterr().err
     assert main(["export", "perfetto", str(run.path), "-o", str(tmp_path / "o.pftrace"), "--gpu-events"]) == 0
-    assert "8 slices in 1 file" in capsys.readouterr().err
+    assert "9 slices in 1 file" in capsys.readouterr().err

@@ -12,6 +12,8 @@ import alltrace
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.registry import find
+from alltrace.run.manifest import read_manifest, write_manifest
+from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.intervals import merge
 
@@ -40,6 +42,17 @@ def test_a_rank_is_given_the_samples_of_its_gpu_from_another_report(tmp_path):
     found = run.rank(1).gpu_samples(["time", "value", "device"])
     assert found.to_pylist() == [{"time": t, "value": v, "device": 0} for t, v in ((100, 40), (200, 50), (300, 60))]
     assert run.rank(0).gpu_samples(["value"]).num_rows == 9
+
+
+def test_in_the_time_of_a_ranks_files_samples_of_another_report_are_too(tmp_path):
+    path = one_host(tmp_path).path
+    manifest = read_manifest(path)
+    ranks = [r._replace(time_base_utc_ns=1_000_000 + 250 * r.rank) for r in manifest.ranks]
+    write_manifest(path, manifest.with_ranks(ranks)._replace(zero_utc_ns=1_000_000))
+    rank = Run(path).rank(1)
+    times = rank.in_file_time().gpu_samples(["time"]).column("time").to_numpy()
+    assert times.tolist() == [-150, -50, 50]
+    assert rank.clock.apply(times).tolist() == rank.gpu_samples(["time"]).column("time").to_pylist()
 
 
 def test_gpus_of_another_host_are_others_even_under_the_same_name(tmp_path):

@@ -49,3 +49,10 @@ def test_the_map_follows_from_the_manifest():
     # a million ns later 2 ppm are 2 ns
     assert clock_map(manifest, rank).apply_one(1_000_000 - 3_300) == 999_998
     assert clock_map(Manifest(ranks=(rank,)), rank) == ClockMap(0)
+
+
+def test_lengths_are_what_lies_between_moments():
+    clock = ClockMap(7, 1e-3)
+    lengths = np.array([0, 499, 501, 1_000_000, -1_000_000], np.int64)
+    assert clock.lengths(lengths).tolist() == [0, 499, 500, 999_000, -999_000]
+    assert ClockMap(7).lengths(lengths).tolist() == lengths.tolist()

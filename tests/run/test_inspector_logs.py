@@ -68,6 +68,9 @@ def test_the_record_names_the_straggler_with_the_waits_of_the_truth(straggling):
         assert row["waited_ns"] == pytest.approx(waits[rank], abs=2_000 * len(instances))
         assert row["caused_ns"] == pytest.approx(caused[rank], rel=0.02, abs=4_000 * len(instances))
         assert row["operations"] == len(instances)
+    (row,) = ask(run, "collectives", {"source": "inspector"}, jobs=1).table.to_pylist()
+    assert row["wait_ns"] - row["wait_certain_ns"] < 3_000 * 4 * len(instances)
+    assert row["wait_certain_ns"] > 0.9 * row["wait_ns"]
     assert max(by_name.values(), key=lambda r: r["caused_ns"])["rank"] == max(caused, key=caused.get)
 
 
@@ -136,6 +139,18 @@ def test_messages_of_pipelines_are_joined_with_their_kernels(tmp_path):
     assert [(m.reason, m.matched) for m in matches] == [(None, m.operations) for m in matches]
     peers = alignment.collectives(0)
     assert pc.count(peers["peer"]).as_py() > 0
+
+
+def test_files_of_processes_that_the_run_does_not_know_are_matched_by_rank(tmp_path):
+    write_run("straggler", tmp_path / "reports", ranks=4, hosts=2, steps=2)
+    files = write_job(tmp_path / "files", scenario_named("straggler").override(ranks=4, hosts=2, steps=2))
+    for path in map(Path, files):  # as in containers
+        path.write_text(path.read_text().replace('"pid": ', '"pid": 9'))
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, inspector_logs=files)
+    run = open_run(str(tmp_path / "run"))
+    rows = ask(run, "stragglers", {"source": "inspector"}, jobs=1).table.to_pylist()
+    assert rows[0]["rank"] == ask(run, "stragglers", jobs=1).table.to_pylist()[0]["rank"]
+    assert any("matched by rank" in note for note in run.manifest.notes)
 
 
 def test_files_of_another_job_are_refused(tmp_path):

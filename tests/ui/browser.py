@@ -103,3 +103,12 @@ def click_event(page, track, number=0):
     )
     assert hit, f"nothing is drawn on {track}"
     page.mouse.click(hit["x"], hit["y"])
+
+
+def barriers(page):
+    """What keeps people out, as axe tells it; the test is skipped where axe is not installed."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    page.evaluate(script)  # by the debugger, which the content policy does not bind
+    found = page.evaluate("() => axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})")
+    return [(v["id"], v["nodes"][0]["html"][:160]) for v in found["violations"]]

@@ -38,7 +38,8 @@ def shown_measure(page):
 
 def test_the_slow_rank_is_named_without_a_click_and_its_worst_instance_is_one_away(page):
     """A journey: which rank is slow, and what proves it?"""
-    verdict = page.locator(".told .verdict:not(.muted)").inner_text()
+    page.wait_for_selector(".told .verdict:not(.muted)", timeout=60_000)  # it is looked for while the page is open
+    verdict = page.locator(".told .verdict").inner_text()
     assert re.match(rf"Rank {SLOW} computes \d+ % slower than its peers; the other 63 wait for it, which costs", verdict)
     assert shown_measure(page) == "waiting", "the heat map shows what the finding is about"
     page.wait_for_selector(".jobbar")

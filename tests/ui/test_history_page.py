@@ -6,7 +6,7 @@ import pytest
 from tests.history_rows import put
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
-from tests.ui.browser import go, served, shot, state_of
+from tests.ui.browser import barriers, go, served, shot, state_of
 
 from alltrace.history.run_rows import run_id
 from alltrace.history.store import open_history
@@ -74,3 +74,13 @@ def test_the_history_needs_no_scrolling_sideways(page, width):
     page.wait_for_timeout(400)
     assert page.evaluate("() => document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
     shot(page, f"history-{width}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_accessible(page, scheme):
+    page.allowed.append("Applying inline style")
+    page.emulate_media(color_scheme=scheme)
+    go(page, "#history", "history")
+    page.wait_for_function("() => document.querySelectorAll('.picture .main-svg').length >= 4")
+    shot(page, f"history-{scheme}")
+    assert barriers(page) == []

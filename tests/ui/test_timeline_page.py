@@ -235,9 +235,28 @@ def test_a_stream_is_pinned_on_all_ranks(page):
     assert labels_of(page)[:4] == pinned
     assert re.fullmatch(r"\*0/gpu/\d+/\d+/13", state_of(page, "pin"))
     shot(page, "pinned-stream")
+    page.evaluate("() => { for (let r = 0; r < 4; r++) window.alltraceTimeline.open.add(r) }")
+    page.evaluate("() => { const t = window.alltraceTimeline; t.layout(); t.tracksBox.scrollTop = 100 }")
+    page.wait_for_function("() => window.alltraceTimeline.scrolled === 100")
+    settled(page)
+    tops = page.evaluate("() => { const t = window.alltraceTimeline; return [t.stuck, t.rows.slice(0, 4).map((r) => t.top(r))] }")
+    assert tops == [76, [0, 19, 38, 57]], "they stay in sight"
+    boxes = [page.locator(f"button[aria-label='pin {p}']").bounding_box()["y"] for p in pinned]
+    above = page.locator(".tracks").bounding_box()["y"]
+    assert [b - above for b in boxes] == pytest.approx([1, 20, 39, 58], abs=3)
+    page.mouse.click(
+        *page.evaluate(
+            "() => { const t = window.alltraceTimeline, b = t.tracksBox.getBoundingClientRect();"
+            " const h = t.hits.find((x) => x.track === t.rows[1].id && x.y < t.stuck);"
+            " return [b.left + h.x + h.w / 2, b.top + h.y + h.h / 2] }"
+        )
+    )
+    page.locator(".details").get_by_text("rank 1 on").wait_for()
+    shot(page, "pinned-scrolled")
     page.fill("input[aria-label^='ranks shown']", "1-2")
     page.keyboard.press("Enter")
     assert labels_of(page)[:2] == pinned[1:3], "those of the ranks that are shown"
+    assert state_of(page, "ranks") == "1-2"
     address = page.url
     page.goto("about:blank")
     page.goto(address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.ui.browser import go, served, settled, shot, wait_inked
+from tests.ui.browser import barriers, go, served, settled, shot, wait_inked
 from tests.ui.conftest import TOKEN
 from tests.ui.gates import Gate, hold
 from tests.ui.test_session import being_imported
@@ -103,6 +103,8 @@ def test_the_bar_needs_no_scrolling_sideways(page, width):
     wait_told(page, "aligning clocks")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     shot(page, f"waiting-{width}")
+    page.emulate_media(color_scheme="light" if width == 400 else "dark")
+    assert barriers(page) == []
 
 
 def test_ranks_that_come_later_are_shown_without_asking(browser, tmp_path):

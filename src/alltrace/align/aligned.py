@@ -92,13 +92,15 @@ class Aligned:
 
     @cached_property
     def capture_slowdown(self) -> CaptureSlowdown | None:
-        """How much longer captured steps take than the others of the training log; None where there is none, or too few steps."""
-        from alltrace.align.capture_slowdown import capture_slowdown
+        """How much longer captured steps take than others, by the training log or the program; None where neither says."""
+        from alltrace.align.capture_slowdown import capture_slowdown, slowdown_by_program, step_time_marks
         from alltrace.run.run_logs import printed_steps
 
-        if not any(log.kind == "training" for log in self.run.manifest.logs):
-            return None
-        return capture_slowdown(self.steps, printed_steps(self.run.path))
+        if any(log.kind == "training" for log in self.run.manifest.logs):
+            found = capture_slowdown(self.steps, printed_steps(self.run.path))
+            if found is not None:
+                return found
+        return slowdown_by_program(self.steps, step_time_marks(self.run.name_table()))
 
     def residual_ns(self, one: int, other: int) -> int | None:
         """The typical error between the clocks of two ranks; None where no evidence tells, 0 for a rank and itself."""

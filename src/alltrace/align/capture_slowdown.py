@@ -1,14 +1,24 @@
-"""How much longer steps take while they are captured: those of the training log within the capture against those outside of it."""
+"""How much longer steps take while they are captured.
+
+Those of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
+with what the program says of those before, where it counts its steps by `alltrace.instrument.steps`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
+
+from alltrace.trace.step_time_mark import PREFIX, StepTimeMark, parse_mark
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+LOG, PROGRAM = "the training log", "alltrace.instrument.steps"
 _FEWEST_INSIDE, _FEWEST_OUTSIDE = 3, 5
 _WARM_UP = 3
 _NORMAL = 1.4826
@@ -21,13 +31,14 @@ _SIGMAS = 3.0
 
 
 class CaptureSlowdown(NamedTuple):
-    """Steps within the capture and outside of it, as the training log tells their times.
+    """Steps within the capture and outside of it.
 
     Attributes:
         ratio: Median within over median outside.
         inside_s, outside_s: These medians, s.
         inside, outside: How many steps they are of.
         certain: Whether the medians differ by three standard errors or more.
+        source: What says so: `the training log`, or `alltrace.instrument.steps`.
     """
 
     ratio: float
@@ -36,6 +47,7 @@ class CaptureSlowdown(NamedTuple):
     inside: int
     outside: int
     certain: bool
+    source: str = LOG
 
     @property
     def text(self) -> str:
@@ -44,7 +56,7 @@ class CaptureSlowdown(NamedTuple):
         longer = "longer" if self.ratio >= 1 else "shorter"
         what = f"{change:.1f} % {longer}" if self.certain else "no difference beyond their variation"
         return (
-            f"according to the training log, the {self.inside} captured steps took {1e3 * self.inside_s:.1f} ms each and the "
+            f"according to {self.source}, the {self.inside} captured steps took {1e3 * self.inside_s:.1f} ms each and the "
             f"{self.outside} others {1e3 * self.outside_s:.1f} ms: {what}"
         )
 
@@ -73,9 +85,47 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
     if len(inside) < _FEWEST_INSIDE or len(outside) < _FEWEST_OUTSIDE:
         return None
     within, without = float(np.median(inside)), float(np.median(outside))
-    errors = [
-        _NORMAL * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / np.sqrt(len(values))
-        for values in (inside, outside)
-    ]
-    certain = abs(within - without) > _SIGMAS * float(np.hypot(*errors))
+    certain = abs(within - without) > _SIGMAS * float(np.hypot(_error(inside), _error(outside)))
     return CaptureSlowdown(within / without, within, without, len(inside), len(outside), certain)
+
+
+def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlowdown | None:
+    """Compare the steps that a run has with what the program says of those before its window.
+
+    A step of the run lasts from its begin to that of the next one on its rank, as the host's steps do that the program counts.
+
+    Args:
+        steps: The steps of the run (`alltrace.run.overlay.STEPS`).
+        marks: What the ranks say; ranks that wait for each other say the same.
+
+    Returns:
+        None without marks, with fewer than three steps within, or where a rank's steps have gaps.
+    """
+    if not marks or not steps.num_rows:
+        return None
+    steps = steps.sort_by([("rank", "ascending"), ("start", "ascending")])
+    rank, number, start = (steps.column(c).to_numpy() for c in ("rank", "step", "start"))
+    usual = np.array([kind == "step" for kind in steps.column("kind").to_pylist()], np.bool_)
+    follows = (rank[1:] == rank[:-1]) & (number[1:] == number[:-1] + 1) & usual[:-1]
+    inside = np.diff(start)[follows] / 1e9
+    if len(np.unique(number[:-1][follows])) < _FEWEST_INSIDE:
+        return None
+    within = float(np.median(inside))
+    without = float(np.median([m.each_ns for m in marks])) / 1e9
+    outside_error = max(m.error_ns for m in marks) / 1e9
+    # the host runs ahead in the first steps behind the wait that begins a window, so shorter ones mean nothing
+    certain = within - without > _SIGMAS * float(np.hypot(_error(inside), outside_error))
+    count = len(np.unique(number[:-1][follows]))
+    return CaptureSlowdown(within / without, within, without, count, max(m.steps for m in marks), certain, PROGRAM)
+
+
+def step_time_marks(names: Any) -> list[StepTimeMark]:
+    """What ranks say of the steps before their window: of the names of a run, a table with `value`."""
+    found = pc.starts_with(names.column("value"), PREFIX)
+    texts = names.column("value").filter(pc.fill_null(found, False)).to_pylist()
+    return [mark for mark in map(parse_mark, texts) if mark is not None]
+
+
+def _error(values: NDArray[np.float64]) -> float:
+    """The standard error of a median."""
+    return _NORMAL * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))

@@ -24,7 +24,6 @@ from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksums
-from alltrace.run.clock import ClockMap
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
@@ -315,8 +314,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
     from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
 
-    rank = sent.run.rank(number)
-    rank.clock = ClockMap(0)  # kept in the time of the rank's files
+    rank = sent.run.rank(number).in_file_time()
     table, names = interned(collect(rank))
     source, steps, failed = rank_signature(sent.run.manifest, rank.record), None, None
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.capture import cuda_profiler, instrument
 from alltrace.capture.armed import armed_watch, note_window
 from alltrace.capture.memory_snapshot import begin_history, end_history
+from alltrace.capture.steps_before import StepsBefore
 from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import note_time, window_given
 from alltrace.trace.errors import UsageError
@@ -25,7 +26,8 @@ _NEVER = -1
 class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     """The steps of a training, and a window of them that is recorded on every profiled rank.
 
-    Around each step that can be recorded lies a range `step N`. The steps `first` to `end - 1` are recorded: the device is
+    Around each step that can be recorded lies a range `step N`. A range at the begin of the window says how long the steps
+    before it took, so that the trace shows what the profiler costs. The steps `first` to `end - 1` are recorded: the device is
     synchronised and cudaProfilerStart called before the first, and the device is synchronised and cudaProfilerStop called after the
     last, or when the block ends before. Under `capture exec --profiler torch` PyTorch records them, unless the script has
     a `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
@@ -43,6 +45,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     __slots__ = (
         "_always",
         "_at",
+        "_before",
         "_end",
         "_first",
         "_memory",
@@ -72,6 +75,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._window: Window | None = None
         self._next = _NEVER
         self._first, self._end = _NEVER, _NEVER
+        self._before: StepsBefore | None = None
         if instrument.profiled() or os.environ.get(TRACES):
             given = window_given()  # the command line knows better than the script
             if given is not None:
@@ -86,6 +90,8 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._names = self._always = bool(instrument.makers) and self._watch is None and window_given() is None
         if self._watch is None and self._first == _NEVER:
             self._memory = begin_history()
+        else:
+            self._before = StepsBefore()
         if self._first != _NEVER and self._at < self._end:
             self._next = max(self._first, self._at)
             if self._next == self._at:
@@ -112,6 +118,8 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     def step(self) -> None:
         """A step has ended and the next one begins."""
         self._at += 1
+        if self._before is not None and not self._running:
+            self._before.ended()
         if self._names:
             self._finish()
         if self._watch is not None and not self._running:
@@ -152,6 +160,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._torch = instrument.torch_window(self._first, self._end)
         self._names = bool(instrument.makers)
         if in_torch:
+            self._tell()
             return
         cuda_profiler.synchronise()
         if self._window is not None:
@@ -161,6 +170,16 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         if instrument.makers:
             self._range = instrument.annotate(STEPS_RANGE)
             self._range.__enter__()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say within the capture how long the steps before it took."""
+        mark = self._before.mark() if self._before is not None else None
+        if mark is not None:
+            with instrument.annotate(mark.text):
+                pass
+        if self._before is not None:
+            self._before.forget()
 
     def _stop(self) -> None:
         self._running = False

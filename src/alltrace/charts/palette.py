@@ -10,6 +10,7 @@ PALETTE = {
     "compute": "#095f8c",
     "communication": "#cd6d0a",
     "exposed communication": "#df4c29",
+    "unclassified": "#f0c64a",
     "copy": "#6dc286",
     "exposed copy": "#6dc286",
     "idle": "#dee3e8",

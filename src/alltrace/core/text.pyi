@@ -57,4 +57,6 @@ def write_paraver_lines(
     text_offsets: _Int64,
     out: _Bytes,
     most_bytes: int,
+    first_shapes: _Int64 | None = None,
+    known_as: _Int64 | None = None,
 ) -> tuple[int, int]: ...

@@ -334,6 +334,8 @@ def write_paraver_lines(
     const int64_t[::1] text_offsets,
     uint8_t[::1] out,
     Py_ssize_t most_bytes,
+    const int64_t[::1] first_shapes=None,
+    const int64_t[::1] known_as=None,
 ):
     """Write lines of a .prv from packed rows (see `alltrace.export.paraver.lines`); the bytes written, and where to go on.
 
@@ -341,7 +343,11 @@ def write_paraver_lines(
     returned. `heads` are the texts of objects, of each variant all `objects` of them; `variants` has the variant that each shape
     begins with, `steps` where its steps begin, `kinds` the kind of each step, and `texts` the text before what each step writes.
     No line begins after `most_bytes`.
+
+    Of a word whose highest bit is not set the shape is one of those that its object's task has numbered itself, where
+    `first_shapes` is given: for each object the place in `known_as` of the first of these, which holds their numbers here.
     """
+    cdef bint by_task = first_shapes is not None
     cdef Bytes written = bytes_of(out)
     cdef Pieces all_heads = pieces_of(heads), all_texts = pieces_of(texts)
     cdef Py_ssize_t row, head, begun, size, step, at = 0, i = first
@@ -356,7 +362,12 @@ def write_paraver_lines(
             word = <uint64_t>rows[row, 1]
             shape = <int64_t>(word >> 48)
             value = <uint32_t>word
-            head = variants[shape] * objects + <Py_ssize_t>(word >> 32 & 0xFFFF)
+            head = <Py_ssize_t>(word >> 32 & 0xFFFF)
+            if shape & 0x8000:
+                shape &= 0x7FFF
+            elif by_task:
+                shape = known_as[first_shapes[head] + shape]
+            head += variants[shape] * objects
             begun = at
             at = put_piece(written, at, all_heads, head_offsets[head], head_offsets[head + 1])
             at = put_signed(written, at, time)

@@ -79,7 +79,7 @@ def _metadata(made: RankRecords, pid: int) -> list[dict[str, Any]]:
     about: dict[str, Any] = {"ph": "M", "pid": pid}
     host = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     found = [
-        {**about, "name": "process_name", "args": {"name": f"rank {rank.rank} ({rank.host})"}},
+        {**about, "name": "process_name", "args": {"name": made.tracks.process_name}},
         {**about, "name": "process_labels", "args": {"labels": host}},
         {**about, "name": "process_sort_index", "args": {"sort_index": rank.rank}},
     ]

@@ -169,7 +169,7 @@ def _descriptors(made: RankRecords, pid: int, taken: set[int], *, gpu_events: bo
     """The process of a rank, its threads, and the tracks that have slices or counters; not those of GPU events."""
     tracks, rank = made.tracks, made.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
-    process = field(1, pid) + field(6, utf8(f"rank {rank.rank} ({rank.host})")) + field(8, utf8(about))
+    process = field(1, pid) + field(6, utf8(tracks.process_name)) + field(8, utf8(about))
     own = _uuid(rank.rank)
     found = [field(1, own) + field(3, process)]
     labels = base_labels(tracks)

@@ -48,6 +48,7 @@ class Tracks:
         names: Names of the threads.
         thread_ids: The system's ids of the threads, where they are known.
         folded: Whether the streams of a device are one track.
+        role: What the rank does in a program of several groups of ranks; None where that is not known.
     """
 
     rank: Rank
@@ -58,6 +59,12 @@ class Tracks:
     names: dict[int, str] = field(default_factory=dict)
     thread_ids: dict[int, int] = field(default_factory=dict)
     folded: bool = False
+    role: str | None = None
+
+    @property
+    def process_name(self) -> str:
+        """What viewers call the rank: `rank 3 trainer (n1)`."""
+        return f"rank {self.rank.rank}{f' {self.role}' if self.role else ''} ({self.rank.host})"
 
     def __post_init__(self) -> None:
         self._threads = np.array(self.threads, np.int64)
@@ -139,6 +146,7 @@ def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, m
         {t: n for t, n in names.items() if n},
         {t: n for t, n in zip(rows, ids, strict=True) if n},
         fold_streams,
+        selection.run.manifest.role_of(rank),
     )
 
 

@@ -24,6 +24,7 @@ from alltrace.trace.distinct import distinct
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from alltrace.run.clock import ClockMap
     from alltrace.run.rank_tables import RankTables
     from alltrace.trace.arrays import Int64
 
@@ -94,9 +95,13 @@ class RankGraph:
     member_end: Int64
     tracks: list[tuple[int, int]]
 
-    def moved(self, by_ns: int) -> RankGraph:
-        """The graph with all moments later."""
-        return replace(self, when=self.when + by_ns, launched=self.launched + by_ns) if by_ns else self
+    def placed(self, clock: ClockMap) -> RankGraph:
+        """The graph of a rank in the time of its files as it is on the run's clock."""
+        found = replace(self, when=clock.apply(self.when), launched=clock.apply(self.launched))
+        if clock.drift:
+            for name in ("fixed_ns", "idle_ns", "host_ns", "work_ns", "cell_ns"):
+                setattr(found, name, clock.lengths(getattr(self, name)))
+        return found
 
 
 class _Arcs:

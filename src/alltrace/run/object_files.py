@@ -46,12 +46,12 @@ def write_object(path: Path, value: Any, facts: Mapping[str, str]) -> None:
     write_table(path, table.replace_schema_metadata(kept))
 
 
-def read_object(path: Path, facts: Mapping[str, str], classes: Sequence[type]) -> tuple[Any, dict[str, str]] | None:
-    """An object that `write_object` wrote, and all that was kept beside it; None where that is not what `facts` says.
+def read_object(path: Path, facts: Mapping[str, str], classes: Sequence[type]) -> Any:
+    """An object that `write_object` wrote; None where what was kept beside it is not `facts`.
 
     Args:
         path: Where it is.
-        facts: What must have been kept beside it.
+        facts: What is kept beside it.
         classes: The dataclasses that may be in it.
 
     Raises:
@@ -60,13 +60,14 @@ def read_object(path: Path, facts: Mapping[str, str], classes: Sequence[type]) -
     """
     table = read_table(path)
     kept = {name.decode(): fact.decode() for name, fact in (table.schema.metadata or {}).items()}
-    if any(kept.get(name) != fact for name, fact in facts.items()):
+    tree = kept.pop(_TREE.decode(), "")
+    if kept != facts:
         return None
     if table.schema.remove_metadata() != _SCHEMA:
         raise ValueError(f"{path} has other columns")
     arrays = [_array(*(column[row].as_py() for column in table.columns)) for row in range(table.num_rows)]
     try:
-        return _unpacked(json.loads(kept.pop(_TREE.decode())), arrays, {c.__name__: c for c in classes}), kept
+        return _unpacked(json.loads(tree), arrays, {c.__name__: c for c in classes})
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} does not hold an object of these classes") from error
 

@@ -119,17 +119,18 @@ def connect(
 
 def _make_ranks(connection: Any, run: Run) -> None:
     connection.execute(
-        "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT)"
+        "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT, "
+        "role VARCHAR)"
     )
     connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE, origin_ns BIGINT)")
     rows, clocks = [], []
     for r in run.ranks:
         clock = run.clock(r)
         start, end = (None if time is None else clock.apply_one(time) for time in (r.start_ns, r.end_ns))
-        rows.append((r.rank, r.local_rank, r.host, r.rank_source, start, end))
+        rows.append((r.rank, r.local_rank, r.host, r.rank_source, start, end, run.manifest.role_of(r)))
         clocks.append((r.rank, r.host, clock.shift_ns, clock.drift, clock.origin_ns))
     if rows:
-        connection.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?)", rows)
+        connection.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         connection.executemany("INSERT INTO _clocks VALUES (?, ?, ?, ?, ?)", clocks)
 
 

@@ -164,6 +164,13 @@ class StoredRank:
         self._overlay = overlay
         self._metadata: dict[str, tuple[Path, pq.FileMetaData]] = {}
         self._pieces: dict[str, list[Piece]] = {}
+        self._in_file_time_of: ClockMap | None = None
+
+    def in_file_time(self) -> StoredRank:
+        """The same rank in the time of its files, for what must not depend on clocks."""
+        found = StoredRank(self._files, self._manifest, self.record, self._names, self._overlay)
+        found.clock, found._in_file_time_of = ClockMap(0), found.clock
+        return found
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`."""
@@ -205,7 +212,10 @@ class StoredRank:
         return sample_sources(self, self._manifest, samplers(self._manifest, self.record), self._beside)
 
     def _beside(self, record: Rank) -> StoredRank:
-        return StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
+        found = StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
+        if self._in_file_time_of is not None:  # ranks of a host have its clock, and time bases of their own
+            found.clock = ClockMap(found.clock.shift_ns - self._in_file_time_of.shift_ns)
+        return found
 
     def batches(
         self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False

@@ -57,6 +57,8 @@ def serve(
     from alltrace.ui.session import Session
 
     listening = listen(host, port)
+    # questions that are ended with the server leave semaphores behind; loky clears them away, and need not warn of it
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))
     number = listening.getsockname()[1]
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:

@@ -146,7 +146,7 @@ class Session:
             self._error = f"memory ran out while {doing}; give fewer --jobs, or more memory"
         finally:
             if not self._whole and self._error is None:  # the page would wait for ever
-                self._error = f"an error of alltrace while {doing}, which its terminal tells; please report it"
+                self._error = f"an internal error of alltrace while {doing}; please report it with the message in its terminal"
             self._ready.set()
 
     def _aligned(self) -> tuple[Run, Aligned]:

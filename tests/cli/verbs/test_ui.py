@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from alltrace.cli.main import main
+from alltrace.history.store import open_history
 
 pytest.importorskip("uvicorn")
 
@@ -90,6 +91,19 @@ def test_reports_of_kernels_are_read_before_anything_is_served(alltrace, run, tm
     done = alltrace("ui", run, "--no-browser", "--ncu", str(tmp_path / "bad.ncu-rep"))
     assert (done.code, len(served)) == (3, 1)
     assert "bad.ncu-rep" in done.err
+
+
+def test_a_history_is_opened_before_anything_is_served(alltrace, run, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, **more: served.append((paths, more)))
+    with open_history(tmp_path / "h.duckdb", write=True):
+        pass
+    assert alltrace("ui", run, "--no-browser", "--history", str(tmp_path / "h.duckdb")).code == 0
+    ((_, more),) = served
+    assert more["history"].name == "h.duckdb"
+    done = alltrace("ui", run, "--no-browser", "--history", str(tmp_path / "none.duckdb"))
+    assert (done.code, len(served)) == (3, 1)
+    assert "none.duckdb" in done.err
 
 
 def test_without_its_libraries_it_says_what_to_install(run, monkeypatch, capsys):

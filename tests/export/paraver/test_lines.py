@@ -123,3 +123,35 @@ def test_more_kinds_of_lines_than_can_be_numbered_are_refused(monkeypatch):
 
 def test_places_are_those_of_the_lines():
     assert records.COMMUNICATION < lines.PLACES
+
+
+def test_lines_packed_apart_are_those_packed_together(tmp_path):
+    def first(writer):
+        writer.points(np.zeros(2, np.int64), np.array([5, 9]), 77, np.array([1, 2**40]))
+        writer.states(np.zeros(1, np.int64), np.array([3]), np.array([8]), np.zeros(1, np.int64), [4])
+
+    def second(writer):  # the same shapes have other numbers here
+        writer.states(np.array([1, 2]), np.array([1, 2]), np.array([4, 8]), np.array([0, 1]), [4, 9])
+        writer.points(np.array([1, 2]), np.array([5, 7]), 77, np.array([3, 2**41]))
+        writer.points(np.array([2]), np.array([9]), 55, np.array([6]))
+
+    def ours(writer):
+        times = np.array([6])
+        writer.communications(np.array([2]), (times, times), np.array([0]), (times + 1, times + 2), 64, 7)
+
+    def together(writer):
+        for add in (first, second, ours):
+            add(writer)
+
+    expected, counts = written(tmp_path, together)
+    with RowSorter(tmp_path / "merged", 2) as sorter:
+        writer = RecordWriter(sorter, OBJECTS)
+        for number, (add, objects) in enumerate(((first, [0]), (second, [1, 2]))):
+            with RowSorter(tmp_path / f"apart{number}", 2) as own:
+                packed = RecordWriter(own, len(OBJECTS))
+                add(packed)
+                sorter.take(own.keep())
+            writer.lines.take(np.array(objects), packed.lines.shapes)
+        ours(writer)
+        assert b"".join(bytes(piece) for piece in writer.text()).decode().split("\n")[:-1] == expected
+    assert counts == {"states": 3, "events": 5, "communications": 1}

@@ -142,6 +142,7 @@ def test_numbers():
         "running_threads": 8.0,
         "peers_running_threads": 3.5,
     }
+    assert "cpu_taken_share" not in compared_hosts({1: HostState(0.8, 1.0, 1.0)}, [1]).evidence  # there is hardly a rest
 
 
 @pytest.mark.corpus

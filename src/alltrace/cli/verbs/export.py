@@ -134,6 +134,7 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
             demangled=args.demangled,
             base_pcf=args.base_pcf,
             cfgs=args.cfgs,
+            jobs=args.jobs,
         )
         records = f"{done.states:,} states, {done.events:,} events, {done.communications:,} communications"
         return f"{done.tasks} tasks, {done.threads} threads, {records}"

@@ -56,6 +56,18 @@ class Lines:
         self._kinds: list[int] = []
         self._texts: list[str] = []
         self._longest = 0
+        self._first_shapes = np.zeros(self._objects, np.int64)
+        self._known_as: list[int] = []
+
+    @property
+    def shapes(self) -> list[tuple[int, Form]]:
+        """All shapes, by number."""
+        return list(self._shapes)
+
+    def take(self, objects: Int64, shapes: Iterable[tuple[int, Form]]) -> None:
+        """Know the shapes of the lines of some objects that another process has packed: all that it has, by its numbers."""
+        self._first_shapes[objects] = len(self._known_as)
+        self._known_as += [self.shape(variant, *form) for variant, form in shapes]
 
     def shape(self, variant: int, *form: str | int) -> int:
         """The number of a shape.
@@ -96,13 +108,27 @@ class Lines:
             blocks: Int64 arrays of n rows (n, 2) and of their places in order; all rows of a line are in one block.
         """
         texts, text_at = _joined(self._texts)
+        known: tuple[Int64 | None, Int64 | None] = (None, None)
+        if self._known_as:
+            known = (self._first_shapes, np.array(self._known_as, np.int64))
         shapes = (np.array(self._variants, np.int64), np.array(self._steps, np.int64), np.array(self._kinds, np.int8))
         out = np.empty(_WRITTEN_BYTES + self._longest, np.uint8)  # small enough to stay in the processor's cache
         for rows, order in blocks:
             place = 0
             while place < len(order):
                 size, place = write_paraver_lines(
-                    rows, order, place, self._heads, self._head_at, self._objects, *shapes, texts, text_at, out, _WRITTEN_BYTES
+                    rows,
+                    order,
+                    place,
+                    self._heads,
+                    self._head_at,
+                    self._objects,
+                    *shapes,
+                    texts,
+                    text_at,
+                    out,
+                    _WRITTEN_BYTES,
+                    *known,
                 )
                 yield out[:size].data
 

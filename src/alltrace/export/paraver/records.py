@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1
 _OBJECT_SHIFT, _SHAPE_SHIFT = 32, 48
+_OURS = -(1 << 63)  # the highest bit of a word whose shape is one of those of the lines that it is written with
 
 
 class RecordWriter:
@@ -47,24 +48,27 @@ class RecordWriter:
 
     Args:
         sorter: Where the lines go, of two columns.
-        objects: All objects, each as `cpu:appl:task:thread`.
+        objects: All objects, each as `cpu:appl:task:thread`; or how many there are, where another process writes the lines (see
+            `Lines.take`).
 
     Attributes:
         counts: How many states, events and communications were added.
         types: The types of the events.
+        lines: The shapes of the lines.
     """
 
-    def __init__(self, sorter: RowSorter, objects: Sequence[str]) -> None:
+    def __init__(self, sorter: RowSorter, objects: Sequence[str] | int) -> None:
         self.counts: dict[str, int] = {"states": 0, "events": 0, "communications": 0}
         self.types: set[int] = set()
         self._sorter = sorter
-        self._lines = Lines(objects)
-        self._objects = len(objects)
+        self.lines: Lines = Lines(() if isinstance(objects, int) else objects)
+        self._objects = objects if isinstance(objects, int) else len(objects)
+        self._mark = 0 if isinstance(objects, int) else _OURS
         self._last: dict[int, Int64] = {}
 
     def text(self) -> Iterator[memoryview]:
         """The lines in order, piece by piece; a piece is good until the next."""
-        return self._lines.text(self._sorter.ordered())
+        return self.lines.text(self._sorter.ordered())
 
     def intervals(
         self,
@@ -179,7 +183,7 @@ class RecordWriter:
         lengths = ends - starts
         small = _small(lengths)
         kind = LATER if small else NEXT
-        shapes = np.array([self._lines.shape(STATE_LINE, ":", kind, f":{s}\n") for s in states], np.int64) << _SHAPE_SHIFT
+        shapes = np.array([self._shape(STATE_LINE, ":", kind, f":{s}\n") for s in states], np.int64)
         words = objects << _OBJECT_SHIFT | shapes[kinds]
         self._add(words, starts, STATE, lengths if small else 0, () if small else (ends,))
         self.counts["states"] += len(starts)
@@ -207,7 +211,7 @@ class RecordWriter:
             else:
                 form += [":", NEXT]
                 rest.append(values)
-        shape = self._lines.shape(COMMUNICATION_LINE, *form, "\n") << _SHAPE_SHIFT
+        shape = self._shape(COMMUNICATION_LINE, *form, "\n")
         self._add(senders << _OBJECT_SHIFT | shape, issued, COMMUNICATION, receivers, rest)
 
     def _events(
@@ -229,10 +233,14 @@ class RecordWriter:
 
     def _words(self, objects: Int64, forms: Sequence[Sequence[Any]], kinds: Int64 | None) -> Int64:
         """The words of events, without values."""
-        shapes = np.array([self._lines.shape(EVENT_LINE, *form) for form in forms], np.int64) << _SHAPE_SHIFT
+        shapes = np.array([self._shape(EVENT_LINE, *form) for form in forms], np.int64)
         words: Int64 = objects << _OBJECT_SHIFT
         words |= shapes[0] if kinds is None else shapes[kinds]
         return words
+
+    def _shape(self, variant: int, *form: str | int) -> int:
+        """A shape in its place in a word."""
+        return self.lines.shape(variant, *form) << _SHAPE_SHIFT | self._mark
 
     def _add(self, words: Int64, times: Int64, place: int, values: Any, more: Sequence[Any]) -> None:
         """Add lines: their first rows, whose values come to the words, and those that go on with `more` numbers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,6 +87,10 @@ class Survey:
         self.metrics: Values = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
         self.nic: Values = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
         self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What other processes need, which is not the run."""
+        return {name: value for name, value in vars(self).items() if name not in ("_selection", "_known")}
 
     def _ids(self, table: str, column: str) -> Int64:
         found = np.empty(0, np.int64)

@@ -11,12 +11,14 @@ import numpy as np
 from alltrace.export.atomic_output import Draft
 from alltrace.export.paraver.pairing import Ends, joined, pair
 from alltrace.export.paraver.pcf import pcf_text
+from alltrace.export.paraver.rank_task import RankTask
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
-from alltrace.export.paraver.task import Task
 from alltrace.export.parts import write_parts
+from alltrace.export.selection import SentSelection
 from alltrace.export.sorted_rows import RowSorter
+from alltrace.export.tasks import results_of
 from alltrace.export.tracks import UNKNOWN, Tracks, numbers, tracks_of
 from alltrace.readers.paraver import labels as ev
 from alltrace.trace.errors import UsageError, printable
@@ -60,6 +62,7 @@ def export_paraver(
     demangled: bool = False,
     base_pcf: Path | None = None,
     cfgs: bool = False,
+    jobs: int | None = None,
 ) -> Written:
     """Write the trace, its records in the order of time.
 
@@ -72,6 +75,7 @@ def export_paraver(
         demangled: Name kernels with their template arguments and parameters.
         base_pcf: A .pcf whose values of names are kept, so that traces can be compared.
         cfgs: Put configurations beside the trace.
+        jobs: The most processes; None lets the number of rows decide.
 
     Raises:
         UsageError: The name does not end so, there are no ranks, or more threads than Paraver can number.
@@ -90,10 +94,16 @@ def export_paraver(
         first = np.cumsum([0, *(len(task) for task in named)])
         objects = [np.arange(*first[n : n + 2]) for n in range(len(tracks))]
         messages: list[tuple[bool, Ends]] = []
-        for own, mine in zip(tracks, objects, strict=True):
-            task = Task(selection, own, mine, survey, profile, writer, draft.folder, details=details, demangled=demangled)
-            task.write()
-            messages += task.mpi
+        sent = SentSelection(selection)
+        task = RankTask(sent, survey, profile, int(first[-1]), draft.folder.absolute(), details, demangled)
+        packed = results_of(task, list(zip(tracks, objects, strict=True)), sent, jobs, draft.folder)
+        for mine, found in zip(objects, packed, strict=True):
+            sorter.take(found.runs)
+            writer.lines.take(mine, found.shapes)
+            writer.types |= found.types
+            for what, count in found.counts.items():
+                writer.counts[what] += count
+            messages += found.mpi
         _communications(writer, messages, None)
         _nccl_messages(selection, writer, objects, tracks)
         beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}

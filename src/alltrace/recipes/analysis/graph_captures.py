@@ -114,7 +114,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
     A model that is cut into pieces has a graph for each, captured one after the other, once for each batch size, and replayed in
     that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for the first and the last.
-    Blocks that are equal, or of which a part repeats, do not show one place from another.
+    Blocks that are equal do not tell one place from another, and what several ways would give differently stays open.
 
     Args:
         captured: The kernels of each graph, in the order of the captures.
@@ -123,20 +123,20 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
     Returns:
         The number of the capture of each replay; None where it is not known.
     """
-    count = len(captured)
-    ways: list[tuple[bool, list[int | None]]] = []
+    count, nothing = len(captured), [None] * len(replayed)
+    known: list[int | None] | None = None
+    whole = False
     for length in (n for n in range(_LEAST_PIECES, count + 1) if count % n == 0):
         blocks = [tuple(captured[first : first + length]) for first in range(0, count, length)]
-        if len(set(blocks)) == len(blocks) and not any(_repeats(b) for b in blocks):
-            ways += [f for offset in range(length) if (f := _blocks_from(blocks, replayed, offset)) is not None]
-    if not any(whole for whole, _ in ways):
-        return [None] * len(replayed)
-    return [found.pop() if len(found := set(each)) == 1 else None for each in zip(*(way for _, way in ways), strict=True)]
-
-
-def _repeats(block: tuple[int, ...]) -> bool:
-    """Whether a block is a part of it, several times."""
-    return any(len(block) % n == 0 and block == block[:n] * (len(block) // n) for n in range(1, len(block) // 2 + 1))
+        if len(set(blocks)) < len(blocks):
+            continue
+        for way in (_blocks_from(blocks, replayed, offset) for offset in range(length)):
+            if way is not None:
+                whole |= way[0]
+                known = way[1] if known is None else [a if a == b else None for a, b in zip(known, way[1], strict=True)]
+                if known.count(None) == len(known):
+                    return list(nothing)
+    return list(nothing) if known is None or not whole else known
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
@@ -147,8 +147,6 @@ def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], off
     length = len(blocks[0])
     numbers = {block: n for n, block in enumerate(blocks)}
     head = tuple(replayed[:offset])
-    if len(head) < offset:
-        return None
     ends = [n for n, block in enumerate(blocks) if block[length - offset :] == head]
     if not ends:
         return None

@@ -171,8 +171,10 @@ def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int])
     if not told:
         return Comparison(COLLECT, {})
     own, peers = [known[r] for r in told], [s for r, s in known.items() if r not in set(ranks)]
-    evidence = {}
+    evidence: dict[str, float] = {}
     for name, key in (("on_cpu_share", "on_cpu_share"), ("taken_share", "cpu_taken_share"), ("running", "running_threads")):
+        if name == "taken_share" and evidence.get("on_cpu_share", 1.0) >= _BUSY:
+            continue  # there is hardly a rest
         for prefix, states_of in (("", own), ("peers_", peers)):
             values = [v for s in states_of if (v := getattr(s, name)) is not None]
             if values:

@@ -71,7 +71,7 @@ def graph_of(rank: RankTables) -> RankGraph:
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.replay.rank_graph import RankGraph, rank_graph
 
-    return kept_once(rank, "graph", (RankGraph,), lambda: rank_graph(rank, matched_rows(rank)))
+    return kept_once(rank, "graph", (RankGraph,), lambda own: rank_graph(own, matched_rows(own)))
 
 
 def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:

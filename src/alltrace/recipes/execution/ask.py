@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from alltrace.recipes.base import RankTables, RunFacts
-    from alltrace.recipes.execution.kept_parts import RankParts
+    from alltrace.recipes.execution.kept_parts import PlacedParts, RankParts
     from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run
+    from alltrace.run.store import Run, StoredRank
 
 
 class Question(NamedTuple):
@@ -335,10 +335,19 @@ def _ask_rank(
     stored = sent.run.rank(rank)
     tables: RankTables = stored if window is None else WindowedRank(stored, window)
     if recipe.rereads:
-        tables = SharedRank(tables, recipe.reads(options), kept)
+        wanted = recipe.reads(options)
+        tables = SharedRank(tables, wanted, _placed(kept, stored, wanted))
     part = Part(rank, recipe.map(tables, options))
     advance(1)
     return part
+
+
+def _placed(kept: RankParts | None, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
+    if kept is None:
+        return None
+    from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
+
+    return PlacedParts(kept, rank, wanted)
 
 
 def _untold(_done: int) -> None:

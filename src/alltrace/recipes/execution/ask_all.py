@@ -227,8 +227,19 @@ def shared_rank(
     run: Run, rank: int, questions: Sequence[tuple[Recipe, Mapping[str, Any]]], kept: RankParts | None = None
 ) -> SharedRank:
     """The tables of one rank, each read once for all of `questions`."""
+    reads, stored = _reads_of(questions), run.rank(rank)
+    if kept is None:
+        return SharedRank(stored, reads)
+    from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
+
+    parted = [(r, o) for r, o in questions if r.keeps_parts]
+    return SharedRank(stored, reads, PlacedParts(kept, stored, _reads_of(parted)))
+
+
+def _reads_of(questions: Sequence[tuple[Recipe, Mapping[str, Any]]]) -> dict[str, list[str]]:
+    """The tables and columns that some questions read."""
     wanted: dict[str, set[str]] = {}
     for recipe, options in questions:
         for table, columns in recipe.reads(options).items():
             wanted.setdefault(table, set()).update(columns)
-    return SharedRank(run.rank(rank), {table: sorted(columns) for table, columns in wanted.items()}, kept)
+    return {table: sorted(columns) for table, columns in wanted.items()}

@@ -1,8 +1,8 @@
-"""What a rank contributes to questions, kept with the run in `RUN/findings`: made anew only where the rank or its part changed.
+"""What a rank contributes to questions, kept with the run in `RUN/findings`: made anew only where the rank itself changed.
 
-A part is kept with what it was made from: the rank as it was imported, its steps and matched operations in the time of its files,
-its clock, and the code. A clock that gives all times of a rank the same number of ns more moves the part; it does not make it anew.
-So a question that was interrupted goes on where it was, and of a run with one rank anew little else is read.
+Parts are made in the time of the rank's files and put on the run's clock when they are used, since every rank that comes or goes
+gives all clocks another nanosecond. A part is kept with what it was made from: the rank as it was imported, its steps and matched
+operations, and the code. So a question that was interrupted goes on where it was, and of a run with one rank anew that is read.
 """
 
 from __future__ import annotations
@@ -11,73 +11,87 @@ import json
 import os
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from alltrace.recipes.execution.shared_tables import Placeable, SharedRank, kept_once
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
 from alltrace.run.verify import FINDINGS
 from alltrace.trace.errors import AlltraceError
+from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from alltrace.recipes.base import RankTables
     from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run
+    from alltrace.run.store import Run, StoredRank
 
 ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
 
 _ENDING = ".part"
-_MADE_FROM, _AT = "alltrace.made_from", "alltrace.at_ns"
+_MADE_FROM = "alltrace.made_from"
 
 
-class Movable(Protocol):
-    """A part with times."""
-
-    def moved(self, by_ns: int) -> Self:
-        """The part with all moments later, as the rank has it under such a clock."""
-        ...
-
-
-_Part = TypeVar("_Part", bound=Movable)
+_Part = TypeVar("_Part", bound=Placeable)
 
 
 class RankParts(NamedTuple):
-    """The parts of one rank that are kept.
+    """Where the parts of one rank are kept.
 
     Attributes:
-        folder: Where those of the run are.
+        folder: The folder of the parts of the run.
         rank: The rank.
-        made_from: What a part of it is made from, but for when time 0 of its files is.
-        at_ns: When that is.
+        made_from: What its parts are made from.
     """
 
     folder: Path
     rank: int
     made_from: str
-    at_ns: int
 
-    def get(self, name: str, classes: Sequence[type], make: Callable[[], _Part]) -> _Part:
-        """The part of some name: the one that is kept, or a new one.
+    def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+        """The part of some name in the time of the rank's files: the one that is kept, or a new one.
 
         Args:
+            rank: The rank's tables in the time of its files.
             name: What it is called.
             classes: The dataclasses that may be in it.
-            make: Makes it.
+            make: Makes it of the tables.
         """
         from alltrace.run.object_files import read_object, write_object
 
         path = self.folder / name / f"rank={self.rank}{_ENDING}"
-        with suppress(AlltraceError, ValueError, KeyError):
-            found = read_object(path, {_MADE_FROM: self.made_from}, classes)
-            if found is not None:
-                kept: _Part = found[0]
-                return kept.moved(self.at_ns - int(found[1][_AT]))
-        made = make()
+        facts = {_MADE_FROM: self.made_from}
+        with suppress(AlltraceError, ValueError):
+            kept: _Part | None = read_object(path, facts, classes)
+            if kept is not None:
+                return kept
+        made = make(rank)
         with suppress(OSError, AlltraceError):  # what cannot be kept is made again
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_object(path, made, {_MADE_FROM: self.made_from, _AT: str(self.at_ns)})
+            write_object(path, made, facts)
         return made
+
+
+class PlacedParts:
+    """The parts of a rank on the run's clock.
+
+    Args:
+        parts: Where they are kept.
+        rank: The rank.
+        wanted: The tables and columns that they are made from.
+    """
+
+    def __init__(self, parts: RankParts, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> None:
+        self._clock = rank.clock
+        self._own = SharedRank(rank.in_file_time(), wanted, parts)
+
+    def get(self, _rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+        """The part of some name; see `RankParts.get`."""
+        found = kept_once(self._own, name, classes, make).placed(self._clock)
+        self._own.release(tuple(TABLES))  # others ask for tables on the run's clock
+        return found
 
 
 def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
@@ -97,19 +111,15 @@ def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
     logs = [(log.kind, log.content_hash) for log in manifest.logs]
     found = {}
     for record in ranks:
-        clock = run.clock(record)
-        # the correction of a clock that runs faster depends on the moment
-        at = 0 if clock.drift else clock.shift_ns - clock.origin_ns
         made_from = [
             rank_signature(manifest, record),
-            tuple(clock) if clock.drift else 0,
             overlay.files.expected.get(collectives_file(record.rank)),
             *(digests.get(record.rank) for digests in shared),
             logs,
-            _samples_beside(run, record, at),
+            _samples_beside(run, record),
         ]
         digest = blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
-        found[record.rank] = RankParts(folder, record.rank, digest, at)
+        found[record.rank] = RankParts(folder, record.rank, digest)
     return found
 
 
@@ -134,12 +144,13 @@ def _shared_digests(run: Run) -> list[dict[int, str]]:
     return found
 
 
-def _samples_beside(run: Run, record: Rank, at_ns: int) -> list[Any]:
-    """Which reports of other ranks of the host may hold samples of the rank's GPU, and when they are."""
+def _samples_beside(run: Run, record: Rank) -> list[Any]:
+    """Which reports of other ranks of the host may hold samples of the rank's GPU, and what their times are ahead of its own."""
     from alltrace.run.host_samples import samplers
 
     others = [r for r in samplers(run.manifest, record) if r.rank != record.rank]
-    return [(rank_signature(run.manifest, r), c.shift_ns - c.origin_ns - at_ns) for r in others for c in [run.clock(r)]]
+    own = run.clock(record).shift_ns
+    return [(rank_signature(run.manifest, r), run.clock(r).shift_ns - own) for r in others]
 
 
 def _remove_others(folder: Path, ranks: set[int]) -> None:

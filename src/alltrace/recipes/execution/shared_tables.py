@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from alltrace.run.overlay import SHARED_TABLES
 from alltrace.trace.schema import DICTIONARIES, TABLES
@@ -13,11 +13,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from alltrace.recipes.base import RankTables, RunFacts
-    from alltrace.recipes.execution.kept_parts import Movable, RankParts
+    from alltrace.run.clock import ClockMap
     from alltrace.trace.intervals import Merged
 
 _Made = TypeVar("_Made")
-_Part = TypeVar("_Part", bound="Movable")
+
+
+class Placeable(Protocol):
+    """A part with times."""
+
+    def placed(self, clock: ClockMap) -> Self:
+        """The part of a rank in the time of its files as it is on the run's clock."""
+        ...
+
+
+_Part = TypeVar("_Part", bound=Placeable)
+
+
+class Parts(Protocol):
+    """The parts of a rank that are kept with the run (`execution.kept_parts`)."""
+
+    def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+        """The part of some name: the one that is kept, or a new one."""
+        ...
 
 
 class SharedRank:
@@ -33,7 +51,7 @@ class SharedRank:
         memo: What `once` made.
     """
 
-    def __init__(self, rank: RankTables, wanted: Mapping[str, Sequence[str]], kept: RankParts | None = None) -> None:
+    def __init__(self, rank: RankTables, wanted: Mapping[str, Sequence[str]], kept: Parts | None = None) -> None:
         self._inner = rank
         self._wanted = wanted
         self.kept = kept
@@ -176,14 +194,14 @@ def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made])
     return found
 
 
-def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callable[[], _Part]) -> _Part:
+def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
     """As `once`, and the part that `make` gives is kept with the run, where parts of the rank are (`execution.kept_parts`).
 
     Args:
         rank: The rank's tables.
         name: What the part is called.
         classes: The dataclasses that may be in it.
-        make: Makes it of the rank's tables alone.
+        make: Makes it of the tables that it is given, alone: those of the rank, on the run's clock or in the time of its files.
     """
-    kept: RankParts | None = getattr(rank, "kept", None)
-    return once(rank, name, make if kept is None else lambda: kept.get(name, classes, make))
+    kept: Parts | None = getattr(rank, "kept", None)
+    return once(rank, name, lambda: make(rank) if kept is None else kept.get(rank, name, classes, make))

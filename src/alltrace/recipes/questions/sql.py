@@ -43,7 +43,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
 
     Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides there are
-    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`) and `names`. The schema `ids` has the same
+    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The schema `ids` has the same
     tables with ids of names, whose text is `text_of(id)`: what the statements of recipes read. A query that names `collectives`,
     `members` or `steps`, which are derived over all ranks, has the run aligned first.
 

@@ -58,7 +58,7 @@ export function listen(timeline) {
     }
     const { x, y } = timeline.at(e);
     const hit = timeline.hit(x, y);
-    const row = timeline.visible().find((r) => r.y - box.scrollTop <= y && y < r.y + r.height - box.scrollTop);
+    const row = timeline.rowAt(y);
     if (row) timeline.trackChosen = row.id;
     if (hit && hit.tile.arrays.table[hit.item] === NO_TABLE) timeline.details.laid(hit.tile, hit.item);
     else if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });

@@ -11,7 +11,7 @@ import { duration, exact } from "./units.js";
  * @returns {string[]|null}
  */
 export function under(timeline, y, ns) {
-  const row = timeline.visible().find((r) => r.y - timeline.scrolled <= y && y < r.y + r.height - timeline.scrolled);
+  const row = timeline.rowAt(y);
   if (!row || row.tile || ns < 0 || ns >= timeline.whole) return null;
   const { level } = timeline;
   const tile = timeline.store.best(row.id, level, Math.floor(ns / (2 ** level * TILE_BINS)));

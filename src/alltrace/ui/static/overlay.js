@@ -31,7 +31,7 @@ export function overlay(timeline, context) {
     const [x, wide] = [timeline.x(timeline.range.start), Math.max((timeline.range.end - timeline.range.start) / timeline.perPixel, 1)];
     const own = timeline.area && new Set(timeline.area);
     if (!own) context.fillRect(x, 0, wide, height);
-    else for (const row of timeline.visible()) if (own.has(row.id)) context.fillRect(x, row.y - timeline.scrolled, wide, row.height);
+    else for (const row of timeline.visible()) if (own.has(row.id)) context.fillRect(x, timeline.top(row), wide, row.height);
     context.globalAlpha = 1;
   }
   arrows(timeline, context);
@@ -53,27 +53,27 @@ export function overlay(timeline, context) {
  * @param {CanvasRenderingContext2D} context
  */
 function arrows(timeline, context) {
-  const { facts: found, scrolled } = timeline;
+  const { facts: found } = timeline;
   if (!found) return;
   const rowOf = (/** @type {number} */ rank, /** @type {string} */ key) => timeline.rows.find((r) => r.rank === rank && r.key === key && !r.head) ?? timeline.rows.find((r) => r.rank === rank && r.head);
-  const middle = (/** @type {import("./timeline.js").Row} */ r) => r.y - scrolled + Math.min(r.height / 2, LANE / 2 + 1);
-  const own = timeline.rows.filter((r) => r.rank === found.rank && r.key === found.track);
+  const middle = (/** @type {import("./timeline.js").Row} */ r) => timeline.top(r) + Math.min(r.height / 2, LANE / 2 + 1);
+  const own = timeline.rows.filter((r) => r.rank === found.rank && r.key === found.track && !timeline.behind(r));
   context.strokeStyle = context.fillStyle = theme().high;
   context.lineWidth = 2;
   const { start, end } = found.span;
   for (const row of own) {
-    const hit = timeline.hits.find((b) => b.track === row.id && b.tile.arrays.row[b.item] === found.row && b.y >= row.y - scrolled - 1 && b.y < row.y - scrolled + row.height);
-    context.strokeRect(timeline.x(start), hit ? hit.y - 1 : row.y - scrolled + 1, Math.max((end - start) / timeline.perPixel, 2), LANE);
+    const hit = timeline.hits.find((b) => b.track === row.id && b.tile.arrays.row[b.item] === found.row && b.y >= timeline.top(row) - 1 && b.y < timeline.top(row) + row.height);
+    context.strokeRect(timeline.x(start), hit ? hit.y - 1 : timeline.top(row) + 1, Math.max((end - start) / timeline.perPixel, 2), LANE);
   }
   context.lineWidth = 1.2;
   const here = own[0] ?? rowOf(found.rank, found.track);
   if (here && found.call) {
     const call = rowOf(found.rank, found.call.track);
-    if (call && !call.head) arrow(context, timeline.x(found.call.columns.start), middle(call), timeline.x(start), middle(here));
+    if (call && !call.head && !timeline.behind(call)) arrow(context, timeline.x(found.call.columns.start), middle(call), timeline.x(start), middle(here));
   }
   for (const work of found.launched ?? []) {
     const there = rowOf(found.rank, work.track);
-    if (here && there && !there.head) arrow(context, timeline.x(start), middle(here), timeline.x(work.start), middle(there));
+    if (here && there && !there.head && !timeline.behind(there)) arrow(context, timeline.x(start), middle(here), timeline.x(work.start), middle(there));
   }
   eventArrows(timeline, context, rowOf, middle);
   const members = found.instance?.members ?? [];
@@ -82,10 +82,11 @@ function arrows(timeline, context) {
   const origin = last && rowOf(last.rank, key);
   if (!origin) return;
   context.globalAlpha = 0.7;
-  const [top, bottom] = [scrolled - 40, scrolled + timeline.height + 40];
+  const near = (/** @type {import("./timeline.js").Row} */ r) => timeline.top(r) > -40 && timeline.top(r) < timeline.height + 40;
   for (const m of members) {
     const there = m.certain ? rowOf(m.rank, key) : null; // what the clocks cannot tell is not drawn
-    if (there && ((there.y > top && there.y < bottom) || (origin.y > top && origin.y < bottom))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(found.instance.last_arrival), middle(there));
+    if (there && timeline.behind(there)) continue;
+    if (there && !timeline.behind(origin) && (near(there) || near(origin))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(found.instance.last_arrival), middle(there));
     if (there) context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
   }
   context.globalAlpha = 1;
@@ -102,7 +103,7 @@ function eventArrows(timeline, context, rowOf, middle) {
   const { rank, track, span, awaits, waited_by: waits = [] } = timeline.facts;
   const draw = (/** @type {string} */ from, /** @type {number} */ at, /** @type {string} */ to, /** @type {number} */ then) => {
     const [here, there] = [rowOf(rank, from), rowOf(rank, to)];
-    if (here && there && !here.head && !there.head) arrow(context, timeline.x(at), middle(here), timeline.x(then), middle(there));
+    if (here && there && !here.head && !there.head && !timeline.behind(here) && !timeline.behind(there)) arrow(context, timeline.x(at), middle(here), timeline.x(then), middle(there));
   };
   for (const w of waits) draw(track, span.start, w.track, w.columns.start);
   if (!awaits) return;

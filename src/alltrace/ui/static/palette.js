@@ -6,6 +6,7 @@ export const PALETTE = {
   compute: "#095f8c",
   communication: "#cd6d0a",
   "exposed communication": "#df4c29",
+  unclassified: "#f0c64a",
   copy: "#6dc286",
   "exposed copy": "#6dc286",
   idle: "#dee3e8",

@@ -101,11 +101,13 @@ export function show(ctx, values) {
       /** @type {import("./types.js").Answer} */
       const answer = await ctx.api.post("recipe", { name, options: given, ranks: chosen, steps: recipe.windowed ? steps : "", skip_warmup: warmup && recipe.windowed }, stop.signal);
       const at = answer.columns.findIndex((c) => c.name === "rank");
-      figure = answer.figure;
+      figure = answer.total_rows ? answer.figure : null;
       const places = placesOf(answer.columns, recipe.session_time ? ctx.run.origin_ns : 0);
       const links = (/** @type {any[]} */ row, /** @type {number} */ c) => (c === places?.column ? places.address(row) : c === at && typeof row[c] === "number" ? link("timeline", { ranks: row[c], open: row[c] }) : null);
       const table = tableOf(answer.columns, answer.rows, { name, total: answer.total_rows, links });
-      place.replaceChildren(...(figure ? [drawing] : []), table, notes(answer.notes) ?? "");
+      const more = notes(answer.notes);
+      if (more && !answer.total_rows) more.open = true; // they say why
+      place.replaceChildren(...(figure ? [drawing] : []), answer.total_rows ? table : h("p", {}, "The answer has no rows for this run and these options."), more ?? "");
       if (figure) await picture(drawing, figure);
     } catch (error) {
       if (error instanceof Error && error.name !== "AbortError") place.replaceChildren(h("p", {}, error.message));

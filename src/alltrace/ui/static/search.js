@@ -113,7 +113,8 @@ export class Search {
     for (const row of timeline.visible()) {
       const marks = row.head ? this.found.marks[row.rank] : null;
       if (!marks) continue;
-      const y = row.y - timeline.scrolled + row.height;
+      const y = timeline.top(row) + row.height;
+      if (y <= timeline.stuck) continue;
       let free = -Infinity;
       for (const ns of marks) {
         const x = Math.round(timeline.x(ns));

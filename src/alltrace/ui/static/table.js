@@ -5,7 +5,7 @@ import { cell, count, counted, exact } from "./units.js";
 /** @typedef {import("./types.js").Column} Column */
 
 const SHOWN = 200;
-const MOST_TEXT = 160;
+const MOST_TEXT = 112;
 
 /**
  * A table that can be sorted, filtered and saved.

@@ -1,4 +1,5 @@
 // @ts-check
+import { areaOf, areaText } from "./areatext.js";
 import { Arrangement, likeness } from "./arrange.js";
 import { theme } from "./colors.js";
 import { Details } from "./details.js";
@@ -24,6 +25,7 @@ import { keep } from "./url.js";
 
 const HEAD = 20;
 const LEAST_NS = 20;
+const MOST_STUCK = 0.6; // pinned tracks that fill more of the height scroll with the others
 const MOST_ASKED = 256; // ranks whose tracks are asked for at once
 
 export class Timeline {
@@ -80,6 +82,8 @@ export class Timeline {
     this.width = 1000;
     this.height = 500;
     this.scrolled = 0;
+    this.pinned = 0; // the height of the pinned tracks in pixels
+    this.stuck = 0; // that of those which do not scroll with the others
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
     this.details = new Details(ctx, this);
     this.laid = new Laid(ctx, () => this.layout());
@@ -129,6 +133,31 @@ export class Timeline {
     this.width = Math.max(this.tracksBox.clientWidth, this.left + 50);
     this.height = this.tracksBox.clientHeight;
     this.scrolled = this.tracksBox.scrollTop;
+    this.stuck = this.pinned <= this.height * MOST_STUCK ? this.pinned : 0;
+  }
+
+  /**
+   * Where a row is on the screen.
+   * @param {Row} row
+   */
+  top(row) {
+    return row.pin && this.stuck ? row.y : row.y - this.scrolled;
+  }
+
+  /**
+   * Whether a row lies behind the pinned ones.
+   * @param {Row} row
+   */
+  behind(row) {
+    return !row.pin && this.top(row) + row.height <= this.stuck;
+  }
+
+  /**
+   * The row at a height of the screen.
+   * @param {number} y
+   */
+  rowAt(y) {
+    return this.visible().reverse().find((r) => this.top(r) <= y && y < this.top(r) + r.height);
   }
 
   get perPixel() {
@@ -286,10 +315,11 @@ export class Timeline {
       rows.push({ id, rank, key, label, y, height, head, pin });
       y += height;
     };
-    if (this.laid.tiles.has("-")) addLaid(-1);
     const named = new Map(this.ctx.run.ranks.map((r) => [r.rank, r.host]));
     const ranks = this.arrangement.sorted(this.ranks);
     for (const pin of this.pins) for (const { rank, key, label } of this.#pinned(pin, ranks)) add(rank, key, `${rank}: ${label}`, false, pin);
+    this.pinned = y;
+    if (this.laid.tiles.has("-")) addLaid(-1);
     const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"));
     for (const rank of ranks) {
       const host = named.get(rank) ?? "";
@@ -320,8 +350,7 @@ export class Timeline {
    * @param {number[]} ranks those that are shown, in their order
    */
   #pinned(pin, ranks) {
-    const every = pin.startsWith("*");
-    const at = pin.indexOf("/");
+    const [every, at] = [pin.startsWith("*"), pin.indexOf("/")];
     const [rank, key] = [Number(pin.slice(every ? 1 : 0, at)), pin.slice(at + 1)];
     if (key === "summary") return (every ? ranks : [rank]).map((r) => ({ rank: r, key, label: "devices" }));
     const one = this.tracks.get(rank)?.find((t) => t.key === key);
@@ -340,9 +369,9 @@ export class Timeline {
     });
   }
 
-  /** The rows on the screen; the first is found by halving, there may be many thousands. */
+  /** The rows on the screen, pinned ones last; the first is found by halving, there may be many thousands. */
   visible() {
-    const [top, bottom] = [this.scrolled, this.scrolled + this.height];
+    const [top, bottom] = [this.scrolled + this.stuck, this.scrolled + this.height];
     let [low, high] = [0, this.rows.length];
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -351,7 +380,7 @@ export class Timeline {
     }
     const found = [];
     for (let i = low; i < this.rows.length && this.rows[i].y < bottom; i++) found.push(this.rows[i]);
-    return found;
+    return this.stuck ? [...found.filter((r) => !r.pin), ...this.rows.filter((r) => r.pin)] : found;
   }
 
   /** @param {number} ns */
@@ -378,7 +407,11 @@ export class Timeline {
     this.hits = [];
     let grown = false;
     for (const row of rows) {
-      const y = row.y - this.scrolled;
+      const y = this.top(row);
+      if (row.pin && this.stuck) {
+        context.fillStyle = colors.back;
+        context.fillRect(0, y, width, row.height);
+      }
       if (row.head) {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
@@ -406,6 +439,10 @@ export class Timeline {
       context.globalAlpha = 0.5;
       context.fillRect(left, Math.round(y + row.height) - 0.5, width - left, 0.5);
       context.globalAlpha = 1;
+    }
+    if (this.stuck) {
+      context.fillStyle = colors.soft;
+      context.fillRect(0, this.stuck - 1, width, 1);
     }
     this.search.draw(context);
     this.notes.draw(context);
@@ -437,13 +474,13 @@ export class Timeline {
 
   /** @param {Row[]} rows */
   #labelRows(rows) {
-    const now = rows.map((r) => `${r.id} ${r.y} ${r.height} ${this.open.has(r.rank)} ${r.pin || this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
+    const now = rows.map((r) => `${r.id} ${r.pin && this.stuck ? this.scrolled : ""} ${r.y} ${r.height} ${this.open.has(r.rank)} ${r.pin || this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
     if (now === this.labelled) return;
     this.labelled = now;
     const made = rows.map((row) => {
       const open = this.open.has(row.rank);
       const label = h("div", { class: `label${row.head ? " rank" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
-      label.style.top = `${row.y}px`;
+      label.style.top = `${this.top(row) + this.scrolled}px`;
       label.style.height = `${row.height}px`;
       if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
       label.append(h("span", {}, row.label));
@@ -510,7 +547,7 @@ export class Timeline {
     }
     const row = this.rows.find((r) => r.id === `${facts.rank}/${facts.track}`);
     const { scrollTop, clientHeight } = this.tracksBox;
-    if (row && (row.y < scrollTop || row.y + row.height > scrollTop + clientHeight)) this.tracksBox.scrollTop = row.y - clientHeight / 3;
+    if (row && !(row.pin && this.stuck) && (row.y < scrollTop + this.stuck || row.y + row.height > scrollTop + clientHeight)) this.tracksBox.scrollTop = row.y - clientHeight / 3;
   }
 
   /** Choose nothing. */
@@ -592,7 +629,8 @@ export class Timeline {
     const row = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
     if (!row) return;
     this.trackChosen = row.id;
-    if (row.y < this.tracksBox.scrollTop || row.y > this.tracksBox.scrollTop + this.tracksBox.clientHeight - 40) this.tracksBox.scrollTop = row.y - 60;
+    const top = this.top(row);
+    if (!(row.pin && this.stuck) && (top < this.stuck || top > this.height - 40)) this.tracksBox.scrollTop = row.y - this.stuck - 60;
     this.draw();
   }
 
@@ -632,8 +670,9 @@ export class Timeline {
    * @param {number} to
    */
   between(from, to) {
-    const [top, bottom] = [Math.min(from, to) + this.scrolled, Math.max(from, to) + this.scrolled];
-    return [...new Set(this.rows.filter((r) => !r.tile && r.y + r.height > top && r.y <= bottom).map((r) => r.id))];
+    const [top, bottom] = [Math.min(from, to), Math.max(from, to)];
+    const inside = (/** @type {Row} */ r) => this.top(r) + r.height > (r.pin ? top : Math.max(top, this.stuck)) && this.top(r) <= bottom;
+    return [...new Set(this.rows.filter((r) => !r.tile && inside(r)).map((r) => r.id))];
   }
 
   /**
@@ -643,31 +682,11 @@ export class Timeline {
   hit(x, y) {
     let best;
     for (const b of this.hits) {
+      if (y < this.stuck && b.y + b.h > this.stuck) continue; // it lies behind the pinned ones
       if (x >= b.x - 1 && x <= b.x + b.w + 1 && y >= b.y && y <= b.y + b.h && (!best || Math.abs(b.x + b.w / 2 - x) < Math.abs(best.x + best.w / 2 - x))) best = b;
     }
     return best;
   }
-}
-
-/**
- * The tracks of an area as an address has them: ranks for what their devices did, else keys.
- * @param {string[]} tracks
- */
-function areaText(tracks) {
-  const folded = tracks.filter((t) => t.endsWith("/summary")).map((t) => parseInt(t, 10));
-  return [rankText(folded), ...tracks.filter((t) => !t.endsWith("/summary")).slice(0, 200)].filter(Boolean).join(",");
-}
-
-/**
- * @param {string} text
- * @param {number[]} known
- * @returns {string[]|null}
- */
-function areaOf(text, known) {
-  if (!text) return null;
-  const parts = text.split(",");
-  const ranks = parts.filter((p) => !p.includes("/")).join(",");
-  return [...(ranks ? parseRanks(ranks, known).map((r) => `${r}/summary`) : []), ...parts.filter((p) => p.includes("/"))];
 }
 
 /**

@@ -54,6 +54,7 @@ def test_it_comes_first_and_waiting_for_a_role_is_no_fault_of_the_host(tmp_path)
         [Phase({"rollout": 100, "trainer": 90})],  # side by side
         [Phase({"rollout": 100})],  # the trainers have no device work
         [Phase({"rollout": 100, "trainer": 60}), Phase({"rollout": 40})],  # trainers have less to do
+        [Phase({"rollout": 100, "trainer": 40}), Phase({"trainer": 60})],  # side by side for a quarter of the time
     ],
 )
 def test_roles_that_work_side_by_side_take_no_turns(tmp_path, phases):

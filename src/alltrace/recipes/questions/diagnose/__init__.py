@@ -119,7 +119,7 @@ class Diagnose(Recipe):
 
         machine = (MachineState, GpuState, HostState, NetworkState)
         classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, *machine)
-        found = kept_once(rank, "contribution", classes, lambda: _contribution(rank))
+        found = kept_once(rank, "contribution", classes, _contribution)
         return found if found.facts is None else replace(found, graph=graph_of(rank))
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002

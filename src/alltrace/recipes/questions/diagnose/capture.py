@@ -111,7 +111,7 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []
     advice = (
-        f"Captured steps take {slowdown.ratio - 1:.0%} longer than the others of the training log; capture fewer kinds of events, "
+        f"Captured steps take {slowdown.ratio - 1:.0%} longer than others, by {slowdown.source}; capture fewer kinds of events, "
         "such as no CPU samples and no OS calls, and judge shares rather than times."
     )
     evidence = {"slowdown": round(slowdown.ratio, 4), "steps": float(slowdown.inside)}

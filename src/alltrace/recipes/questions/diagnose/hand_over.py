@@ -128,8 +128,6 @@ def with_roles(found: Sequence[Finding], turns: HandOvers, run: RunFacts) -> lis
         waits = max((turns.waited_ns.get(r, 0) for r in finding.ranks), default=0)
         if waits and classes and classes <= _WAITING:
             left = {n: max(getattr(finding.loss, n) - waits, 0) for n in ("estimate_ns", "own_ns", "bound_ns")}
-            if not left["estimate_ns"]:
-                continue
             finding = replace(finding, loss=replace(finding.loss, **left))
         kept.append(finding)
     return kept

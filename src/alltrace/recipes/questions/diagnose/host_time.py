@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.run.clock import ClockMap
     from alltrace.trace.arrays import Int64
 
 BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
@@ -106,8 +107,9 @@ class Contribution:
     machine: MachineState = field(default_factory=MachineState)
     origins: Mapping[str, str] = field(default_factory=dict)
 
-    def moved(self, by_ns: int) -> Contribution:
-        """The contribution with all moments later."""
-        if not by_ns or self.facts is None:
+    def placed(self, clock: ClockMap) -> Contribution:
+        """The contribution of a rank in the time of its files, without its graph, as it is on the run's clock."""
+        if self.facts is None or self.host is None:
             return self
-        return replace(self, facts=self.facts.moved(by_ns), graph=None if self.graph is None else self.graph.moved(by_ns))
+        host = replace(self.host, times=clock.lengths(self.host.times), after=clock.lengths(self.host.after))
+        return replace(self, facts=self.facts.placed(clock), host=host)

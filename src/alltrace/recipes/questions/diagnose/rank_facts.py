@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables
     from alltrace.recipes.questions.diagnose.gaps import HostSets
+    from alltrace.run.clock import ClockMap
     from alltrace.trace.arrays import Int64
 
 _LEAST_COPY_BYTES = 256 << 10
@@ -92,9 +93,9 @@ class RankFacts:
     calls: bool = True
     left_out: int = 0
 
-    def moved(self, by_ns: int) -> RankFacts:
-        """The facts with all moments later."""
-        return replace(self, regions=self.regions + by_ns, waits=self.waits + by_ns)
+    def placed(self, clock: ClockMap) -> RankFacts:
+        """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
+        return replace(self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times))
 
 
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:

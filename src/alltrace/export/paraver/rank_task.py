@@ -1,0 +1,87 @@
+"""One rank of a Paraver trace as a task of its own: its lines are packed there, and written by the process that merges them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from alltrace.export.paraver.records import RecordWriter
+from alltrace.export.paraver.task import Task
+from alltrace.export.sorted_rows import RowSorter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from alltrace.export.external_sort import KeptRuns
+    from alltrace.export.paraver.lines import Form
+    from alltrace.export.paraver.pairing import Ends
+    from alltrace.export.paraver.survey import Survey
+    from alltrace.export.selection import SentSelection
+    from alltrace.export.tracks import Tracks
+    from alltrace.readers.paraver.labels import Profile
+    from alltrace.trace.arrays import Int64
+
+
+class PackedTask(NamedTuple):
+    """The lines of a rank, packed.
+
+    Attributes:
+        runs: Where they are.
+        shapes: Their shapes, by number.
+        counts: How many states, events and communications there are.
+        types: The types of the events.
+        mpi: The sends and receives of MPI, to be paired with those of other ranks.
+    """
+
+    runs: list[KeptRuns]
+    shapes: list[tuple[int, Form]]
+    counts: dict[str, int]
+    types: set[int]
+    mpi: list[tuple[bool, Ends]]
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """Packs the lines of single ranks; goes to each process once.
+
+    Attributes:
+        sent: What is exported.
+        survey: The values of names.
+        profile: The numbers of types.
+        objects: How many objects the trace has.
+        folder: Where to put the lines.
+        details: Also the geometry and correlation of launches.
+        demangled: Whether kernels have their full name.
+    """
+
+    sent: SentSelection
+    survey: Survey
+    profile: Profile
+    objects: int
+    folder: Path
+    details: bool
+    demangled: bool
+
+    def __call__(self, item: tuple[Tracks, Int64], advance: Callable[[int], None]) -> PackedTask:
+        """The lines of a rank, by its tracks and their objects."""
+        tracks, objects = item
+        # a task may run again elsewhere while what is left of its first worker still writes
+        name = f"rank-{tracks.rank.rank}-{platform.node()}-{os.getpid()}"
+        scratch = self.folder / f"{name}-sorting"
+        scratch.mkdir(exist_ok=True)
+        try:
+            with RowSorter(self.folder / name, 2) as sorter:
+                writer = RecordWriter(sorter, self.objects)
+                task = Task(
+                    self.sent.selection, tracks, objects, self.survey, self.profile, writer, scratch,
+                    details=self.details, demangled=self.demangled,
+                )  # fmt: skip
+                task.write()
+                advance(1)
+                return PackedTask(sorter.keep(), writer.lines.shapes, writer.counts, writer.types, task.mpi)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)

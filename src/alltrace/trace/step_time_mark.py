@@ -1,0 +1,34 @@
+"""The range by which a program says within a capture how long its steps took before: what its name says."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+PREFIX = "alltrace: "
+_MARK = re.compile(r"alltrace: ([0-9]{1,9}) steps before the window took ([0-9]{1,18}) ns each, within ([0-9]{1,18}) ns")
+
+
+class StepTimeMark(NamedTuple):
+    """How long steps took before they were captured.
+
+    Attributes:
+        steps: How many.
+        each_ns: What one took.
+        error_ns: The standard error of that.
+    """
+
+    steps: int
+    each_ns: int
+    error_ns: int
+
+    @property
+    def text(self) -> str:
+        """The name of the range."""
+        return f"{PREFIX}{self.steps} steps before the window took {self.each_ns} ns each, within {self.error_ns} ns"
+
+
+def parse_mark(text: str | None) -> StepTimeMark | None:
+    """What the name of a range says, or None where it is another one."""
+    found = _MARK.fullmatch(text) if text else None
+    return None if found is None or not int(found[2]) else StepTimeMark(int(found[1]), int(found[2]), int(found[3]))
