@@ -106,7 +106,7 @@ def test_without_phases_of_waiting_the_report_says_that_it_cannot_tell(clock):
             clock.now += 0.1
             report.step()
     (line,) = said
-    assert "whole steps do not tell who waits for whom; put report.phase('wait')" in line
+    assert "whole steps do not show which rank waits for which; put report.phase('wait')" in line
 
 
 def test_ranks_with_other_phases_cannot_be_compared(clock):

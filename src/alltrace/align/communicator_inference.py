@@ -123,7 +123,7 @@ def inferred(operations: Operations, timing: Timing) -> Inferred:
 
 
 def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) -> list[tuple[int, _Pool]]:
-    """The pools with the stream that they are of, -1 where streams do not tell."""
+    """The pools with the stream that they are of, -1 where streams do not say."""
     rows = np.flatnonzero(chosen)
     if not len(rows):
         return []

@@ -1,6 +1,6 @@
 """Which call of a log is which operation of a trace, on one rank: two sequences, aligned.
 
-Both lie in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
+Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
 pieces of the trace are looked for in the whole log first (correlation over operations), and from the best place on both
 sequences are aligned within a band, by operation and by what is known of sizes; how long the operations of one size took tells
 places apart whose operations are equal. What another alignment that is about as good would fill differently stays open.
@@ -52,7 +52,7 @@ class TracedOps:
         duration_ns: How long it took on the device, 0 where not known.
         lane: Number of the stream, or -1.
         bytes: Message size, or -1.
-        utc_ns: When it was issued, by the host's clock; None where the report does not tell.
+        utc_ns: When it was issued, by the host's clock; None where the report does not say.
     """
 
     op: Int64

@@ -1,4 +1,4 @@
-"""NCCL's logs joined with the operations of a trace: what a log tells of an operation that the trace does not.
+"""NCCL's logs joined with the operations of a trace: what a log says about an operation that the trace does not.
 
 Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null: size, count,
 type, communicator, peer, root. What the trace tells itself stays. Operations of which no call was found get their size from the

@@ -54,7 +54,7 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
 
     Calls of equal opCount that follow each other on a communicator were launched together. Sends and receives among all members,
     launched together, are one all-to-all, as in the trace. Where opCount is the same on all calls of a communicator, as where a
-    CUDA graph captured them, it does not tell: a collective is taken for a launch of its own, and a launch of sends and receives
+    CUDA graph captured them, it does not show: a collective is taken for a launch of its own, and a launch of sends and receives
     for one that has each of a peer once.
 
     Args:

@@ -47,7 +47,7 @@ class Matching:
         members: A `pyarrow.Table` of `MEMBERS`.
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
-        score: How sure it is who meets whom, from 0 to 1; None where there is no communication.
+        score: How sure it is which ranks communicate, from 0 to 1; None where there is no communication.
         reason: One sentence why the score is too low to rely on; None where it is not.
     """
 

@@ -1,4 +1,4 @@
-"""How sure it is who meets whom: of each communicator and of the whole run, from 0 to 1."""
+"""How sure it is which ranks communicate: of each communicator and of the whole run, from 0 to 1."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -
 
     Args:
         score: The score of the run.
-        unnamed: The share of operations whose communicator nothing tells.
+        unnamed: The share of operations with an unknown communicator.
         timing: The clocks that operations were matched by.
         apart: Parts of the run that no communicator connects.
     """

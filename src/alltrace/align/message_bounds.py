@@ -1,4 +1,4 @@
-"""What sends and receives tell of two clocks: no message is received before it was sent (Hu et al., dPRO, 2022).
+"""What sends and receives say about two clocks: no message is received before it was sent (Hu et al., dPRO, 2022).
 
 For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b the difference
 ``b - a`` is at most (receive's end by B) - (send's end by A). Messages both ways bound it from both sides; the middle is taken.

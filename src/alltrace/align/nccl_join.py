@@ -23,7 +23,7 @@ _WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE)
 def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
     """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
 
-    A kernel belongs to the unit that its launching call lies in, on the same thread. A unit's kernels belong to its calls: one to
+    A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its calls: one to
     one where there are as many, one per communicator where there are as many, else each call has the extent of all of them.
     Sends and receives among all members, grouped, are one all-to-all.
     """

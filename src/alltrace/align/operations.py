@@ -36,7 +36,7 @@ class Operations:
         token: Number of (operation, bytes, type).
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
-        exchanging: Whether it is a kernel that sends or receives or both, and nothing tells on which communicator, bool.
+        exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
         all_to_all: Whether every member sends something to every other, bool.
         sequence: The profiler's sequence number where it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.

@@ -74,7 +74,7 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
 
 
 def _bases(run: Run) -> dict[int, int] | None:
-    """What added to times of a rank's files gives UTC by the first host's clock; None where a report does not tell its UTC."""
+    """What added to times of a rank's files gives UTC by the first host's clock; None where a report does not show its UTC."""
     zero = run.manifest.zero_utc_ns
     if zero is None or any(r.time_base_utc_ns is None for r in run.ranks):
         return None

@@ -16,7 +16,7 @@ SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 
 NEARLY_ALL = 0.98
 LEAST_MATCHING_SCORE = 0.5
-"""Below it nothing should be computed from who meets whom."""
+"""Below it nothing should be computed from which ranks communicate."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Alignment:
         rows: For each rank the rows of its `collectives`.
         steps_notes: What a reader of the steps must know.
         log_matches: How NCCL's logs fit each rank.
-        matching_score: How sure it is who meets whom, from 0 to 1; None where there is no communication.
+        matching_score: How sure it is which ranks communicate, from 0 to 1; None where there is no communication.
         matching_reason: One sentence why it is not sure; None where it is.
     """
 

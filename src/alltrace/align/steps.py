@@ -55,11 +55,11 @@ _WHOLE = 0.98
 """The last period is whole from this share of its kernels on."""
 
 _LAUNCHED_BEFORE = 0.05
-"""Where this share of the work was launched before the report begins, calls do not tell to which step work belongs."""
+"""Where this share of the work was launched before the report begins, calls do not show to which step work belongs."""
 
 _LONGEST_SEQUENCE = 400_000
 _FEWEST = 2
-"""Of fewer ranges nothing tells that they repeat."""
+"""Of fewer ranges nothing shows that they repeat."""
 
 _ONE_EACH = (0.6, 1.5)
 """A step holds about one work of an optimizer: a part of a step holds fewer, what holds several steps more."""
@@ -137,7 +137,7 @@ def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> Ran
 
 
 def rank_steps(rank: StoredRank) -> RankSteps | None:
-    """The steps of one rank, in the time of its files; None where nothing tells them."""
+    """The steps of one rank, in the time of its files; None where nothing shows them."""
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
@@ -213,7 +213,7 @@ class _Family:
         return int((self.ends - self.starts).sum()), -self.depth
 
     def holding(self, times: Int64) -> float:
-        """How many of the times, which are in order, lie in a range on average."""
+        """How many of the times, which are in order, are in a range on average."""
         return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
 
     def found(self, rank: int) -> RankSteps:

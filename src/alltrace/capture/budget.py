@@ -1,7 +1,7 @@
 """What a first profile of a job costs: which ranks, what they slow down, how large reports get, what to type.
 
 The costs of an event were measured by a program of Python on two shared cores (nsys 2023.4.4, PyTorch 2.13 for CPUs, medians of
-three): see `docs/guides/first-profile-512.md`. Events of CUDA were not, for want of a GPU: one is taken to be as large as a call of
+three): see `docs/guides/first-profile-512.md`. Events of CUDA were not, for lack of a GPU: one is taken to be as large as a call of
 the operating system, the largest that was measured.
 """
 

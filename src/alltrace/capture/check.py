@@ -1,4 +1,4 @@
-"""Is there a report, and is it whole? The exit code of nsys does not tell: it is 0 when its agent was killed, too."""
+"""Is there a report, and is it whole? The exit code of nsys does not show: it is 0 when its agent was killed, too."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ class Identity(NamedTuple):
     Attributes:
         launcher: Whose variables were believed; None where there were none.
         rank: Its number in the world; 0 without a launcher.
-        local_rank: Its number on its node; None where nothing tells.
-        world_size: How many there are; None where nothing tells.
-        local_size: How many its node has; None where nothing tells.
-        node: The number of its node; None where nothing tells.
-        job: The job's name, fit for a file's name; None where nothing tells.
+        local_rank: Its number on its node; None where it is unknown.
+        world_size: How many there are; None where it is unknown.
+        local_size: How many its node has; None where it is unknown.
+        node: The number of its node; None where it is unknown.
+        job: The job's name, fit for a file's name; None where it is unknown.
         host: The node's name, fit for a file's name.
         notes: What a reader must know: sources that disagree, or none at all.
         restart: What a job's name ends with where the job, or its workers, were started again; part of `job`.

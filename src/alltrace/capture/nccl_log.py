@@ -1,7 +1,7 @@
 """The log of NCCL of a profiled rank: asked for by variables, and cut to the windows of steps when the program has ended.
 
 NCCL reads its variables when it starts, so it writes its whole log. What grows with the steps are records of calls: outside the
-windows they are dropped. What tells of communicators, of the topology and of trouble stays, whenever it was written.
+windows they are dropped. What describes communicators, of the topology and of trouble stays, whenever it was written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NcclLog(NamedTuple):
     """The log of one rank.
 
     Attributes:
-        variables: What NCCL is told by, and what tells the program where it notes the times of its windows.
+        variables: Variables for NCCL, and the one with the place where the program writes the times of its windows.
         times: Where it does.
         pattern: The names of its files, for `glob`.
         before: The files that were there before, with the times of their last change in ns.

@@ -283,7 +283,7 @@ def trace_variables(request: Request, plan: Plan, folder: Path, environment: Map
 
 
 def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
-    """Make the files by which an armed rank is asked, and which tell of it, where `variables` make it one.
+    """Make the files by which an armed rank is asked, and which describe it, where `variables` make it one.
 
     Raises:
         InputError: They cannot be made.

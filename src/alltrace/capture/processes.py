@@ -19,7 +19,7 @@ def become_subreaper() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, orphans that it was given included; empty where the kernel does not tell."""
+    """The children of a process, orphans that it was given included; empty where the kernel does not say."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

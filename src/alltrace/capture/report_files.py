@@ -51,7 +51,7 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
     private = Path(base).absolute() / f"alltrace-{rank}-{os.urandom(8).hex()}"
     try:
         private.mkdir(mode=0o700)
-        with suppress(OSError):  # a full disk is told of later
+        with suppress(OSError):  # a full disk is reported later
             (private / REPORT_FILE).write_text(f"{report}\n", encoding="utf-8")
         return private
     except OSError as error:

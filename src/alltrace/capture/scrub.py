@@ -37,7 +37,7 @@ _REPORTS = (".nsys-rep", ".qdrep")
 _EXPORT = ".sqlite"
 _EXPORT_LIMIT_S = 3600
 _PID_BITS = 24  # of a global thread id, below which is the thread
-_ANY_PROCESS = ("PROCESSES", "ThreadNames", "SCHED_EVENTS")  # also tell of processes that have nothing to do with the job
+_ANY_PROCESS = ("PROCESSES", "ThreadNames", "SCHED_EVENTS")  # also describe processes that have nothing to do with the job
 _NVTX_TEXTS = (34, 59, 60, 70, 71)  # marks and ranges; domains and categories keep their names
 _NCCL = "NCCL"
 
@@ -77,7 +77,7 @@ def scrub_folder(
         nsys: As for `scrub`.
 
     Returns:
-        For each new file where it lies in the folder, and what was removed.
+        For each new file where it is in the folder, and what was removed.
 
     Raises:
         InputError: There is nothing to scrub, or one of them cannot be scrubbed.
@@ -141,7 +141,7 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
             database.execute("PRAGMA secure_delete = ON")
             found = _clean(database, drop_texts=drop_texts)
             database.commit()
-            database.execute("VACUUM")  # what was removed must not lie in pages that are free
+            database.execute("VACUUM")  # what was removed must not be in pages that are free
         part.rename(target)
     except sqlite3.DatabaseError as error:
         raise InputError(source, found=f"it cannot be scrubbed ({error})", advice="export it again") from error

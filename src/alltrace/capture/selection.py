@@ -44,7 +44,7 @@ class Selection(NamedTuple):
         """Whether the process is profiled.
 
         Raises:
-            UsageError: Its place on the node is asked for and nothing tells it, or no rank of the world is chosen.
+            UsageError: Its place on the node is asked for and nothing shows it, or no rank of the world is chosen.
         """
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
@@ -67,7 +67,7 @@ class Selection(NamedTuple):
         return not any(self.takes(rank, rank % size) for rank in range(who.rank))
 
     def chosen(self, who: Identity) -> int | None:
-        """How many ranks are chosen, where a node's ranks follow each other; None where nothing tells."""
+        """How many ranks are chosen, where a node's ranks follow each other; None where it is unknown."""
         if who.world_size is None and self.spans is not None and self.most is None:
             count = end = 0
             for first, last in sorted(self.spans):

@@ -316,7 +316,8 @@ def describe(verdict: Verdict, ranks: int) -> str:
     unseen = f"less than {verdict.least_share:.1%} more would not be seen"
     if not verdict.own:
         return (
-            f"no rank of {ranks} stands out, but whole steps do not tell who waits for whom; put report.phase('wait') around what "
+            f"no rank of {ranks} stands out, but whole steps do not show which rank waits for which; put "
+            f"report.phase('wait') around what "
             "waits for other ranks"
         )
     return f"no rank of {ranks} is slow: the slowest takes {verdict.spread:.1%} more than the median by itself, and {unseen}"

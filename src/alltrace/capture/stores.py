@@ -177,7 +177,7 @@ class HttpStore:
         try:
             return self._length(name)
         except urllib.error.HTTPError as error:
-            if error.code in _NO_HEAD:  # it took all, and does not tell more
+            if error.code in _NO_HEAD:  # it took all, and does not show more
                 return length
             raise
         except ValueError:

@@ -45,7 +45,7 @@ class Series:
         high: Of a band its upper line; of boxes the third quartiles.
         ends: Of boxes, least and greatest of each.
         shade: A number for each point, which chooses its colour on a scale; then `color` is not used.
-        notes: A text for each point, shown where the picture can tell of one point; or empty.
+        notes: A text for each point, shown where the picture can describe one point; or empty.
         tag: Of a line a text that stands at it, in the place of a name in the legend where the picture can do that; or empty.
     """
 

@@ -27,7 +27,7 @@ class Places(NamedTuple):
     """Where the rows of an answer are: its columns of that.
 
     Attributes:
-        start: When what a row tells of starts.
+        start: When the subject of a row starts.
         end: When it ends; None where no column tells.
         length: How long it lasts.
         rank: On which rank.
@@ -43,7 +43,7 @@ class Places(NamedTuple):
     def fragment(self, row: Mapping[str, Any]) -> str | None:
         """What stands behind the page's address, `#timeline?...`; None where the row has no time.
 
-        Two cursors stand around what the row tells of, with as much room on both sides as twice its length.
+        Two cursors stand around the subject of the row, with as much room on both sides as twice its length.
 
         Args:
             row: The values of the row by column.

@@ -178,6 +178,6 @@ def _distributed() -> Any:
 
 
 def _quiet() -> None:
-    """Dask tells of every connection that ends; what matters comes back as an error."""
+    """Dask describes every connection that ends; what matters comes back as an error."""
     for name in ("distributed", "distributed.client", "distributed.comm", "distributed.core", "distributed.deploy"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

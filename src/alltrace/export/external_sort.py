@@ -46,7 +46,7 @@ class KeptRuns(NamedTuple):
 
 
 class DiskSorter(ABC):
-    """What takes any number of records: some are held, the rest lie in sorted runs on disk.
+    """What takes any number of records: some are held, the rest are in sorted runs on disk.
 
     Args:
         path: A file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of the block.

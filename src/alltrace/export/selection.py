@@ -105,7 +105,7 @@ class Selection:
             yield found
 
     def _clipped(self, batch: Any, order: str, table: str, since: int, until: int) -> Any:
-        """The rows that reach into a window, with the part of each that lies in it."""
+        """The rows that reach into a window, with the part of each that is in it."""
         starts = _starts(batch, order)
         if "end" not in batch.column_names:
             return batch.filter(pc.and_(pc.greater_equal(starts, since), pc.less(starts, until)))

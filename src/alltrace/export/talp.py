@@ -118,7 +118,7 @@ def _times_of(sent: SentSelection, start: int, end: int, number: int, advance: C
 
 
 def _gpus(ranks: list[Rank], times: Mapping[int, RankTimes]) -> int:
-    """The devices of a host: those that are known, one that ranks share once, and those that work tells of beyond them."""
+    """The devices of a host: those that are known, one that ranks share once, and those that work describes beyond them."""
     return len({d.identity for r in ranks for d in r.devices}) + sum(times[r.rank].gpus - len(r.devices) for r in ranks)
 
 

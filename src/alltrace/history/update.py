@@ -132,7 +132,7 @@ def kept_of(run: Path) -> Kept:
     """What tells a run from others, as its manifest is now.
 
     Raises:
-        InputError: The manifest is damaged or of another version, or the import has not come to its end.
+        InputError: The manifest is damaged or of another version, or the import has not finished.
     """
     path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again

@@ -111,7 +111,7 @@ def serve(roots: Sequence[Path], *, cache_dir: Path | None, port: int | None, te
 
     Raises:
         AlltraceError: The SDK is not installed.
-        UsageError: The port cannot be listened on.
+        UsageError: The port cannot be used.
     """
     from alltrace.mcp.tools import Tools
 

@@ -24,7 +24,7 @@ READERS = (
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
 NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
-"""Such packages for what alltrace itself wrote, and for what tells of operations that other reports tell of too: in a folder of
+"""Such packages for what alltrace itself wrote, and for what describes operations that other reports describe too: in a folder of
 reports it is not a report, so it is read only when it is named."""
 
 ENTRY_POINTS = "alltrace.readers"

@@ -103,7 +103,7 @@ def _imported_once(
 def fetch_all(urls: Sequence[str], folder: Path) -> list[Path]:
     """Bring the reports, or folders of reports, at `urls` into the cache and return their paths.
 
-    Files of one remote folder lie in one folder here too: reports of one process are told by that.
+    Files of one remote folder are in one folder here too: reports of one process are recognized by that.
 
     Raises:
         InputError: Nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
@@ -126,7 +126,7 @@ def _fetched(folder: Path, url: str, _advance: Callable[[int], None]) -> Path:
 
 
 def _remote_folder(url: str) -> str:
-    """The folder that the file of a URL lies in: without its name and a signature, but with all that follows `::`."""
+    """The folder that the file of a URL is in: without its name and a signature, but with all that follows `::`."""
     first, chain, rest = url.partition("::")
     if first.startswith(("http://", "https://")):
         first = first.partition("#")[0].partition("?")[0]

@@ -195,7 +195,7 @@ def _bus_id(text: str) -> str:
 
 
 def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
-    """The host whose GPUs the log is about; None where nothing tells."""
+    """The host whose GPUs the log is about; None where it is unknown."""
     if gpu.host is not None:
         named = [h for h in hosts if h.partition(".")[0] == gpu.host.partition(".")[0]]
         return named[0] if len(named) == 1 else None
@@ -252,7 +252,7 @@ def _offset_text(ahead_ns: int) -> str:
 
 
 def _span_utc_ns(rank: Rank) -> tuple[int, int] | None:
-    """First and last event of a rank by its host's UTC; None where its report does not tell."""
+    """First and last event of a rank by its host's UTC; None where its report does not say."""
     if rank.time_base_utc_ns is None or rank.start_ns is None or rank.end_ns is None:
         return None
     return rank.time_base_utc_ns + rank.start_ns, rank.time_base_utc_ns + rank.end_ns

@@ -1,6 +1,6 @@
 """Samples of GPU metrics by the rank whose GPU they are of.
 
-One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU lie in
+One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU are in
 another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals tell nothing there.
 """
 

@@ -219,7 +219,7 @@ def _owners(files: Sequence[_File], ranks: Sequence[Rank]) -> tuple[list[int | N
 
 
 def _on_the_clock_of(table: Any, rank: Rank) -> Any:
-    """The rows of `INSPECTOR`; without times where the rank's report does not tell UTC."""
+    """The rows of `INSPECTOR`; without times where the rank's report does not show UTC."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -243,7 +243,7 @@ class Manifest(NamedTuple):
         kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
         logs: The logs of the job that were imported with the reports.
         log_matches: How NCCL's logs fit each rank, once the run was aligned.
-        files: The checksum of `names.parquet`, once the import has come to its end.
+        files: The checksum of `names.parquet`, once the import has finished.
         labels: What tells the run from others.
         format_version: Version of this layout.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ORDER_KEY = b"alltrace.row_groups"
-"""In the metadata of a file: its row groups in the order of the table's rows, where they lie in another."""
+"""In the metadata of a file: its row groups in the order of the table's rows, where they are in another."""
 
 _ROWS_WORTH_THREADS = 100_000
 

@@ -1,4 +1,4 @@
-"""A run whose import has not come to its end, or never will: what has been committed of it."""
+"""A run whose import has not finished, or never will: what has been committed of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The row groups of a table's Parquet file: how they are encoded and written, and the order in which they are read.
 
-Row groups may lie in the file in another order than that of the table's rows. The order of the rows is then in the file's
+Row groups may be in the file in another order than that of the table's rows. The order of the rows is then in the file's
 metadata, and whoever needs sorted rows reads the row groups in that order.
 """
 

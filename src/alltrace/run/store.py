@@ -129,7 +129,7 @@ class Piece(NamedTuple):
         group: Its number in the file.
         first_row: The row of the table that it begins with.
         rows: Its rows.
-        start_ns: Its first start, aligned; None where the file does not tell.
+        start_ns: Its first start, aligned; None where the file does not say.
         end_ns: Its last end, likewise; None also where a row has none.
         last_start_ns: Its last start, likewise.
     """
@@ -276,7 +276,7 @@ class StoredRank:
         return _complete(read_row_group(path, metadata, group, wanted, enums), TABLES[table].arrow_schema(wanted))
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
-        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not tell."""
+        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not say."""
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:
@@ -573,7 +573,7 @@ class Run:
 
 
 def _bounds_of(group: pq.RowGroupMetaData, column: str) -> tuple[int | None, int | None]:
-    """Least and most value of a column in a row group; None where the file does not tell, or not for all of its rows."""
+    """Least and most value of a column in a row group; None where the file does not say, or not for all of its rows."""
     for number in range(group.num_columns):
         facts = group.column(number)
         if facts.path_in_schema == column:

@@ -184,7 +184,7 @@ class TimeSlices:
             self._room.free_bytes += rows.nbytes
 
     def _bounds(self, table: str) -> _Bounds:
-        """The correlation ids of the pieces of a table; all ids where the file does not tell."""
+        """The correlation ids of the pieces of a table; all ids where the file does not say."""
         if table not in self._ids:
             pieces = self.stored.pieces(table)
             told = [self.stored.bounds(table, piece.group, _ID) for piece in pieces]
@@ -268,7 +268,7 @@ def _reaches(piece: Piece, since_ns: int | None, until_ns: int | None) -> bool:
 
 
 def _inside(starts: Any, since_ns: int | None, until_ns: int | None) -> NDArray[np.bool_]:
-    """Which starts lie in the span; one that is null, in the span without an end."""
+    """Which starts are in the span; one that is null, in the span without an end."""
     time = integers(starts)
     inside = np.ones(len(time), np.bool_)
     if since_ns is not None:

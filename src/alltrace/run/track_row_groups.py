@@ -142,7 +142,7 @@ class Lanes:
 
 
 class WrittenRun:
-    """A sorted run of rows that lie in a Parquet file; to the merge the same as a `Spill`.
+    """A sorted run of rows that are in a Parquet file; to the merge the same as a `Spill`.
 
     Args:
         path: The file.

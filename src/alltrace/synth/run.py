@@ -116,7 +116,7 @@ def _write_report(report: Report, target: Path, format: str) -> dict[str, int]: 
 
 
 def _remove_former(target: Path) -> None:
-    """Removes the reports and logs of the run that a truth file in the folder tells of, so that two runs do not lie together."""
+    """Removes the reports and logs of the run that a truth file in the folder describes, so that two runs do not lie together."""
     try:
         truth = Truth.read(target)
         former = truth.reports

@@ -188,7 +188,7 @@ class Environment:
             (`iteration 3`) or `none` for no such range.
         grouped_all_to_all: An all-to-all is a group of sends and receives, as before NCCL 2.28, and not one call.
         operators: Traces of the PyTorch profiler have operators with shapes, modules and frames.
-        dropped_share: The share of events that is missing from each report, drawn for each event; nothing tells of it.
+        dropped_share: The share of events that is missing from each report, drawn for each event; nothing describes it.
     """
 
     schema: str = "3.25.0"

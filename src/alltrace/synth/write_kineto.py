@@ -97,7 +97,7 @@ def write_kineto(report: Report, path: Path) -> dict[str, int]:
 
 
 def _device_properties() -> dict[str, object]:
-    """What the profiler tells of the device, by its own names."""
+    """What the profiler says about the device, by its own names."""
     warps, warp = GPU_FACTS["maxWarpsPerSm"], GPU_FACTS["threadsPerWarp"]
     threads = int(str(warps)) * int(str(warp))
     return {name: GPU_FACTS[fact] for name, fact in _PROPERTIES.items()} | {"maxThreadsPerMultiprocessor": threads}
@@ -169,7 +169,7 @@ def _calls_of_groups(report: Report) -> Iterator[tuple[str, str]]:
     names, payloads = line.names.texts, line.payloads.texts
     grouped: list[tuple[int, int, dict[str, Any]]] | None = None
     begin = 0
-    # a group's messages are told by what stands between its start and its end
+    # a group's messages are detected by what stands between its start and its end
     for row, start, end in _placed(report, rows, in_order=True):
         name, thread = names[rows["name"][row]], int(rows["thread"][row])
         payload = json.loads(payloads[rows["payload"][row]]) if rows["payload"][row] >= 0 else {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 500
 LONGEST = 30
-"""So many of the longest events are told."""
+"""So many of the longest events are reported."""
 
 BINS_PER_OCTAVE = 4
 """A bin of the histogram reaches to the fourth root of two times its start."""
@@ -43,7 +43,7 @@ class Area(NamedTuple):
         start_ns: From, ns from the run's start.
         end_ns: To.
         flame: What the flame graph is of, one of `KINDS`.
-        names: So many rows of totals are told.
+        names: So many rows of totals are reported.
         pattern: Only events whose names this regular expression finds (RE2) count for the histogram; None for all.
     """
 

@@ -77,7 +77,7 @@ class Events:
         return _EVENTS_BYTES + sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
 
     def within(self, start: int, end: int) -> Events:
-        """Those that overlap [start, end), or lie in it without length."""
+        """Those that overlap [start, end), or are in it without length."""
         inside = (self.start < end) & ((self.end > start) | (self.start >= start))
         return self if inside.all() else self.take(inside)
 

@@ -32,7 +32,7 @@ class Matrices:
 
     `wait_ns` in row i and column j is how long i waited for j, the last to arrive, in matched operations; a wait below what the
     clocks can tell is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put into collectives in which
-    j took part: what moves between which two of them depends on the algorithm, which a trace does not tell.
+    j took part: what moves between which two of them depends on the algorithm, which a trace does not say.
 
     Args:
         aligned: The alignment of the run.

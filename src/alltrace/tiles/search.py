@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alltrace.tiles.events import EventReader
 
 MOST_FOUND = 2000
-"""So many events are told one by one."""
+"""So many events are reported one by one."""
 
 MARKS = 512
 """The run's time has so many places for marks; the first event of a rank in each is one."""
@@ -35,7 +35,7 @@ def search(
         reader: The run's events.
         pattern: The expression (RE2).
         ranks: The ranks; each is looked at for 5 s in all.
-        most: So many events are told.
+        most: So many events are reported.
         token: Asked whether the answer is still wanted.
 
     Returns:

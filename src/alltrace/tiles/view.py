@@ -353,7 +353,7 @@ def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, re
 
 
 def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> slice:
-    """Which of a track's own bins lie in what is asked."""
+    """Which of a track's own bins are in what is asked."""
     shift = asked.level - track.level
     low = min(asked.first * TILE_BINS << shift, 1 << 62)
     high = min((asked.first + asked.count) * TILE_BINS << shift, 1 << 62)
@@ -361,7 +361,7 @@ def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> slice:
 
 
 def _bins_of(track: TrackTiles, own: NDArray[np.intp], asked: _Asked) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The bins of what is asked that a track's `own` bins lie in, and which of `own` is the first in each."""
+    """The bins of what is asked that a track's `own` bins are in, and which of `own` is the first in each."""
     bins = (own + track.first_bin >> asked.level - track.level) - asked.first * TILE_BINS
     firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
     return bins[firsts], firsts

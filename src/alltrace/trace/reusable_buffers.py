@@ -31,7 +31,7 @@ class Blocks:
         self._most_free_bytes = most_free_bytes
 
     def lend(self, size: int) -> Block:
-        """A block of at least `size` bytes; what lies in it is left from before."""
+        """A block of at least `size` bytes; what is in it is left from before."""
         for _ in range(len(self._free)):
             try:
                 memory = self._free.popleft()

@@ -37,7 +37,7 @@ class Span(NamedTuple):
         return ":".join("" if n is None else str(n) for n in self)
 
     def holds(self, number: Any) -> Any:
-        """Whether a number lies in the span; of a NumPy array of numbers, which of them."""
+        """Whether a number is in the span; of a NumPy array of numbers, which of them."""
         first = -_ALL if self.first is None else self.first
         return (number >= first) & (number < (_ALL if self.end is None else self.end))
 

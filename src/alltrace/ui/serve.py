@@ -42,7 +42,7 @@ def serve(
         history: A history of many runs, likewise.
 
     Raises:
-        UsageError: The address cannot be listened on.
+        UsageError: The address cannot be used.
         AlltraceError: The libraries of the page are not installed.
     """
     try:

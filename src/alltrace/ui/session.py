@@ -85,7 +85,7 @@ class Session:
         kernels: Reports of Nsight Compute, or None.
         history: The history of many runs, or None.
         jobs: The most processes.
-        partial: Whether the import has not come to its end.
+        partial: Whether the import has not finished.
         stages: How far what is made is.
     """
 

@@ -96,7 +96,7 @@ def test_steps_within_one_second_of_the_stamps_are_refused(ask):
     """The calls of a second may be of the wanted steps or of others before and behind them."""
     training = "".join(trained(40 * number + 3, number) for number in range(1, 61))
     text = init(0) + "".join(stamp(40 * number - 7, digits=0) + coll(0, count=number) for number in range(1, 61))
-    with pytest.raises(UsageError, match="times as coarse as these do not tell the step of any call"):
+    with pytest.raises(UsageError, match="times as coarse as these do not show the step of any call"):
         ask("ops", text, training=training, steps=Span(10, 20))
     rows, answer = ask("ops", text, training=training, steps=Span(1, 61))
     assert sum(r["calls"] for r in rows) == 50  # but for those of the last second, of which some may be behind the last line

@@ -60,4 +60,4 @@ def test_rows_are_cut_and_a_run_without_operators_says_so(tmp_path):
     answer = make_run(tmp_path / "a", {0: step()}).recipe("kernel-origins", top=1)
     assert (len(answer.to_pylist()), answer.notes) == (1, ("1 of 4 rows are shown (--top)",))
     answer = make_run(tmp_path / "b", {0: {"kernels": step()["kernels"]}}).recipe("kernel-origins")
-    assert answer.notes == ("no launch lies in an operator or module (a trace of the PyTorch profiler has them)",)
+    assert answer.notes == ("no launch is in an operator or module (a trace of the PyTorch profiler has them)",)

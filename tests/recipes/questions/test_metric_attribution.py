@@ -77,7 +77,7 @@ def test_work_without_samples_is_said(tmp_path):
     tables = {"kernels": [kernel(0, 100, "a"), kernel(5000, 5100, "b")], "gpu_metrics": samples("A", [10, 20])}
     rows, notes = asked(tmp_path, tables)
     assert cells(rows, "name", "value", "coverage_percent") == [("a", 10.0, 100.0), ("b", None, 0.0)]
-    assert notes == ("1 of 2 rows have no value, because no sample tells of their work",)
+    assert notes == ("1 of 2 rows have no value, because no sample describes their work",)
 
 
 def test_rates_of_a_gpu(tmp_path):

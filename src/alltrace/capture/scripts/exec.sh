@@ -249,7 +249,7 @@ for pause in 1 1 1 2 5; do # the shell around the program may be about to write 
 done
 [ ! -s "${turn}code" ] || code=$(cat "${turn}code")
 
-# The exit code of nsys does not tell whether there is a report
+# The exit code of nsys does not show whether there is a report
 look() { # MESSAGE
   missing=1
   for found in "$report" "${report%"$ending"}".[0-9]*"$ending"; do

@@ -358,7 +358,7 @@ def _then(args: argparse.Namespace) -> Then:
     if urls:
         from alltrace.capture.stores import store_at
 
-        store_at(urls[0])  # what is wrong with it is told before the job, not after
+        store_at(urls[0])  # what is wrong with it is reported before the job, not after
     diagnoses = ["diagnose"] in asked
     return Then(imports, diagnoses, urls[0] if urls else None, args.scrub, args.run, args.max_writers, args.wait)
 

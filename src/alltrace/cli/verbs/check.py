@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         needing = next(limit for limit in limits if limit.scale)
         raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
     if args.against is not None:
-        with open_history(args.against):  # what is wrong with it is told before hours of import, not after
+        with open_history(args.against):  # what is wrong with it is reported before hours of import, not after
             pass
     run = open_from(args)
     baseline = None

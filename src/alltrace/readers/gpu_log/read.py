@@ -1,6 +1,6 @@
 """Reads one GPU log: which GPUs it is about, and the samples of each by time.
 
-The format is told by the first line that is not empty:
+The format is detected by the first line that is not empty:
 
 * CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` where it has the columns of `QUERY`;
 * `dcgmi dmon -e ...`, whose lines begin with their time, as `ts` writes it: by itself it prints none;

@@ -330,7 +330,7 @@ def _of_library(kernel: str) -> int:
 
 
 def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list[bool]) -> list[_Group | None]:
-    """Groups with those filled in that a kernel of the library does not tell, where all others of its stream are of one group.
+    """Groups with those filled in that a kernel of the library does not say, where all others of its stream are of one group.
 
     Equal groups are one object.
     """

@@ -37,9 +37,9 @@ class Operation(NamedTuple):
             those of the rank.
         bytes: Size of the message as NCCL counts it.
         duration_us: How long it took.
-        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty where the file does not tell.
+        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty where the file does not say.
         busbw: Bus bandwidth in 1e9 bytes a second, as written; None where it is not.
-        algorithm, protocol: Those of NCCL; empty where the file does not tell.
+        algorithm, protocol: Those of NCCL; empty where the file does not say.
         peer: The peer of a message; None for collectives.
         start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None where the file is
             not verbose.
@@ -65,7 +65,7 @@ class Operation(NamedTuple):
 
 
 class Communicator(NamedTuple):
-    """A communicator as a file tells of it: its name, its ranks, its hosts, and this process's rank in it."""
+    """A communicator as a file describes it: its name, its ranks, its hosts, and this process's rank in it."""
 
     name: str
     size: int
@@ -84,7 +84,7 @@ class InspectorFile:
         pid: Its process id.
         communicators: Those it is in, by hash.
         operations: The operations, in the order of the file.
-        dropped: Collectives and messages that the ring buffers lost, by communicator; empty where the version tells of none.
+        dropped: Collectives and messages that the ring buffers lost, by communicator; empty where the version describes none.
         tells_drops: Whether the version tells what was lost.
         others: Records that are of no operation, such as those of the proxy.
         unread: Lines that are not records.

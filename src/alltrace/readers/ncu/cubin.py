@@ -69,7 +69,7 @@ class _Section:
 
 
 def line_at(rows: Sequence[LineRow], offset: int) -> LineRow | None:
-    """The row of a line table that an offset lies in; None before the first."""
+    """The row of a line table that an offset is in; None before the first."""
     place = bisect_right(rows, offset, key=lambda row: row.offset)
     return rows[place - 1] if place else None
 

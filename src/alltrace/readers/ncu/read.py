@@ -1,7 +1,7 @@
 """Reads reports of Nsight Compute: kernel launches with all their metrics.
 
 A report is a magic number, a header, and blocks. Each part is a message that its size in four bytes stands before: a block's header
-counts the sources (code of kernels) and results that follow it. Names of metrics and texts lie in string tables. Field numbers are
+counts the sources (code of kernels) and results that follow it. Names of metrics and texts are in string tables. Field numbers are
 those of `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 """
 

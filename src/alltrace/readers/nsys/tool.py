@@ -143,7 +143,7 @@ class Exported:
         return target
 
     def close(self) -> None:
-        """Remove the export, unless it lies in a folder of the caller's."""
+        """Remove the export, unless it is in a folder of the caller's."""
         if self._folder is not None:
             self._folder.cleanup()
 

@@ -109,7 +109,7 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
 
 
 def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step | None:
-    """The step that a line tells of, or None.
+    """The step that a line describes, or None.
 
     Args:
         text: One line, without its end.
@@ -135,7 +135,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
 
 
 def stamp_ns(step: Step) -> int | None:
-    """When a step's line was written, ns since 1970 as if its local time were UTC; None where the line does not tell."""
+    """When a step's line was written, ns since 1970 as if its local time were UTC; None where the line does not say."""
     if step.stamp is None:
         return None
     try:

@@ -37,7 +37,7 @@ class Line(NamedTuple):
         number: Its id.
         name: Its name.
         timestamp_ns: What its events count from.
-        events: Its events, as they lie in the file.
+        events: Its events, as they are in the file.
     """
 
     number: int

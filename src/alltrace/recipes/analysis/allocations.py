@@ -78,7 +78,7 @@ class Pool:
         return max(int(self.allocated.max()), self.before)
 
     def facts(self) -> dict[str, Any]:
-        """What rows of an answer and its notes tell of the pool, by name."""
+        """What rows of an answer and its notes say about the pool, by name."""
         return {name: getattr(self, name) for name in ("device", "memory", "stated", "addressed")}
 
     def alive(self, row: int) -> Int64:

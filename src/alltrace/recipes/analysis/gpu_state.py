@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import it with --gpu-log."
-"""What to do where nothing tells."""
+"""What to do where it is unknown."""
 
 _VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
 _METRICS = {"gpc clock frequency": "sm_clock_mhz", "dram clock frequency": "memory_clock_mhz"}
@@ -57,7 +57,7 @@ class Comparison:
     """How the GPUs of some ranks ran, and those of the others.
 
     Attributes:
-        sentence: That in words; what to record where nothing tells.
+        sentence: That in words; what to record where it is unknown.
         evidence: That in numbers, by name; the peers' begin with `peers_`.
         slower: Whether their clock is lower than the peers'.
     """
@@ -75,7 +75,7 @@ def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
         spans: int64 array (n, 2): start and end of each, ns, in order and without overlap.
 
     Returns:
-        None where no sample lies in the spans.
+        None where no sample is in the spans.
     """
     log = rank.shared("gpu_log")
     found = None if log is None else state_of_log(log, spans)

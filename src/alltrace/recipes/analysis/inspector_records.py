@@ -168,7 +168,7 @@ def notes_on(found: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]
 
 
 STRAGGLER_COLUMNS = ("rank", "host", "waited_ns", "caused_ns", "caused_percent", "operations", "last_percent")
-"""What these records tell of stragglers: who waits for whom, but not why."""
+"""What these records say about stragglers: who waits for whom, but not why."""
 
 
 def straggler_rows(found: Recorded, parts: Sequence[Part], hosts: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""What recipes share that lay samples of GPU metrics over the work they tell of.
+"""Shared by recipes that assign samples of GPU metrics to the work that they describe.
 
 A sample is the mean over the time since the sample before it. Where more than two periods lie between two samples, some are
-missing: then the later one tells of one period alone, and of the rest nothing is known. The period is the median distance of
+missing: then the later one describes one period alone, and of the rest nothing is known. The period is the median distance of
 samples.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much of some work's time samples tell of.
+    """How much of some work's time samples describe.
 
     Attributes:
-        covered: For each sample the time of the work in the time that it tells of; int64 array of n, ns.
-        pure: Which of them tell of that work alone, all their time long.
+        covered: For each sample the time of the work in the time that it describes; int64 array of n, ns.
+        pure: Which of them describe that work alone, all their time long.
     """
 
     covered: Int64
@@ -38,11 +38,11 @@ class Weights:
 
     @property
     def covered_ns(self) -> int:
-        """The time of the work that samples tell of."""
+        """The time of the work that samples describe."""
         return int(self.covered.sum())
 
     def mean(self, values: Reals) -> float | None:
-        """The mean of the samples' values, each by the time of the work that it tells of; None where none tells of any."""
+        """The mean of the samples' values, each by the time of the work that it describes; None where none describes any."""
         return float((values * self.covered).sum() / self.covered_ns) if self.covered_ns else None
 
 
@@ -52,7 +52,7 @@ class Sampling:
 
     Attributes:
         device: The device's row in the rank's `devices`.
-        begins: Where the time begins that each sample tells of; int64 array of n, ascending, ns.
+        begins: Where the time begins that each sample describes; int64 array of n, ascending, ns.
         times: When it was taken, and that time ends.
         values: For each metric by name its float64 array of n.
     """
@@ -64,12 +64,12 @@ class Sampling:
 
     @property
     def known_ns(self) -> Int64:
-        """The length of the time that each sample tells of: int64 array of n, ns."""
+        """The length of the time that each sample describes: int64 array of n, ns."""
         length: Int64 = self.times - self.begins
         return length
 
     def weights(self, work: Merged) -> Weights:
-        """How much of the time of `work` each sample tells of."""
+        """How much of the time of `work` each sample describes."""
         covered = overlap_ns(self.begins, self.times, work)
         return Weights(covered, (covered == self.known_ns) & (covered > 0))
 
@@ -77,7 +77,7 @@ class Sampling:
 def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
     """The samples of GPU metrics in the rank's report, by device.
 
-    Those of a single time are left out, because what they tell of is not known.
+    Those of a single time are left out, because what they describe is not known.
 
     Args:
         rank: The rank.

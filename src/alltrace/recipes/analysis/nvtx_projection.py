@@ -265,7 +265,7 @@ class Pieces:
         return values if self.calls is None else values[self.calls]
 
     def within_any(self, calls: int) -> NDArray[np.bool_]:
-        """Whether each of `calls` lies in any range.
+        """Whether each of `calls` is in any range.
 
         Args:
             calls: How many calls there are in all pieces.
@@ -374,7 +374,7 @@ class Projection:
         last: Last end.
         operations: Distinct correlation ids of the work.
         parent: Row of the shortest other of these ranges that contains each, -1 for none.
-        outside: The work whose call lies in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
+        outside: The work whose call is in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
     """
 
     ranges: Any

@@ -271,7 +271,7 @@ def _map(
     progress: Callable[[int], None] | None,
     files: PartFiles,
 ) -> list[Part]:
-    """The parts of all ranks, by rank; what is more than little lies in `files`."""
+    """The parts of all ranks, by rank; what is more than little is in `files`."""
     windows = window.ranks if window is not None else {}
     sent = SentRun(run)
     work = partial(_ask_rank, sent, recipe, options)

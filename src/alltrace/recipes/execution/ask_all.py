@@ -174,7 +174,7 @@ def _reduce(
 
 
 def _keeps(run: Run, recipe: Recipe, chosen: Sequence[Rank]) -> bool:
-    """Whether what a recipe tells of the chosen ranks is kept."""
+    """Whether what a recipe says about the chosen ranks is kept."""
     return recipe.keeps and len(chosen) == len(run.ranks) and run.manifest.complete
 
 

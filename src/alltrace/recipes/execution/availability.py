@@ -126,7 +126,7 @@ _MOST_NOTES = 20
 def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequence[str]], *, aligned: bool) -> list[str]:
     """What the reports of the chosen ranks warn of, as far as it touches the tables that an answer is made from.
 
-    A rank that is left out for want of a table is warned of too: that may be why it has none.
+    A rank that is left out for lack of a table is warned of too: that may be why it has none.
 
     Args:
         run: The run.

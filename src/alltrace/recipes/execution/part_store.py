@@ -35,7 +35,7 @@ _WHAT = "what the ranks contributed"
 
 
 class StoredPart(Part):
-    """A part whose table lies in a file; each look at `table` opens it anew, which is quick and copies nothing.
+    """A part whose table is in a file; each look at `table` opens it anew, which is quick and copies nothing.
 
     Args:
         rank: The rank.
@@ -117,7 +117,7 @@ class PartFiles:
 
         path = self._path(name)
         with writing_scratch(path.parent, _WHAT), path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table.combine_chunks())  # a column that lies in one piece is looked at without a copy
+            writer.write_table(table.combine_chunks())  # a column that is in one piece is looked at without a copy
         return path
 
 
@@ -210,7 +210,7 @@ class PartStore(PartFiles):
 
 
 def _read_objects(path: Path) -> dict[int, Any]:
-    """The objects of a file of ours, whose arrays lie in the mapped file, and in memory as far as they are written to."""
+    """The objects of a file of ours, whose arrays are in the mapped file, and in memory as far as they are written to."""
     with path.open("rb") as file:
         sizes = pickle.load(file)  # noqa: S301  this process wrote it, to a folder of its own
         at = file.tell()

@@ -79,7 +79,7 @@ class RankWindow(NamedTuple):
     device: NDArray[Any]
 
     def holds(self, times: NDArray[Any], *, device: bool) -> NDArray[Any]:
-        """Whether each time lies in a chosen step: boolean array of the length of `times`."""
+        """Whether each time is in a chosen step: boolean array of the length of `times`."""
         import numpy as np
 
         spans = self.device if device else self.host

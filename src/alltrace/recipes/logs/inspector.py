@@ -43,7 +43,7 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("operations", None, "How many operations"),
         AnswerColumn("sequences", None, "Their numbers among those of the operation on the communicator"),
         AnswerColumn("ranks", None, "Ranks of the communicator that have no record of them, or one of another size"),
-        AnswerColumn("dropped", None, "Records that these ranks say their buffers lost; null where the files do not tell"),
+        AnswerColumn("dropped", None, "Records that these ranks say their buffers lost; null where the files do not say"),
         AnswerColumn("why", None, "What it means"),
     ),
     "collectives": (
@@ -62,7 +62,7 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("stated_busbw_gb_per_s", "GB/s", "Bus bandwidth as Inspector states it, waits included: median over ranks"),
         AnswerColumn("expected_busbw_gb_per_s", "GB/s", "That of nccl-tests of this operation, size and number of ranks"),
         AnswerColumn("expected_percent", "%", "Bus bandwidth free of waiting of that of nccl-tests"),
-        AnswerColumn("algorithm", None, "Algorithm and protocol of most; null where the files do not tell"),
+        AnswerColumn("algorithm", None, "Algorithm and protocol of most; null where the files do not say"),
         AnswerColumn("wait_us", "us", "Time that ranks waited for the last, summed over ranks and operations"),
     ),
     "stragglers": (

@@ -56,7 +56,7 @@ _ABOUT_NS = 120_000_000_000
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """One row per call in the order of the logs; the table lies in a file beside the calls, so it is as large as it likes."""
+    """One row per call in the order of the logs; the table is in a file beside the calls, so it is as large as it likes."""
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
     check_ranks(logs, options)

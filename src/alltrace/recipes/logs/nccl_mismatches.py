@@ -35,7 +35,7 @@ COLUMNS = (
     ),
     AnswerColumn("expected", None, "The call of most ranks"),
     AnswerColumn("found", None, "The call of these ranks; empty where it is missing"),
-    AnswerColumn("ranks", None, "The ranks that differ; processes where the log does not tell ranks"),
+    AnswerColumn("ranks", None, "The ranks that differ; processes where the log does not show ranks"),
     AnswerColumn("agreeing", None, "How many ranks made the expected call"),
     AnswerColumn("op_count", None, "NCCL's opCount of it on the first of these ranks, or of the expected call where it is missing"),
     AnswerColumn("log", None, "Where to look: the log of the first of these ranks"),
@@ -50,7 +50,7 @@ _ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """The disagreements of each communicator, in order; after an operation that differs only the first of them is told."""
+    """The disagreements of each communicator, in order; after an operation that differs only the first of them is reported."""
     refuse_a_choice("mismatches", options)
     calls = _collectives(logs)
     groups: dict[str, list[int]] = defaultdict(list)

@@ -175,7 +175,7 @@ def answer(files: Sequence[Any], view: str) -> Answer:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON can write half of a character, which is no text."""
+    """JSON can write half of a character, which is not text."""
     return {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in row.items()}
 
 

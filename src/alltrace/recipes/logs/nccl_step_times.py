@@ -1,7 +1,7 @@
 """Which step a call of NCCL's logs is of, by the time stamps of a training log beside them.
 
 A step's line is written at the step's end, so the calls of a step are those between two lines. Both logs are of one host, whose
-clock is one. A stamp of whole seconds stands for all of its second: a call whose step it does not tell is given to none.
+clock is one. A stamp of whole seconds stands for all of its second: a call whose step it does not show is given to none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StepsByTime:
             self._look(span)
 
     def steps(self, log: int, batch: Any) -> Int64:
-        """The step of each call of a batch; -1 behind the last step, without a time, and where the time does not tell."""
+        """The step of each call of a batch; -1 behind the last step, without a time, and where the time does not say."""
         first, last = self._places(log, batch)
         return np.where(first == last, self._padded[first], -1)
 
@@ -122,12 +122,12 @@ class StepsByTime:
             self.refused = f"no call of NCCL was written between the first and the last step's line of {name}"
         elif untold and not sure:
             self.refused = (
-                "times as coarse as these do not tell the step of any call; "
+                "times as coarse as these do not show the step of any call; "
                 "NCCL_DEBUG_TIMESTAMP_FORMAT='[%F %T.%6f] ' has NCCL write finer ones"
             )
         elif untold:
             what = "of which step they are" if span is None else "whether they are of these steps"
-            self.note = f"{counted(untold, 'call')} left out: times as coarse as these, or none, do not tell {what}"
+            self.note = f"{counted(untold, 'call')} left out: times as coarse as these, or none, do not show {what}"
 
 
 def resolution_ns(times: Int64) -> int:

@@ -2,7 +2,7 @@
 
 A training log prints a step's line at its end, so a step's calls are those before its line. Logs without such lines, as of jobs
 with a file for each rank of which one prints, are held against those with them: the n-th collective call of a communicator is of
-one step on all its ranks. Where that does not tell either, the times of a training log beside them do (`nccl_step_times`).
+one step on all its ranks. Where that does not show either, the times of a training log beside them do (`nccl_step_times`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     """Lines at which steps end, and the steps, by rank of a prefix or by process; None stands for all."""
 
 FROM_CALL = 4
-"""The bit of `flags` of a call that a CALL record tells of."""
+"""The bit of `flags` of a call that a CALL record describes."""
 _NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 _COLLECTIVE = np.array([name not in POINT_TO_POINT for name in OPERATIONS], bool)
 
@@ -87,7 +87,7 @@ class StepFinder:
         self.notes = self._without_lines() if found else ()
 
     def steps(self, log: int, batch: Any) -> Any:
-        """The step of each call of a batch; -1 behind the last step's line, and where a time does not tell."""
+        """The step of each call of a batch; -1 behind the last step's line, and where a time does not say."""
         if log in self._timed and self._by_time is not None:
             return self._by_time.steps(log, batch)
         lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
@@ -139,7 +139,7 @@ class StepFinder:
                 )
                 notes += [by_time.note] if by_time.note else []
             else:
-                refused = f"the times of a training log do not tell the steps: {refused}"
+                refused = f"the times of a training log do not show the steps: {refused}"
         if len(left) == len(there) and self._span is not None:
             raise UsageError(
                 f"--steps: {refused}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null where the log does not tell which"),
+    AnswerColumn("communicator", None, "The communicator; null where the log does not show which"),
     AnswerColumn("from_rank", None, "The sender, as a rank of the communicator"),
     AnswerColumn("to_rank", None, "The receiver"),
     AnswerColumn("from_host", None, "The sender's host, where its INIT is in the logs"),
@@ -116,7 +116,7 @@ def _suspect(via: str, ends: tuple[str | None, str | None], rdma: bool) -> str |
 def _notes(logs: NcclLogs, rows: list[dict[str, Any]]) -> tuple[str, ...]:
     notes = list(logs.notes)
     if not rows:
-        notes.append("no record tells of transports; log with NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,NET")
+        notes.append("no record describes transports; log with NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,NET")
     suspects = Counter(r["suspect"] for r in rows if r["suspect"])
     notes += [f"{n} pairs: {why}" for why, n in suspects.most_common()]
     networks = sorted({text for part in logs.parts for kind, text in part.records.facts if kind == "network" and "Using" in text})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null where the log does not tell which"),
+    AnswerColumn("communicator", None, "The communicator; null where the log does not show which"),
     AnswerColumn("op", None, "The operation; empty in NCCL 2.20 to 2.22, which do not print it"),
     AnswerColumn("bytes", "bytes", "The size of the call"),
     AnswerColumn("algorithm", None, "TREE, RING, NVLS, ..., or the kernel's name where NCCL prints that"),
@@ -48,5 +48,5 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     )
     notes = list(logs.notes)
     if not order:
-        notes.append("no record tells of choices; log with NCCL_DEBUG_SUBSYS=INIT,TUNING and NCCL 2.20 or later")
+        notes.append("no record describes choices; log with NCCL_DEBUG_SUBSYS=INIT,TUNING and NCCL 2.20 or later")
     return Answer(table, COLUMNS, tuple(notes))

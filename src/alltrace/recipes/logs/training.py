@@ -61,7 +61,7 @@ SUMMARY = (
 STEPS = (
     AnswerColumn("run", None, "The log's file"),
     AnswerColumn("step", None, "The step"),
-    *(AnswerColumn(name, unit, "As the log tells; the mean over the ranks that printed it") for name, unit in UNITS.items()),
+    *(AnswerColumn(name, unit, "As logged; the mean over the ranks that printed it") for name, unit in UNITS.items()),
     AnswerColumn("slow", None, "Whether the step took 20 % and 5 deviations (1.4826 MAD) longer than the median of its stretch"),
     AnswerColumn("copies", None, "Ranks that printed the step"),
     AnswerColumn("line", None, "The line of the log, from 1"),

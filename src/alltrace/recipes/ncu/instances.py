@@ -18,7 +18,7 @@ _TYPED = (
     *IDENTITY,
     typed("metric", str, None, "metric"),
     typed("instance", str, None, "what the value is of: an address of the code in hexadecimal, an opcode, or a number"),
-    typed("unit", str, None, "unit of the value; null for a plain count, and where the name does not tell"),
+    typed("unit", str, None, "unit of the value; null for a plain count, and where the name does not say"),
     typed("value", float, None, "its value where it is a number, in its unit"),
     typed("text", str, None, "its value where it is a text"),
 )

@@ -40,7 +40,7 @@ IDENTITY: tuple[Typed, ...] = (
 )
 METRIC_VALUE: tuple[Typed, ...] = (
     typed("metric", str, None, "metric"),
-    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not tell"),
+    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not say"),
     typed("value", float, None, "its value where it is a number, in its unit"),
     typed("text", str, None, "its value where it is a text"),
 )

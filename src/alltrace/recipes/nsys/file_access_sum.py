@@ -65,8 +65,9 @@ class FileAccessSum(NsysRecipe):
     """Reading and writing: by function, file, process and host, over all ranks and on each, and a histogram of sizes.
 
     `operations` and `sizes` are taken from the calls of the operating system's runtime that a report holds (`--trace=osrt`): bytes
-    are what `read`, `write` and their kin returned; such calls also move data of pipes and sockets. `file_access` and what follows
-    are taken from the accesses to files by name, of reports with `--osrt-file-access=true`; the files with most bytes come first.
+    are what `read`, `write` and similar ones returned; such calls also move data of pipes and sockets. `file_access` and what
+    follows are taken from the accesses to files by name, of reports with `--osrt-file-access=true`; the files with most bytes come
+    first.
     """
 
     name = "file_access_sum"
@@ -111,7 +112,7 @@ class FileAccessSum(NsysRecipe):
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
         """What follows for `--per-nvtx`."""
-        return {**super().without(options), **({"ranges": "no access lies in a range"} if options["per_nvtx"] else {})}
+        return {**super().without(options), **({"ranges": "no access is in a range"} if options["per_nvtx"] else {})}
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """Durations and sizes of each function, and the accesses of each file and range, under one roof."""

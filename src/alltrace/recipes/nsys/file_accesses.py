@@ -1,4 +1,4 @@
-"""What `file_access_sum` tells of files by name: by file, process, host and NVTX range."""
+"""What `file_access_sum` says about files by name: by file, process, host and NVTX range."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class GpuMetricUtilSum(RankRows):
         return wanted
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """The samples, and what they are told by."""
+        """The samples, and what they are detected by."""
         by = ("kernels",) if options["per_kernel"] else ("ranges", "api", "kernels") if options["per_projected_nvtx"] else ()
         return (*super().needs(options), *((t,) for t in by))
 
@@ -144,7 +144,7 @@ def _spans(rank: RankTables, options: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def _inside(times: Int64, spans: Merged) -> NDArray[np.bool_]:
-    """Which times lie in one of the spans, their ends included."""
+    """Which times are in one of the spans, their ends included."""
     inside: NDArray[np.bool_] = np.searchsorted(spans.starts, times, "right") > np.searchsorted(spans.ends, times, "left")
     return inside
 

@@ -129,7 +129,7 @@ class NetworkSum(RankRows):
 class NetworkTrafficMap(HeatMap):
     """What each network adapter and InfiniBand switch sent and received, and how long it waited to send, bin by bin.
 
-    A sample counts in a bin by its time in it; what no sample tells of is not known, and not 0. Of an adapter that counts Ethernet
+    A sample counts in a bin by its time in it; what no sample describes is not known, and not 0. Of an adapter that counts Ethernet
     and InfiniBand apart both are added.
     """
 

@@ -100,7 +100,7 @@ def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | Non
 def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
     """The mean of the samples of each bin, NaN where there is none.
 
-    A sample tells of the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
+    A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
     """
     at = np.searchsorted(edges, times, side="left") - 1
     inside = (at >= 0) & (at < len(edges) - 1)

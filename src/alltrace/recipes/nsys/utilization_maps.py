@@ -167,7 +167,7 @@ class UcxGpuTimeUtilMap(HostUtilMap):
 class GpuMetricUtilMap(HeatMap):
     """How much of each GPU's multiprocessors was used, bin by bin: the means of SM Active, SM Issue and Tensor Active.
 
-    A sample tells of the time before it. A bin without samples is not known, and not 0.
+    A sample describes the time before it. A bin without samples is not known, and not 0.
     """
 
     name = "gpu_metric_util_map"

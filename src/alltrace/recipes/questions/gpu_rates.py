@@ -39,7 +39,7 @@ _MINE, _TAKEN = "devices of ranks", "devices in use"
 class GpuRates(Recipe):
     """How hard each GPU worked: tensor cores, issue of instructions, memory, NVLink and PCIe, from the sampled GPU metrics.
 
-    Means are weighted by the time that a sample tells of, and times without samples count for nothing. `sm active` is the share of
+    Means are weighted by the time that a sample describes, and times without samples count for nothing. `sm active` is the share of
     multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue` is the share
     of the cycles that issue an instruction: 4 a cycle at most. `warps in flight` is the occupancy that was reached. Memory rates
     are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
@@ -54,7 +54,7 @@ class GpuRates(Recipe):
         AnswerColumn("rate", None, f"what was sampled: {', '.join(_RATES)}"),
         AnswerColumn("metric", None, "the profiler's name of it"),
         AnswerColumn("samples", None, "samples"),
-        AnswerColumn("known_ns", "ns", "time that they tell of"),
+        AnswerColumn("known_ns", "ns", "time that they describe"),
         AnswerColumn("mean", None, "mean by time: % of the peak; of the clock in the unit of the metric"),
         AnswerColumn("median", None, "exact median of the samples"),
         AnswerColumn("p95", None, "95th percentile, linear between neighbours"),

@@ -27,8 +27,8 @@ class Info(Recipe):
     the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
-    `communicators` (how many there are), `score` (how sure it is who meets whom, from 0 to 1), and `reason` (why nothing should be
-    computed from that; null where it is sure enough).
+    `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
+    should be computed from that; null where it is sure enough).
 
     Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
     `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or `end` of the capture, in
@@ -109,7 +109,7 @@ class Info(Recipe):
 
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:
-    """Who meets whom, in one row; none where ranks do not meet."""
+    """How sure the matching of communicators is, in one row; none without communication."""
     from alltrace.align.parallel_grid import grid_of
 
     if alignment is None or alignment.matching_score is None:

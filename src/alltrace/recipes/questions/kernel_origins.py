@@ -89,7 +89,7 @@ class KernelOrigins(Recipe):
         if options["top"] and len(answer) > options["top"]:
             notes.append(f"{options['top']} of {len(answer)} rows are shown (--top)")
         if all(row[key] is None for row in answer for key in _KEYS[1:]):
-            notes.append("no launch lies in an operator or module (a trace of the PyTorch profiler has them)")
+            notes.append("no launch is in an operator or module (a trace of the PyTorch profiler has them)")
         notes += notes_on_replays(*(sum(t.column(c)[0].as_py() for t in tables) for c in _REPLAYS))
         return Answer(pa.Table.from_pylist(answer[: options["top"] or None], schema), self.columns, tuple(notes))
 

@@ -30,8 +30,8 @@ class MetricAttribution(Recipe):
     """Which kernels or ranges were behind the sampled GPU metrics: the mean of each metric while their work ran on the GPU.
 
     A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
-    missing nothing is known: `coverage_percent` says how much of the work they tell of. A kernel shorter than the period shares
-    its samples with its neighbours; `pure_value` is from samples that tell of that work alone. A range's work is what was launched
+    missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
+    its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
     inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
     host. `gpu_metric_util_sum` counts samples by whether their time stamp lies inside, as nsys does.
     """
@@ -58,10 +58,10 @@ class MetricAttribution(Recipe):
         AnswerColumn("metric", None, "metric, as the profiler names it"),
         AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit: mostly per cent"),
         AnswerColumn("work_ns", "ns", "time in which at least one piece of the work ran"),
-        AnswerColumn("covered_ns", "ns", "of that, the time that samples tell of"),
+        AnswerColumn("covered_ns", "ns", "of that, the time that samples describe"),
         AnswerColumn("coverage_percent", "%", "share of covered_ns"),
-        AnswerColumn("samples", None, "samples that tell of any of it"),
-        AnswerColumn("pure_samples", None, "of these, those that tell of nothing else"),
+        AnswerColumn("samples", None, "samples that describe any of it"),
+        AnswerColumn("pure_samples", None, "of these, those that describe nothing else"),
         AnswerColumn("pure_value", None, "mean of these; null without any"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
@@ -100,7 +100,7 @@ class MetricAttribution(Recipe):
             notes.append("no device has both samples and such work")
         unknown = sum(row["covered_ns"] == 0 for row in rows)
         if unknown:
-            notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample tells of their work")
+            notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample describes their work")
         schema = answer_schema(self.columns, ("gpu", "name", "metric"), {"value": 2, "pure_value": 2, "coverage_percent": 1})
         return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
 

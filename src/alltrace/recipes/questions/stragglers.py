@@ -51,7 +51,7 @@ class Stragglers(Recipe):
     `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
     With `--source inspector` the operations are those of NCCL Inspector's files, of the whole job. The rank that took the shortest
-    time arrived last. The files do not tell why.
+    time arrived last. The files do not show why.
     """
 
     name = "stragglers"

@@ -37,7 +37,7 @@ class WhatIf(ReplayRecipe):
         Option("communicator", str, None, "the communicator to change, by its name as `collectives` has it, or its number"),
         Option("kernel", str, None, "the kernels to change: a regular expression that their name contains"),
         Option("scale", float, None, "multiply by this, instead of taking the peers' median"),
-        Option("max_error", float, 5.0, "refuse to answer where the replay of the unchanged run is further from it, in %"),
+        Option("max_error", float, 5.0, "refuse to answer if the replay error is larger, in %"),
         Option("per_step", bool, False, "give the time of every step"),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
@@ -63,7 +63,7 @@ class WhatIf(ReplayRecipe):
         if 100 * replay.error > options["max_error"]:
             raise InputError(
                 getattr(run, "path", "the run"),
-                found=f"the replay error is {100 * replay.error:.1f} % away from it",
+                found=f"the replay error is {100 * replay.error:.1f} %",
                 expected=f"at most {options['max_error']:g} %",
                 advice="look at `critical-path`, whose class idle is what no dependency explains",
             )

@@ -37,7 +37,7 @@ _INSTANCES = ("ranges", "kernels")
 class NvtxKernSum(StatsReport):
     """The time that kernels ran, by range and kernel: a kernel counts for every range that contains its launch.
 
-    Where ranges of one name lie in each other, a kernel adds to the times once for each, but is one kernel. Rows without a range
+    Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows without a range
     hold the kernels launched in none.
     """
 

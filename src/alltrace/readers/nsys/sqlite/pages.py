@@ -1,4 +1,4 @@
-"""The pages of one table: which they are, and what lies in them, read in pieces into one buffer.
+"""The pages of one table: which they are, and what is in them, read in pieces into one buffer.
 
 The file is read, not mapped: memory stays the same whatever its size, and a file cut short meanwhile is an error, not a crash.
 """
@@ -129,7 +129,7 @@ class TreePages:
             yield some, self._buffer
 
     def overflowing(self, local: NDArray[np.uint8], size: int, page: int) -> bytearray:
-        """A whole record of which only `local` lies in its leaf.
+        """A whole record of which only `local` is in its leaf.
 
         Args:
             local: The beginning.

@@ -120,7 +120,7 @@ class SqliteSource:
         return self._warnings
 
     def close(self) -> None:
-        """Release the file; batches handed out stay valid, and those still being read come to their end."""
+        """Release the file; batches handed out stay valid, and those still being read are finished."""
         with self._lock:
             if self._release is not None:
                 self._release()

@@ -34,11 +34,11 @@ _ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
 """Operations that use a communicator's links alike."""
 
 _FAR_LONGER = 4.0
-"""Where nothing tells that a rank is absent, operations must take so many times what they need. And where each of a communicator
+"""Where nothing shows that a rank is absent, operations must take so many times what they need. And where each of a communicator
 takes so many times what links usually make of it, none of them tells what they need."""
 
 _UNNUMBERED = frozenset({"order", "file name"})
-"""Sources of ranks' numbers that do not tell how many ranks the job has."""
+"""Sources of ranks' numbers that do not show how many ranks the job has."""
 
 _MOST_GUESSES = 10_000
 """How many sets of absent ranks are tried for a communicator."""
@@ -68,7 +68,7 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
     one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes, that a
     larger one takes, or that a smaller one takes for each byte; where that is far longer than links need, what they usually do.
 
-    Where the reports do not tell how many ranks the job has, a communicator of all of them may have an absent member too: it has
+    Where the reports do not show how many ranks the job has, a communicator of all of them may have an absent member too: it has
     one where its operations take far longer than they need.
     """
     transfer = np.zeros(len(members.rank), np.int64)

@@ -348,7 +348,7 @@ class AllRankFacts:
             mine = rows.get(number)
             if mine is None or not len(self.steps) or not len(facts.steps):
                 continue
-            # an operation counts for the step that its end lies in, which is where it is waited for
+            # an operation counts for the step that its end is in, which is where it is waited for
             at = np.searchsorted(facts.regions[:, 0], end[mine] - 1, "right") - 1
             inside = (at >= 0) & (end[mine] <= facts.regions[np.maximum(at, 0), 1])
             place = np.minimum(np.searchsorted(self.steps, facts.steps[np.maximum(at, 0)]), len(self.steps) - 1)

@@ -225,7 +225,7 @@ def _exposed(
     behind = _behind_compute(all_ranks, members, amounts)
 
     def changed(run: RecoveredTime) -> OtherOrder:
-        # what a slow communicator takes too long is told by itself
+        # what a slow communicator takes too long is reported separately
         weights = run.less_transfer(shares) if shares else None
         # what begins when there is nothing left to compute could have begun before
         started = run.free_transfers(behind, weights).weights if len(behind) else weights

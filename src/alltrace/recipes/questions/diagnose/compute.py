@@ -319,7 +319,7 @@ def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> Callab
 
 
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
-    """The findings. One that a larger one hides is told where it would cost time without that."""
+    """The findings. One that a larger one hides is reported where it would cost time without that."""
     whole = np.minimum(sum((c.lost for c in causes), np.zeros_like(all_ranks.own)), all_ranks.own)
     least = max(LEAST_SHARE * all_ranks.span_ns, 1)
     steps = None if all_ranks.whole_run else all_ranks.steps.tolist()

@@ -42,8 +42,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]) -> list[Finding]:
     """Transfers over a link during which nothing computes.
 
-    What a slow link takes too long is told by itself. The loss is what the job gets back if the data stays where it is, or moves
-    beside other work; evidence says how much the compute at hand could hide.
+    What a slow link takes too long is reported separately. The loss is what the job gets back if the data stays where it is, or
+    moves beside other work; evidence says how much the compute at hand could hide.
     """
     lost = np.maximum(all_ranks.of("transfer") - excess, 0)
     if not lost.any():

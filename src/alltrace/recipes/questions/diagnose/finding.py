@@ -91,7 +91,7 @@ EVIDENCE = {
     "all_exposed_ns_per_step": "all time that the device waits for communication, per step",
     "operations_per_step": "exposed operations that could be hidden, per step and rank",
     "covered_share": "share of what the culprits did in the judged steps that their reports show, where it is not all",
-    "replay_error": "share by which the replay of the unchanged run is away from it, where the basis is a replay",
+    "replay_error": "error of the replay of the unchanged run, as a share, if the basis is a replay",
     "compute_share": "share of the judged time in which the device computes, 0 to 1",
     "hand_overs": "times that another role began to work",
     "longest_share": "share of the run in which the role works that works longest, 0 to 1",
@@ -165,7 +165,7 @@ class Finding:
         hosts: Hosts all of whose ranks are culprits.
         severity: Of a finding that costs no time; else it follows from the share.
         needed_at_once: Whether it is about transfers that the next kernel needs: how the program was made, and no fault.
-        told: Whether it is told even where its loss is small, because something else hides it for now.
+        told: Whether it is reported even if its loss is small, because something else currently hides it.
         opportunity: Of an opportunity the share of the judged time that a change can give back at most; None for what is lost.
     """
 

@@ -195,7 +195,7 @@ class _Calls:
 
 
 class _Named:
-    """What ranges, Python functions and other tables with names tell of the host."""
+    """What ranges, Python functions and other tables with names describe the host."""
 
     def __init__(self, rank: RankTables, calls: _Calls, silence: Merged) -> None:
         self._rank, self._calls, self._silence = rank, calls, silence

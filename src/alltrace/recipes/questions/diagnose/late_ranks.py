@@ -31,7 +31,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
 
     Args:
         all_ranks: All ranks.
-        others: The findings that are reported; ranks that they name among a few are told.
+        others: The findings that are reported; ranks that they name among a few are reported.
         known: All findings, also those that cost nothing: where one holds what a rank takes longer, it is not for no reason.
     """
     members = all_ranks.members

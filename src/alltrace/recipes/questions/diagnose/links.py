@@ -21,7 +21,7 @@ specifications): 15.75, 31.5 and 63 GB/s over 16 lanes. Packets' headers leave a
 
 
 def link_of(device: str | None) -> tuple[float, str] | None:
-    """The rate of the link in one direction, GB/s, and what it is; None where the device's name does not tell.
+    """The rate of the link in one direction, GB/s, and what it is; None where the device's name does not say.
 
     A slice of a GPU (MIG) shares the link with others, so nothing is said of it.
     """

@@ -42,7 +42,7 @@ _FINE = ("_share", "gb_per_s")
 
 @dataclass(frozen=True)
 class MachineState:
-    """What the machine of a rank did in its judged steps; None where nothing tells.
+    """What the machine of a rank did in its judged steps; None where it is unknown.
 
     Attributes:
         gpu: How its GPU ran.

@@ -43,7 +43,7 @@ def compute_share(all_ranks: AllRankFacts) -> float:
 def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     """`unexplained`, where compute is a small part of the time and the other findings explain little of the rest.
 
-    It states no loss: nothing tells how much of that time the job could get back.
+    It states no loss: nothing shows how much of that time the job could get back.
     """
     share = compute_share(all_ranks)
     rest = (1 - share) * all_ranks.span_ns

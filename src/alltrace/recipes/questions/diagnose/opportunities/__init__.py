@@ -1,6 +1,6 @@
 """Opportunities in compute: nothing is lost to a fault, yet other kernels would do the same work sooner.
 
-What a rank could save is the most that it can be (`potential`); of the job it is that of the rank that could save most. It is no
+What a rank could save is the most that it can be (`potential`); of the job it is that of the rank that could save most. It is not a
 loss, of which severities speak, so all are `low`.
 """
 
