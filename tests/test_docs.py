@@ -120,7 +120,7 @@ def test_every_exit_code_scenario_and_variable_is_described():
 
 
 def test_every_kind_of_finding_is_described_with_its_evidence():
-    own = section(text_of("diagnose.md"), "## The kinds")
+    own = section(text_of("diagnose.md"), "## Kinds")
     assert all(f"| `{kind}`" in own or f", `{kind}`" in own for kind in KINDS)
     # what the evidence of a capture-fault counts follows from its place
     counted = {
