@@ -182,7 +182,7 @@ def test_who_is_asked(tmp_path):
         (tmp_path / ARMED_FOLDER / job).mkdir(parents=True)
     with pytest.raises(UsageError, match="several jobs were armed"):
         find_armed(tmp_path, None)
-    with pytest.raises(UsageError, match="no armed job 'c'"):
+    with pytest.raises(UsageError, match="unknown armed job 'c'"):
         find_armed(tmp_path, "c")
     with pytest.raises(InputError, match=r"did not answer within 0\.3 s"):
         ask(find_armed(tmp_path, "a"), 5, None, lead_s=3, wait_s=0.3)
