@@ -314,7 +314,7 @@ def test_wrong_questions(tmp_path, make):
             source.batches("api", {"name": pa.int64()})
         assert list(source.batches("api", {"start": pa.int64()})) == []
         assert source.count_about("api") == 0
-    with pytest.raises(UsageError, match="no engine 'slow'"):
+    with pytest.raises(UsageError, match="unknown engine 'slow'"):
         open_sqlite(path, "slow")
 
 
