@@ -209,7 +209,7 @@ def test_logs_that_break_off_are_told(tmp_path):
     for log in logs[1:3]:
         log.write_bytes(gzip.compress(log.read_bytes())[:-20])
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, nccl_logs=[str(p) for p in logs])
-    assert [n for n in read_manifest(tmp_path / "run").notes if "break off early" in n] == [
+    assert [n for n in read_manifest(tmp_path / "run").notes if "ends early" in n] == [
         f"{logs[1]}: the gzip data ends early; everything before was read; the same applies to 1 more NCCL logs"
     ]
 

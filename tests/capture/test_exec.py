@@ -46,15 +46,15 @@ def test_a_rank_that_is_not_chosen_runs_plainly_with_the_same_process(capture, f
     ("fake", "said"),
     [
         ("cut", "it is cut off after 36 bytes"),
-        ("none", "no whole report"),
+        ("none", "no complete report"),
         ("raw", "a raw capture was left at"),
-        ("lies", "no whole report"),
+        ("lies", "no complete report"),
     ],
 )
 def test_a_report_that_is_missing_or_cut_is_said_whatever_the_exit_code(capture, fake_nsys, tmp_path, fake, said):
     done = capture("exec", "--nsys", fake_nsys, "--", "true", FAKE=fake, **WORLD)
     assert done.returncode == 0
-    assert done.stderr.startswith("alltrace capture: rank 1: no whole report ")
+    assert done.stderr.startswith("alltrace capture: rank 1: no complete report ")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert len(left(tmp_path)) == (fake == "raw")
@@ -66,7 +66,7 @@ def test_a_folder_that_the_profiler_removes_meanwhile_changes_no_exit_code(captu
     text = '(for i in 1 2 3 4 5 6; do rm -rf "$TMPDIR/nvidia"; mkdir -p "$TMPDIR/nvidia/a"; done) & exit 3'
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", text, FAKE="none", **WORLD)
     assert done.returncode == 3
-    assert "no whole report" in done.stderr
+    assert "no complete report" in done.stderr
 
 
 @pytest.mark.parametrize(("ranks", "said"), [("1", "{0}/reports j 3:5"), ("0", "  ")])
@@ -110,14 +110,14 @@ def test_a_profiler_that_is_killed_leaves_the_program_running_and_its_exit_code_
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, **WORLD)
     assert done.returncode == 9
     assert "the profiler was ended by SIGKILL" in done.stderr
-    assert "no whole report" in done.stderr
+    assert "no complete report" in done.stderr
 
 
 def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_to_write_it(capture, fake_nsys):
     program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, FAKE="leaves", **WORLD)
     assert done.returncode == 9
-    assert done.stderr.count("no whole report") == 1
+    assert done.stderr.count("no complete report") == 1
 
 
 def test_the_exit_code_is_known_where_the_shell_around_the_program_was_killed(capture, fake_nsys):
@@ -172,7 +172,7 @@ def test_an_existing_report_is_replaced_only_when_told(capture, fake_nsys):
     assert capture("exec", "--force", *first[1:], **WORLD).returncode == 0
     none = capture("exec", "--force", "--strict", *first[1:], FAKE="none", **WORLD)
     assert none.returncode == 4  # the older one is not taken for it
-    assert "no whole report" in none.stderr
+    assert "no complete report" in none.stderr
 
 
 def test_a_program_that_is_not_there(capture, fake_nsys, tmp_path):
@@ -254,7 +254,7 @@ def test_the_real_nsys_around_a_program_that_exits_with_3(capture, nsys, tmp_pat
     [
         ("program", (-9,), True, ""),
         ("front end", (6,), True, "the profiler was ended by SIGKILL"),
-        ("agent", (6,), False, "no whole report"),
+        ("agent", (6,), False, "no complete report"),
         ("launcher", (6,), None, "a part of the profiler was ended before the program"),
     ],
 )
@@ -285,4 +285,4 @@ def test_the_real_nsys_with_a_part_of_it_killed(capture, nsys, tmp_path, who, co
     reports = list((tmp_path / "reports").glob("*.nsys-rep"))
     if report is not None:
         assert len(reports) == report
-    assert ("no whole report" in err) == (not reports)
+    assert ("no complete report" in err) == (not reports)

@@ -35,7 +35,7 @@ def test_the_settings_are_shown_as_a_file_that_gives_them_again(capture, tmp_pat
     [
         (["slrum"], 2, "unknown target of capture script 'slrum'; did you mean slurm"),
         ([], 2, f"capture script needs a target, one of {', '.join(t.name for t in TARGETS)}"),
-        (["slurm", "--nodes", "x"], 2, "job.nodes is 'x'; expected a whole number from 1 up"),
+        (["slurm", "--nodes", "x"], 2, "job.nodes is 'x'; expected a whole number of 1 or more"),
         (["slurm", "--set", "job.nods=1"], 2, "did you mean job.nodes"),
         (["slurm", "--config", "no.toml"], 3, "no.toml: it cannot be read"),
         (["slurm", "--workload", "fsdp", "--", "x"], 2, "a program was given after --"),

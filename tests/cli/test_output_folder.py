@@ -115,7 +115,7 @@ def test_what_cannot_be_written_to_is_refused(run, tmp_path, capsys):
             Folder(place, ("csv",))
     assert main(["recipe", "all", str(run), "-o", str(tmp_path / "file")]) == 2
     assert (tmp_path / "file").read_text() == "kept"
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match="cannot be created"):
         Folder(str(tmp_path / "file" / "deeper"), ("csv",)).write_text("index.md", "x")
     assert main(["recipe", "all", str(run), "-o", str(tmp_path / "o"), "--recipes", "nosuch"]) == 2
     assert main(["recipe", "all", str(run), "-o", str(tmp_path / "o"), "--filter-time", "soon"]) == 2

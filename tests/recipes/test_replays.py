@@ -155,4 +155,4 @@ def test_a_replay_that_is_too_far_from_the_run_is_refused(tmp_path):
         run.recipe("whatif")
     (row,) = run.recipe("whatif", max_error=95.0).to_pylist()
     assert (row["before_ns"], row["saved_ns"]) == (102_000, 0)
-    assert any("error of 93.14 %" in n for n in run.recipe("critical-path").notes)
+    assert any("the replay error is 93.14 %" in n for n in run.recipe("critical-path").notes)

@@ -225,7 +225,7 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
     [
         (errno.ENOSPC, "the disk is full; free some space and run the same command again"),
         (errno.EDQUOT, "quota"),
-        (errno.EFBIG, "larger"),
+        (errno.EFBIG, "exceed"),
     ],
 )
 @pytest.mark.parametrize(("module", "at"), [(checksums, "write_json"), (pieces, "TableWriter")])

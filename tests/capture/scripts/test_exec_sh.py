@@ -69,7 +69,7 @@ def test_a_missing_or_cut_report_is_said(script):
     code, _, err = finish(script("--strict", program=["true"], FAKE="cut"))
     assert code == 4
     assert "is cut off" in err
-    assert "no whole report reports/job_rank1_on_" in err
+    assert "no complete report reports/job_rank1_on_" in err
     assert finish(script("--force", program=["sh", "-c", "kill -9 $$"], FAKE="none"))[0] == 137
 
 
@@ -86,7 +86,7 @@ def test_a_profiler_that_fails_before_the_program_starts_is_started_once_more(sc
 def test_it_is_started_twice_at_most_and_the_program_never(script, tmp_path):
     code, _, err = finish(script(program=["sh", "-c", RAN, "0"], FAKE="fails"))
     assert code == 1
-    assert "no whole report" in err
+    assert "no complete report" in err
     assert (tmp_path / "starts").read_text() == "started\n" * 2
     assert not (tmp_path / "ran").exists()
 
@@ -170,7 +170,7 @@ def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_
     program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
     code, _, err = finish(script(program=["sh", "-c", program], FAKE="leaves"))
     assert code == 9
-    assert err.count("no whole report") == 1
+    assert err.count("no complete report") == 1
 
 
 def test_bad_input_stops_before_the_program(script, tmp_path):
@@ -248,5 +248,5 @@ def test_older_reports_of_several_ranges_are_in_the_way_or_are_removed(script, t
     assert f"reports/{older.name} already exists" in err
     code, _, err = finish(script(*options, "--force", "--strict", program=["true"], FAKE="none"))
     assert code == 4
-    assert "no whole report" in err
+    assert "no complete report" in err
     assert not older.exists()

@@ -48,7 +48,7 @@ def test_any_words_come_through_toml(words):
         ("[jobs]\nnodes = 2", "unknown section 'jobs'; did you mean job"),
         ("nodes = 2", "unknown section 'nodes'"),
         ("[job]\npartition = 'x'", "unknown setting 'job.partition'; did you mean slurm.partition"),
-        ("[job]\nnodes = 0", "job.nodes is 0; expected a whole number from 1 up"),
+        ("[job]\nnodes = 0", "job.nodes is 0; expected a whole number of 1 or more"),
         ("[job]\nnodes = true", "job.nodes is True; expected a whole number"),
         ("[job]\nnodes = '2'", "job.nodes is '2'; expected a whole number"),
         ("[job]\nname = 'My Job'", "job.name is 'My Job'; expected up to 40 small letters"),

@@ -172,7 +172,7 @@ def test_a_replay_of_some_steps_has_their_collectives(tmp_path):
     for steps in ("0:2", "3:6"):
         answer = ask(Run(tmp_path / "run"), "critical-path", steps=steps)
         assert "transfer" in answer.table.column("class").to_pylist()
-        assert any("an error of 0.00 %" in note for note in answer.notes)
+        assert any("the replay error is 0.00 %" in note for note in answer.notes)
 
 
 def test_the_facts_of_the_whole_run_take_no_window(tmp_path):

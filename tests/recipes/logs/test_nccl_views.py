@@ -222,7 +222,7 @@ def test_steps_without_lines_are_refused(ask):
 @pytest.mark.parametrize("view", ["mismatches", "topology", "tuning"])
 @pytest.mark.parametrize("chosen", [{"steps": Span(1, 3)}, {"ranks": frozenset({1})}])
 def test_a_view_of_everything_refuses_a_choice(ask, view, chosen):
-    with pytest.raises(UsageError, match=f"--{next(iter(chosen))} has no meaning for the view {view}"):
+    with pytest.raises(UsageError, match=f"--{next(iter(chosen))} is not for the view {view}"):
         ask(view, init(0) + init(1) + coll(0) + coll(1), **chosen)
 
 

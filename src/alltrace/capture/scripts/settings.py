@@ -297,7 +297,7 @@ def checked(setting: Setting, value: Any) -> Any:
     if kind in ("count", "whole"):
         least = 1 if kind == "count" else 0
         good = isinstance(value, int) and not isinstance(value, bool) and least <= value < _MOST
-        return value if good else _wrong(name, value, f"a whole number from {least} up")
+        return value if good else _wrong(name, value, f"a whole number of {least} or more")
     if kind == "words":
         good = isinstance(value, list) and all(isinstance(v, str) and "\0" not in v for v in value)
         return value if good else _wrong(name, value, 'a list of text, such as ["python", "train.py"]')

@@ -46,7 +46,7 @@ def refuse_a_choice(view: str, options: NcclOptions) -> None:
     """
     for given, option in ((options.steps, "--steps"), (options.ranks, "--ranks")):
         if given is not None:
-            raise UsageError(f"{option} has no meaning for the view {view}, which is of all ranks and steps")
+            raise UsageError(f"{option} is not for the view {view}, which covers all ranks and steps")
 
 
 def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:

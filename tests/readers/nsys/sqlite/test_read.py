@@ -302,9 +302,9 @@ def test_a_file_written_meanwhile_is_an_error(tmp_path, make):
 def test_wrong_questions(tmp_path, make):
     path = make(tmp_path / "a.sqlite", [API])
     with closing(open_sqlite(path)) as source:
-        with pytest.raises(UsageError, match="no table 'apis'; did you mean api"):
+        with pytest.raises(UsageError, match="unknown table 'apis'; did you mean api"):
             source.count_about("apis")
-        with pytest.raises(UsageError, match="no column of table 'api' 'begin'"):
+        with pytest.raises(UsageError, match="unknown column of table 'api' 'begin'"):
             source.batches("api", {"begin": pa.int64()})
         with pytest.raises(UsageError, match="no column of table 'api' is asked for"):
             source.batches("api", {})
@@ -314,7 +314,7 @@ def test_wrong_questions(tmp_path, make):
             source.batches("api", {"name": pa.int64()})
         assert list(source.batches("api", {"start": pa.int64()})) == []
         assert source.count_about("api") == 0
-    with pytest.raises(UsageError, match="no engine 'slow'"):
+    with pytest.raises(UsageError, match="unknown engine 'slow'"):
         open_sqlite(path, "slow")
 
 
