@@ -79,7 +79,7 @@ def test_what_was_not_imported_is_an_error(tmp_path, monkeypatch, capsys, only):
             if "not imported" in told:
                 assert "name these tables too" in told
                 assert told.count("\n") == 1
-            elif name != "info":
+            elif name != "info" and options.get("source") != "inspector":  # files of NCCL Inspector, which no run here has
                 answered.add(name)
                 assert json.loads(told)["rows"] == json.loads(by_command(question, str(tmp_path / "whole")))["rows"]
     assert {"kernels": "kernels", "ranges,marks": "stats:nvtx_sum"}[only] in answered

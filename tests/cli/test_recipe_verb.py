@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import argparse
 
-from alltrace.cli.recipe_verb import add_recipe_options, summary
+from alltrace.cli.recipe_verb import add_recipe_options
 from alltrace.recipes.base import Option, Recipe
+from alltrace.recipes.reference import summary
 from alltrace.recipes.registry import find
 from alltrace.recipes.stats import REPORTS, find_report
 

@@ -59,7 +59,7 @@ def test_what_is_not_there_is_refused(run):
         select(run, only=["kernel"])
     with pytest.raises(UsageError, match="--steps is 8:10; there are 0 to 3"):
         select(run, steps=Span(8, 10), aligned=run.aligned())
-    with pytest.raises(UsageError, match="not after its start"):
+    with pytest.raises(UsageError, match="before or at its start"):
         select(run, window_ns=(5, 5))
 
 

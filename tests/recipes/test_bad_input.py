@@ -80,7 +80,7 @@ def test_one_rank(tmp_path):
     found = answers(tmp_path, {0: rank_rows(0)})
     assert found["collectives"][0] == []
     assert waits_stated(found) == 0
-    assert "one rank alone" in found["diagnose"][1]
+    assert "only one rank" in found["diagnose"][1]
     assert not {r["kind"] for r in found["diagnose"][0]} & {"straggler", "slow-host", "imbalance", "slow-communicator"}
     assert len(found["steps"][0]) == STEPS
 

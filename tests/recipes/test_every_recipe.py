@@ -235,6 +235,7 @@ def _without_ranks(answer):
         "reports",
         "ranks",
         "advice",
+        "culprit",
         "loss_note",
         *NUMBERED,
         *FILES,

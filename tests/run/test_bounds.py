@@ -80,7 +80,7 @@ def test_rows_without_an_end_or_that_end_before_they_start_are_counted(times):
             bounds.checked(batch(table, **columns))
         found[table] = {w.text.partition("` ")[2][:12]: w.number for w in bounds.warnings()}
     backward, endless = sum(e is not None and e < s for s, e in times), sum(e is None for _, e in times)
-    assert found["kernels"] == {k: n for k, n in (("that end bef", backward), ("that have no", endless)) if n}
+    assert found["kernels"] == {k: n for k, n in (("that end bef", backward), ("without an e", endless)) if n}
     assert found["ranges"] == ({"that end bef": backward} if backward else {})
 
 

@@ -102,7 +102,7 @@ def test_only_what_lies_on_a_track_has_neighbours(tmp_path):
     rows = {"syncs": [{"start": 0, "end": 5, "kind": "event"}], "ranges": ranges([(0, 5, "f", 0)])}
     reader = EventReader(make_run(tmp_path / "run", {0: rows}))
     assert event_details(reader, 0, "syncs", 0)["columns"]["kind"] == "event"
-    with pytest.raises(UsageError, match="no table with events"):
+    with pytest.raises(UsageError, match="unknown table with events"):
         neighbour(reader, 0, "syncs", 0, forward=True)
 
 

@@ -115,7 +115,7 @@ def test_ranks_that_come_later_are_shown_without_asking(browser, tmp_path):
         page.goto(f"{base}?token={TOKEN}")
         page.wait_for_selector("text=This run is still being imported")
         wait_inked(page, ".heat-scroll canvas", 5)
-        assert page.locator(".cards li:has-text('ranks') b").inner_text() == "1"
+        assert page.locator(".cards li:has-text('rank') b").inner_text() == "1"
         (tmp_path / "run/ranks/.staging-2").rename(tmp_path / "run/ranks/rank=2")
         page.wait_for_function("() => document.querySelector('.cards')?.innerText.includes('2\\nranks')")
     finally:

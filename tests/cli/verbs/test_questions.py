@@ -90,11 +90,8 @@ def test_a_table_for_people_is_the_default(alltrace, run):
         "0",
         "host0",
         "GPU-0",
-        *"80,000,000 40,000,000 20,000,000 10,000,000 10,000,000".split(),
-        "50.0",
-        "25.0",
-        "12.5",
-        "12.5",
+        *"80,000,000 40,000,000 20,000,000 0 10,000,000 10,000,000".split(),
+        *"50.0 25.0 0.0 12.5 12.5".split(),
     ]
     assert "note: rank 2: no report" in done.out
 

@@ -62,7 +62,7 @@ def reports(tmp_path_factory):
     return folder
 
 
-ENDLESS = "that have no end, so that their duration is not known: "
+ENDLESS = "without an end, so their duration is unknown: "
 UNTIMED = "that are left out because they have no time: 2"
 NO_JOIN = "has a `correlation`, so calls and the GPU work that they launched cannot be joined"
 

@@ -83,7 +83,7 @@ def test_what_cannot_be_judged_is_unknown(run):
     [
         ({}, "has no limit"),
         ({"limit": 3}, "expected a list"),
-        ({"bounds": []}, "'bounds' is not known"),
+        ({"bounds": []}, "'bounds' is unknown"),
         ({"limits": ["overlap_percent"]}, "is not understood"),
         ({"limits": ["overlap_percent >= much"]}, "is not understood"),
         ({"limits": ["overlap_precent >= 80"]}, "overlap_percent"),

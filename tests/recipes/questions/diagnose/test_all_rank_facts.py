@@ -44,7 +44,7 @@ def test_a_rank_without_steps_does_not_bring_the_start_up_of_all_into_what_is_ju
     # who waits for the fourth rank is not known, so that losses are ceilings; what is judged is the same
     assert {kind for kind, *_ in whole[:2]} <= {kind for kind, *_ in found}
     assert {round(lost / share) for _, lost, _, share in found} == {round(lost / share) for _, lost, _, share in whole}
-    assert any(note.startswith("it is not known who waits for whom") for note in answer.notes)
+    assert any(note.startswith("it is unknown which ranks wait for which") for note in answer.notes)
     assert "9 steps are judged; warm-up and checkpoint steps are left out" in answer.notes
     assert "no usable step was found on rank 3, so it is left out" in answer.notes
     assert all(3 not in r["ranks"] for r in answer.to_pylist() if r["kind"] != "capture-fault")

@@ -112,4 +112,4 @@ def test_rows_are_ranked_and_of_known_kinds(tmp_path):
 def test_one_rank_says_what_cannot_be_judged(tmp_path):
     answer, _ = diagnose(tmp_path, "healthy", "sync:host_ns=200000", ranks=1, hosts=1)
     assert answer.to_pylist()[0]["kind"] == "sync"
-    assert any("one rank alone" in note for note in answer.notes)
+    assert any("only one rank" in note for note in answer.notes)
