@@ -104,7 +104,7 @@ def test_a_node_that_does_not_see_the_run_keeps_all_from_starting(tmp_path):
     ("there", "said"),
     [
         (None, "/r: a file; expected a new folder for the run; give another --run"),
-        ("mine", "/r: a folder with mine in it; expected a new folder for the run; give another --run"),
+        ("mine", "/r: it already contains mine; expected a new folder for the run; give another --run"),
         ("ranks/rank=0", "/r: the run already exists; give another --run or --job, or --force to replace it"),
     ],
 )

@@ -61,7 +61,7 @@ def test_counters_and_samples_need_rights(machine, capabilities, state):
 def test_each_fault_has_its_fix(machine, monkeypatch, tmp_path):
     found = machine({"mounts": f"server:/x {tmp_path / 'tmp'} nfs4 rw 0 0\nroot / ext4 rw 0 0\n"}, nvtx="0.2.13")
     assert found["nvtx"].state == "bad"
-    assert "does not see" in found["nvtx"].found
+    assert "does not record" in found["nvtx"].found
     assert found["TMPDIR"].found.endswith("is on nfs4, which all nodes share")
     assert found["driver"].state == "limited"
     assert all(one.fix for one in found.values() if one.state != "ok")
