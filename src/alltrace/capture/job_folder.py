@@ -105,8 +105,8 @@ class JobFolder:
         return True
 
     def finished_by_another(self) -> bool:
-        """Whether another rank finishes the run."""
-        return (self.folder / _FINISHING).exists()
+        """Whether another rank finishes the run, or has finished it and removed the folder."""
+        return (self.folder / _FINISHING).exists() or not self.folder.exists()
 
     def wait(self, patience_s: float, stop: Callable[[float], bool]) -> list[str]:
         """Wait for the other ranks, so long after the last one that was done; gives those that were not.
