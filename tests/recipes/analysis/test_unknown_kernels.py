@@ -52,6 +52,13 @@ def test_overlap_leaves_them_out_too(tmp_path):
     assert any("token_swap" in n for n in ask(run, "overlap").notes)
 
 
+def test_activity_says_that_they_count_as_compute(tmp_path):
+    answer = ask(meeting(tmp_path / "run"), "activity")
+    assert any("count as compute here, and `breakdown` lists them as unclassified" in n for n in answer.notes)
+    computing = run_of(tmp_path / "other", lambda r, _n: 300_000 + 50_000 * r, lambda r, _n: 600_000 + 50_000 * r)
+    assert not any("unclassified" in n for n in ask(computing, "activity").notes)
+
+
 def test_the_line_of_the_note_is_a_rule_that_names_them(tmp_path):
     from alltrace.trace.kernel_rules import read_rules
 
