@@ -99,6 +99,32 @@ def test_a_capture_fault_stands_behind_graver_findings_and_before_those_as_grave
     assert [r.finding.kind for r in rows] == ["sync", "capture-fault", "idle-gap"]
 
 
+def exposed(hideable, needed):
+    """The two parts of what a program communicates while devices wait."""
+    return [
+        one(hideable, ("communication",), hideable + needed, hideable + needed, "exposed-communication"),
+        one(needed, ("communication",), hideable + needed, hideable + needed, "exposed-communication", needed_at_once=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hideable", "needed", "other", "order", "severities"),
+    [
+        (1_340, 680, 1_360, ["exposed", "exposed", "other"], ["high", "high", "high"]),  # together they cost more
+        (600, 680, 1_360, ["other", "exposed", "exposed"], ["high", "medium", "medium"]),
+        (200, 180, 350, ["exposed", "exposed", "other"], ["medium", "medium", "medium"]),
+        (100, 1_400, 1_360, ["exposed", "exposed", "other"], ["high", "high", "high"]),
+        (1_340, 680, 200, ["exposed", "exposed", "other"], ["high", "medium", "low"]),  # no fault, and nothing costs less
+        (1_340, 10, 1_345, ["other", "exposed"], ["high", "high"]),  # what is not reported does not count
+    ],
+)
+def test_parts_of_one_cause_are_together_in_the_place_of_their_sum(hideable, needed, other, order, severities):
+    rows = ranked([*exposed(hideable, needed), one(other, ("compute",), other, other, "straggler")], SPAN_NS)
+    assert ["exposed" if r.finding.kind == "exposed-communication" else "other" for r in rows] == order
+    assert [r.severity for r in rows] == severities
+    assert sorted(r.claim_ns for r in rows) == sorted(n for n in (hideable, needed, other) if n >= 50)
+
+
 @st.composite
 def runs(draw):
     """Ranks with any kernels, calls and collectives, in order or not."""

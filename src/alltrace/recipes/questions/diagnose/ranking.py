@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _SEVERITIES = ("high", "medium", "low")
 _STATED = "this time is already included in the losses of other findings"
 
+_ONE_CAUSE = frozenset({"exposed-communication"})
+"""Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it or not."""
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -22,12 +25,14 @@ class Ranked:
         finding: The finding.
         claim_ns: What it claims of the judged time, ns: its loss as well as it is known.
         span_ns: The judged time, ns.
-        costliest: Whether it claims more than a finding that is `high`.
+        cause_ns: What all findings of its cause claim, ns; None if it is the only one.
+        costliest: Whether its cause claims more than a finding that is `high`.
     """
 
     finding: Finding
     claim_ns: int
     span_ns: int
+    cause_ns: int | None = None
     costliest: bool = False
 
     @property
@@ -55,15 +60,20 @@ class Ranked:
         finding = self.finding
         if finding.severity is not None:
             return finding.severity
-        claim = self.claim_ns if finding.loss.unknown is None else min(self.claim_ns, finding.loss.least_ns)
-        share = claim / self.span_ns if self.span_ns else 0.0
-        if share >= HIGH_SHARE and finding.kind not in NEVER_HIGH and (not finding.needed_at_once or self.costliest):
+        known = finding.loss.unknown is None
+        claim = self.claim_ns if known else min(self.claim_ns, finding.loss.least_ns)
+        of_cause = self.cause_ns if known and self.cause_ns is not None else claim
+        share = of_cause / self.span_ns if self.span_ns else 0.0
+        fault = not finding.needed_at_once and claim >= HIGH_SHARE * self.span_ns
+        if share >= HIGH_SHARE and finding.kind not in NEVER_HIGH and (fault or self.costliest):
             return "high"
         return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     """What costs enough to be reported, by severity, then by loss; of equal ones the surer first; opportunities last.
+
+    Findings that are parts of one cause are together, in the place of their sum.
 
     Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others claim that have
     one of them too: those before it what they got, those after it what their own classes hold. And it claims at most what is left
@@ -84,16 +94,26 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
-    high = min((c.claim_ns for c in claims if c.severity == "high"), default=span_ns)
-    claims = [replace(c, costliest=c.claim_ns > high) for c in claims]
     reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least]
-    return sorted(reported, key=_place)
+    causes: dict[str, int] = {}
+    for part in reported:
+        if part.finding.kind in _ONE_CAUSE:
+            causes[part.finding.kind] = causes.get(part.finding.kind, 0) + part.claim_ns
+    reported = [replace(c, cause_ns=causes.get(c.finding.kind)) for c in reported]
+    high = min((c.claim_ns for c in reported if c.severity == "high" and c.cause_ns is None), default=span_ns)
+    return sorted((replace(c, costliest=_of_cause(c) > high) for c in reported), key=_place)
 
 
-def _place(claim: Ranked) -> tuple[bool, int, float]:
+def _of_cause(claim: Ranked) -> int:
+    """What its cause claims."""
+    return claim.claim_ns if claim.cause_ns is None else claim.cause_ns
+
+
+def _place(claim: Ranked) -> tuple[bool, int, float, int]:
     """Losses first, then opportunities; by severity, then by what is given back."""
     opportunity = claim.finding.opportunity
-    return opportunity is not None, _SEVERITIES.index(claim.severity), -claim.claim_ns if opportunity is None else -opportunity
+    back = -_of_cause(claim) if opportunity is None else -opportunity
+    return opportunity is not None, _SEVERITIES.index(claim.severity), back, -claim.claim_ns
 
 
 def _most(finding: Finding) -> int:
