@@ -86,8 +86,14 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     least = max(LEAST_SHARE * span_ns, 1)
     high = min((c.claim_ns for c in claims if c.severity == "high"), default=span_ns)
     claims = [replace(c, costliest=c.claim_ns > high) for c in claims]
-    reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least]
+    reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)]
     return sorted(reported, key=_place)
+
+
+def _hidden(claim: Ranked, least: float) -> bool:
+    """Whether larger losses hold the time that a replay gives back for this one alone: either removal gives it back."""
+    loss = claim.finding.loss
+    return loss.basis == "replay" and loss.unknown is None and _most(claim.finding) >= least
 
 
 def _place(claim: Ranked) -> tuple[bool, int, float]:
