@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.making import kernel, make_run
 
 from alltrace.api import OpenRun
 from alltrace.recipes.questions.diagnose.host import _pauses_behind_waits
@@ -79,3 +80,34 @@ def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(wai
     assert _pauses_behind_waits(all_ranks) is behind
     all_ranks.recovery = None
     assert _pauses_behind_waits(all_ranks) is False
+
+
+US = 1_000
+
+
+def _launched_late(launch_ns):
+    """A rank of several phases: short kernels that are launched every `launch_ns`, long ones, and a wait for all of them."""
+    kernels, calls, device, host = [], [], 0, 0
+    for phase in range(6):
+        for number in range(20):
+            calls.append({"start": host, "end": host + 5 * US, "name": "cudaLaunchKernel", "correlation": 100 * phase + number})
+            begin = max(device, host + 5 * US)
+            device = begin + (10 * US if number < 14 else 150 * US)
+            kernels.append(kernel(begin, device, correlation=100 * phase + number))
+            host += launch_ns
+        calls.append({"start": host, "end": device + 5 * US, "name": "cudaStreamSynchronize", "correlation": 100 * phase + 99})
+        host = device + 5 * US
+    return {0: {"kernels": kernels, "api": calls}}
+
+
+def test_what_a_late_host_needs_to_refill_the_queue_after_a_wait_is_lost_to_launching(tmp_path):
+    found = make_run(tmp_path / "run", _launched_late(40 * US)).recipe("diagnose").to_pylist()
+    lost = {row["kind"]: row["lost_share"] or 0 for row in found}
+    assert found[0]["kind"] == "launch-bound"
+    assert lost["launch-bound"] > 0.25
+    assert lost.get("sync", 0) < 0.01
+
+
+def test_what_a_quick_host_needs_after_a_wait_is_lost_to_waiting(tmp_path):
+    found = make_run(tmp_path / "run", _launched_late(6 * US)).recipe("diagnose").to_pylist()
+    assert [row["kind"] for row in found if row["opportunity_share"] is None and row["lost_share"]] == ["sync"]

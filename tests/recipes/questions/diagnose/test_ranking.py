@@ -172,3 +172,17 @@ def test_losses_of_real_reports_are_exclusive_shares(corpus, tmp_path):
         judged += 1
         assert_exclusive(answer)
     assert judged > 20
+
+
+def test_what_larger_losses_hold_is_reported_where_a_replay_gives_it_back():
+    larger = one(4_000, ("launch", "data"), 4_000, 4_000, "recompilation")
+    hidden = one(3_000, ("data", "launch"), 0, 4_000, "host-pause")
+    rows = ranked([hidden, larger], SPAN_NS)
+    assert [(r.finding.kind, r.severity) for r in rows] == [("recompilation", "high"), ("host-pause", "low")]
+    assert [r.lost_ns for r in rows] == [4_000, None]
+    assert rows[1].note == "this time is already included in the losses of other findings"
+    for not_replayed in (
+        one(40, ("data", "launch"), 0, 4_000, "host-pause"),
+        Finding("host-pause", Loss(3_000, "ceiling", ("data", "launch"), 0, 4_000), (0,), "", ""),
+    ):
+        assert [r.finding.kind for r in ranked([not_replayed, larger], SPAN_NS)] == ["recompilation"]

@@ -10,14 +10,16 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder
+from alltrace.replay.change import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+    from alltrace.recipes.questions.diagnose.recovered_time import Altered, RecoveredTime
 
 _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is not a rare one."""
@@ -117,10 +119,12 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             confidence = 0.5
         where, evidence = _evidence(all_ranks, name, lost, chosen)
         of_host = name in HOST_CLASSES
-        change = None if name == "unknown" else partial(_without, name)
+        change: Callable[[RecoveredTime], Altered | None] | None = None if name == "unknown" else partial(_without, name)
         classes = (name, "host-pause") if behind and name == "sync" else (name,)
         if name == "launch":
             classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
+        if name == "sync":
+            change = partial(_without_waits, all_ranks)
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
@@ -148,6 +152,19 @@ def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
 
 def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_idle() if name == "idle" else run.no_host(name)
+
+
+def _without_waits(all_ranks: AllRankFacts, run: RecoveredTime) -> Altered | None:
+    """The run without the host's waits, against one in which launching takes no time.
+
+    After a wait the queue of the device is empty until the host has launched enough. What quick launches would give back of that is
+    lost to launching: a host that launches late keeps the queue short, and any wait, such as the one that ends a step, shows it.
+    """
+    waits, launching = run.no_host("sync"), _without_launching(all_ranks, run)
+    if waits is None or launching is None:
+        return waits
+    both = np.where(waits == NEVER, NEVER, waits + launching - run.replay.weights)
+    return OtherOrder(run.replay.graph, both, launching)
 
 
 def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> NDArray[np.int64] | None:

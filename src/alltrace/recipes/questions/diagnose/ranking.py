@@ -94,7 +94,7 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
-    reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least]
+    reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)]
     causes: dict[str, int] = {}
     for part in reported:
         if part.finding.kind in _ONE_CAUSE:
@@ -107,6 +107,12 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
 def _of_cause(claim: Ranked) -> int:
     """What its cause claims."""
     return claim.claim_ns if claim.cause_ns is None else claim.cause_ns
+
+
+def _hidden(claim: Ranked, least: float) -> bool:
+    """Whether larger losses hold the time that a replay gives back for this one alone: either removal gives it back."""
+    loss = claim.finding.loss
+    return loss.basis == "replay" and loss.unknown is None and _most(claim.finding) >= least
 
 
 def _place(claim: Ranked) -> tuple[bool, int, float, int]:
