@@ -78,10 +78,25 @@ def test_first_steps_that_stand_out_on_the_device_are_warm_up(tmp_path, took, wa
     assert _kinds(tmp_path, took) == ["warm-up"] * warm + ["step"] * (7 - warm)
 
 
-def _kinds(folder, took):
+@pytest.mark.parametrize(
+    ("took", "computed", "warm"),
+    [
+        # hosts are late in steps behind the first, which take as long
+        ([1300, 1250, 1350, 1000, 1400, 1300, 1000], [1250, 950, 960, 950, 955, 950, 945], 1),
+        # kernels that differ from step to step warm nothing up
+        ([1300, 1250, 1350, 1000, 1400, 1300, 1000], [980, 700, 960, 800, 955, 750, 945], 0),
+        ([1300, 1250, 1350, 1000, 1400, 1300, 1000], [950, 950, 960, 950, 955, 950, 945], 0),
+    ],
+)
+def test_a_first_step_whose_kernels_take_longer_than_any_later_is_warm_up(tmp_path, took, computed, warm):
+    assert _kinds(tmp_path, took, computed) == ["warm-up"] * warm + ["step"] * (7 - warm)
+
+
+def _kinds(folder, took, computed=None):
     """The kinds of steps that take so long on the device, of a host that runs ahead and takes long for every second one."""
     ends = 10 + np.cumsum(took)
-    kernels = [kernel(start=int(end - ns), end=int(end), correlation=n) for n, (end, ns) in enumerate(zip(ends, took, strict=True))]
+    works = zip(ends, took if computed is None else computed, strict=True)
+    kernels = [kernel(start=int(end - ns), end=int(end), correlation=n) for n, (end, ns) in enumerate(works)]
     host = [(2 * n, 2 * n + 1 + n % 2) for n in range(len(took))]
     api = [{"start": start, "end": end, "correlation": n, "name": "cudaLaunchKernel"} for n, (start, end) in enumerate(host)]
     ranges = [{"start": start, "end": end, "name": f"step {n}"} for n, (start, end) in enumerate(host)]
@@ -237,9 +252,8 @@ def test_a_graph_that_launches_layers_has_no_steps(tmp_path):
 def test_a_longer_step_that_brings_much_more_home_than_others_is_a_checkpoint_however_small_the_part_of_a_model():
     def kinds(saved, length):
         took = np.array([100, 100, 100, length, 100, 100])
-        found = SimpleNamespace(
-            rank=0, took=took, starts=np.zeros(6, int), ends=took, copied=np.array([4, 4, 4, saved, 4, 4]), saves=np.zeros(6, bool)
-        )
+        copied, none = np.array([4, 4, 4, saved, 4, 4]), np.zeros(6, int)
+        found = SimpleNamespace(rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(6, bool))
         return list(steps._kinds([found], {0: np.arange(6)}).values())
 
     assert kinds(400_000, 200)[3] == "checkpoint"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import Manifest
 
 _FILE = "collectives.parquet"
-_TIMES = ("starts", "ends", "device", "took", "copied")
+_TIMES = ("starts", "ends", "device", "took", "copied", "computed")
 
 
 class RankPart(NamedTuple):

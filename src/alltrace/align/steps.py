@@ -19,7 +19,8 @@ from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.overlay import STEPS
 from alltrace.run.sent_run import SentRun
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.kernel_rules import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,6 +84,7 @@ class RankSteps:
         took: int64 array of n: from the end of the step before, or its own start where that is later, to its end, on the device
             or on the host, whichever is later.
         copied: int64 array of n: bytes copied from the device to the host.
+        computed: int64 array of n: summed durations of the kernels and graphs it launched, without communication.
         saves: Boolean array of n: a range inside says that a checkpoint is written.
     """
 
@@ -94,6 +96,7 @@ class RankSteps:
     device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
     took: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     copied: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    computed: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     saves: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
 
 
@@ -147,6 +150,7 @@ def rank_steps(rank: StoredRank) -> RankSteps | None:
         found.device = work.extents(found.starts, found.ends)
         found.took = _took(found)
         found.copied = work.copied(found.starts, found.ends)
+        found.computed = work.computed(found.starts, found.ends)
         found.saves = _saves(ranges, names, codes, found.starts, found.ends)
     return found
 
@@ -357,28 +361,31 @@ class _DeviceWork:
         self._several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
         pieces = []
         for name in ("kernels", "copies", "graphs"):
-            columns = ["start", "end", "correlation", *(["bytes", "kind"] if name == "copies" else [])]
-            table = rank.file_table(name, columns)
+            more = {"copies": ["bytes", "kind"], "kernels": ["kind"]}
+            table = rank.file_table(name, ["start", "end", "correlation", *more.get(name, [])])
             to_host = np.zeros(table.num_rows, np.int64)
             if name == "copies" and table.num_rows:
                 down = np.array([k == "DtoH" for k in table.column("kind").to_pylist()])
                 to_host[down] = integers(table.column("bytes"), 0)[down]
-            extent = (integers(table.column(c), _NONE) for c in ("start", "end"))
-            pieces.append([*extent, self.keys(name, table.column("correlation")), to_host])
-        start, end, correlation, to_host = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+            extent = [integers(table.column(c), _NONE) for c in ("start", "end")]
+            computes = np.full(table.num_rows, name != "copies")
+            if name == "kernels":
+                computes &= ~is_one_of(table.column("kind"), COMMUNICATION)
+            pieces.append([*extent, self.keys(name, table.column("correlation")), to_host, computes])
+        start, end, correlation, to_host, computes = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         api = rank.file_table("api", ("start", "correlation"))
         keys, times = self.keys("api", api.column("correlation")), integers(api.column("start"), _NONE)
         order = np.argsort(keys, kind="stable")
         self._keys, self._times = keys[order], times[order]
-        self._work = (start, end, correlation, to_host)
+        self._work = (start, end, correlation, to_host, np.where(computes, end - start, 0))
         self._sort()
 
     def _sort(self) -> None:
-        start, end, correlation, to_host = self._work
+        start, end, correlation, to_host, computing = self._work
         launched = self.launch_of(correlation, start)
         by_launch = np.argsort(launched, kind="stable")
         self._launched, self._start, self._end = launched[by_launch], start[by_launch], end[by_launch]
-        self._bytes = np.concatenate(([0], np.cumsum(to_host[by_launch])))
+        self._bytes, self._computing = (np.concatenate(([0], np.cumsum(v[by_launch]))) for v in (to_host, computing))
 
     def launched_before(self) -> float:
         """The share of the work, by pieces, that no call of the report launched."""
@@ -429,6 +436,10 @@ class _DeviceWork:
     def copied(self, starts: Int64, ends: Int64) -> Int64:
         """Bytes copied to the host by what was launched in each interval."""
         return self._bytes[np.searchsorted(self._launched, ends)] - self._bytes[np.searchsorted(self._launched, starts)]
+
+    def computed(self, starts: Int64, ends: Int64) -> Int64:
+        """Summed durations of the kernels and graphs, without communication, that were launched in each interval, ns."""
+        return self._computing[np.searchsorted(self._launched, ends)] - self._computing[np.searchsorted(self._launched, starts)]
 
 
 def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> NDArray[np.bool_]:
@@ -491,23 +502,25 @@ def _continued(numbers: Int64, places: Int64) -> Int64:
 
 
 def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, str]:
-    """The kind of each step of the job: by how long it took, the median over ranks, and by what it copies or says."""
+    """The kind of each step of the job: by how long it and its kernels took, medians over ranks, and what it copies or says."""
     durations: dict[int, list[int]] = {}
     on_host: dict[int, list[int]] = {}
+    computed: dict[int, list[int]] = {}
     copied: dict[int, int] = {}
     saving: set[int] = set()
     for f in found:
-        rows = zip(numbers[f.rank].tolist(), f.took, f.ends - f.starts, f.copied, f.saves, strict=True)
-        for step, took, host, size, saves in rows:
+        rows = zip(numbers[f.rank].tolist(), f.took, f.ends - f.starts, f.computed, f.copied, f.saves, strict=True)
+        for step, took, host, worked, size, saves in rows:
             durations.setdefault(step, []).append(int(took))
             on_host.setdefault(step, []).append(int(host))
+            computed.setdefault(step, []).append(int(worked))
             copied[step] = max(copied.get(step, 0), int(size))
             if saves:
                 saving.add(step)
     if not durations:
         return {}
     steps = sorted(durations)
-    taken, hosts = (np.array([np.median(times[s]) for s in steps]) for times in (durations, on_host))
+    taken, hosts, works = (np.array([np.median(times[s]) for s in steps]) for times in (durations, on_host, computed))
     typical = float(np.median(taken))
     usual = float(np.median([copied[s] for s in steps]))
     kinds = dict.fromkeys(steps, "step")
@@ -521,7 +534,8 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
             kinds[step] = "checkpoint"
     plain = np.array([kinds[s] == "step" for s in steps])
     for place, step in enumerate(steps[: len(steps) // 2]):
-        if not _stands_out(taken, plain, place):
+        # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the same
+        if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):
             break
         kinds[step] = "warm-up"
     return kinds
@@ -533,7 +547,7 @@ def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int
     What warms up gets no slower.
 
     Args:
-        taken: What each step took.
+        taken: What each step took, or its kernels.
         plain: Which of them write no checkpoint.
         place: The place of the step.
     """

@@ -37,7 +37,8 @@ def test_a_large_loss_that_a_replay_tells_is_nearly_sure():
     [
         (found(own=0.6), (), {}),
         (found(claim=10_000), (), {}),
-        (found(), (found(claim=180_000),), {}),
+        (found(), (found(claim=180_000, kind="launch-bound"),), {}),
+        (found(), (found(claim=90_000, kind="launch-bound"),), {}),
         (found(), (), {"error": 0.05}),
         (found(basis="ceiling"), (), {}),
         (found(basis="ceiling", unknown="not known"), (), {}),
@@ -46,7 +47,7 @@ def test_a_large_loss_that_a_replay_tells_is_nearly_sure():
         (found(own_ns=100_000), (), {}),
         (found(), (), {"covered": 0.7}),
     ],
-    ids=["detector", "small", "margin", "error", "ceiling", "unknown", "missing", "matching", "shared", "covered"],
+    ids=["detector", "small", "margin", "half", "error", "ceiling", "unknown", "missing", "matching", "shared", "covered"],
 )
 def test_each_doubt_lowers_it(finding, others, given):
     assert sure(finding, others, **given) < sure(found()) - 0.005
@@ -66,7 +67,17 @@ def test_one_rank_alone_meets_nobody():
 
 
 def test_a_smaller_finding_far_behind_takes_nothing_away():
-    assert sure(found(), (found(claim=90_000),)) == sure(found())
+    assert sure(found(), (found(claim=60_000, kind="launch-bound"),)) == sure(found())
+
+
+def test_the_closer_another_kind_comes_the_less_sure_is_the_larger():
+    said = [sure(found(), (found(claim=claim, kind="launch-bound"),)) for claim in (60_000, 80_000, 100_000, 140_000, 190_000)]
+    assert said == sorted(said, reverse=True)
+    assert len(set(said)) == len(said)
+
+
+def test_another_part_of_the_same_cause_takes_nothing_away():
+    assert sure(found(), (found(claim=190_000),)) == sure(found())
 
 
 def test_opportunities_and_what_costs_no_time_have_their_own():

@@ -180,3 +180,50 @@ def test_a_queued_transfer_is_no_part_of_the_call_that_waits_behind_it(tmp_path)
         "transfer": 2 * MS,
         "sync-copy": 2 * MS,
     }
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind", "expected"),
+    [("pinned", "HtoD", "transfer"), ("pageable", "DtoH", "pageable-copy"), ("device", "DtoD", "copy")],
+)
+def test_a_device_that_copies_while_the_host_launches_late_does_not_wait_for_a_launch(tmp_path, memory, kind, expected):
+    api = [
+        call(-2000, -1000, correlation=1),
+        *[call(s * MS // 2, s * MS // 2 + 1000, "cudaEventRecord") for s in range(10)],
+        call(10, 20, "cudaMemcpyAsync", 9),
+        call(5 * MS - 1, 5 * MS, correlation=2),
+    ]
+    copies = [copy(MS, 4 * MS, kind, correlation=9, src_kind=memory, dst_kind="device")]
+    assert times_of(facts_of(tmp_path / "run", api=api, copies=copies)) == {"compute": 2 * MS, expected: 3 * MS, "launch": MS}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_time_in_which_a_device_copies_is_never_lost_to_launching(tmp_path, seed):
+    draw = np.random.default_rng(seed)
+    ticks, tick = 400, 10_000
+    busy, copying = np.zeros(ticks, np.bool_), np.zeros(ticks, np.bool_)
+    kernels, copies, api = [], [], []
+    for n, at in enumerate(sorted(draw.choice(ticks - 20, 40, replace=False).tolist())):
+        long, number = int(draw.integers(1, 12)), 2 * n
+        begin, end = at * tick, (at + long) * tick
+        if n % 2:
+            kernels.append(kernel(begin, end, correlation=number))
+            busy[at : at + long] = True
+        else:
+            memory = ("pinned", "pageable", "device")[n % 3]
+            way = "DtoD" if memory == "device" else "HtoD"
+            copies.append(copy(begin, end, way, correlation=number, src_kind=memory, dst_kind="device"))
+            copying[at : at + long] = True
+        called = begin - int(draw.integers(1, 5)) * tick
+        name = "cudaLaunchKernel" if n % 2 else ("cudaMemcpy", "cudaMemcpyAsync")[int(draw.integers(2))]
+        api.append(call(called, int(draw.integers(called + 1, begin + 1)), name, number))
+    # the judged time begins with the first device work and ends with the last
+    found = facts_of(tmp_path / "run", kernels=kernels, copies=copies, api=api)
+    first, last = int(found.regions[0, 0]), int(found.regions[-1, 1])
+    shown = min(e["start"] for e in (*kernels, *copies, *api))
+    judged = np.zeros(ticks, np.bool_)
+    judged[(first + shown) // tick : (last + shown) // tick] = True
+    idle = judged & ~busy & ~copying
+    assert (copying & judged & ~busy).sum() > 20
+    assert times_of(found).get("launch", 0) <= int(idle.sum()) * tick
+    assert sum(times_of(found).values()) == int(judged.sum()) * tick

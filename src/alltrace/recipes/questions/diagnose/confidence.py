@@ -31,6 +31,12 @@ _USUAL = 8 * LEAST_SHARE
 _MOST_BY_SIZE, _LEAST_BY_SIZE = 1.5, 0.6
 
 
+_FAR, _MARGIN_POWER = 3.0, 1.5
+"""A loss of so many times the largest smaller one of another kind is clear of it. Closer ones are in doubt, by this power of the
+ratio: losses are uncertain by a third, so either cause may be the larger, and one cause that is seen as two kinds has two losses
+that are alike."""
+
+
 def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked]) -> float:
     """How sure the kind and the culprits are, 0 to 1.
 
@@ -38,7 +44,7 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     known truth (`benchmarks.truth --split dev`), where findings with a replayed loss were nearly always right:
 
     * the detector's own odds, by their square root: its margin, and how often what it looks for comes back;
-    * the size of the loss, by its fourth root, and a margin of up to two over the largest smaller one;
+    * the size of the loss, by its fourth root, and its margin over the largest smaller one of another kind (`_FAR`);
     * no replay, or one that is away from the run; communicators that are not sure, by the square of their score;
     * nothing known of who waits for whom, or a wait for communication while ranks have no report;
     * what the culprits' reports do not show, and a loss that its own classes do not hold.
@@ -55,9 +61,10 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     odds = _PLAIN * math.sqrt(own / (1 - own) / (_SURE / (1 - _SURE)))
     claim = ranked.claim_ns / ranked.span_ns if ranked.span_ns else 0.0
     odds *= min(max(math.sqrt(math.sqrt(claim / _USUAL)), _LEAST_BY_SIZE), _MOST_BY_SIZE)
-    smaller = [r.claim_ns for r in rows if r is not ranked and r.claim_ns <= ranked.claim_ns]
+    others = (r.claim_ns for r in rows if r.finding.kind != finding.kind)
+    smaller = [claim_ns for claim_ns in others if claim_ns <= ranked.claim_ns]
     following = max([*smaller, int(LEAST_SHARE * ranked.span_ns), 1])
-    odds *= min(max(ranked.claim_ns / following, 1.0), 2.0) / 2
+    odds *= (min(max(ranked.claim_ns / following, 1.0), _FAR) / _FAR) ** _MARGIN_POWER
     if loss.unknown is not None:
         odds *= _OF_NOBODY_KNOWN
     elif loss.basis != "replay":

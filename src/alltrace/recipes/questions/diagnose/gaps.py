@@ -198,8 +198,9 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
     A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is late; what
     it did meanwhile counts, by priority; what is left of a gap that begins as a blocking call returns is that call's. After that
     the kernel is queued and waits for communication or a copy that runs, or stands idle. A host that waits for a device which does
-    nothing but a transfer is not late: the transfer is. Where no call is known to have launched the next kernel, only what the host
-    says of itself and what the device runs can be told, and the rest is unknown.
+    nothing but a transfer is not late: the transfer is. Time in which the device copies is never the pace of launching. Where no
+    call is known to have launched the next kernel, only what the host says of itself and what the device runs can be told, and the
+    rest is unknown.
 
     Args:
         work: The rank's work.
@@ -283,6 +284,9 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
         if name in ("allocation", "pageable-copy", "sync-copy"):
             yield "transfer", intersection(host.sets[name], difference(work.queued, work.communication))
         yield name, host.sets[name]
+    # a device that copies does not wait to be given work: what is left is the pace of launching, and this is not part of it
+    for name, copying in (("pageable-copy", work.pageable), ("transfer", work.transfers), ("copy", work.copies)):
+        yield name, difference(copying, work.communication)
 
 
 def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:
