@@ -18,9 +18,11 @@ from tests.engine.test_local import Remembering
 from alltrace.cli.main import main
 from alltrace.engine.cluster_start import dask_engine
 from alltrace.engine.tasks import remote, run_tasks, using
+from alltrace.recipes.questions import sql
 from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
 from alltrace.synth import write_run
-from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.errors import AlltraceError, InputError, UsageError
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -208,3 +210,23 @@ def test_a_batch_system_that_takes_no_jobs_is_told_in_a_sentence(reports, tmp_pa
 def test_the_engine_is_loaded_only_where_it_is_asked_for():
     code = "import sys, alltrace.engine.tasks; assert 'distributed' not in sys.modules and 'dask' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_query_runs_on_a_worker(address, reports, tmp_path, monkeypatch):
+    import_reports([str(reports)], tmp_path / "run", jobs=1)
+    run = Run(tmp_path / "run")
+    text = "select rank, count(*) n from kernels group by rank order by rank"
+    here = sql.query(run, text)
+
+    def not_here(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(sql, "query", not_here)
+    with dask_engine(address) as engine, using(engine):
+        found = sql.query_on_engine(run, text)
+        with pytest.raises(UsageError, match=r"the answer has 2\d\d MiB, and a cluster sends up to 256 MiB"):
+            sql.query_on_engine(run, "select repeat('x', 1000000) from range(300)")
+        with pytest.raises(UsageError, match="the query cannot be answered"):
+            sql.query_on_engine(run, "select nothing from kernels")
+    assert found.table.num_rows > 0
+    assert (found.table.to_pylist(), found.columns, found.notes) == (here.table.to_pylist(), here.columns, here.notes)

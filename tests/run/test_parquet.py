@@ -72,13 +72,29 @@ def test_rows_with_a_value_are_read_out_of_the_groups_that_may_have_it(tmp_path,
     file = tmp_path / "t.parquet"
     table = pa.table({"rank": [0, 0, 1, 1, 1, 3, 3, None], "word": list("abcabcab")})
     pq.write_table(table, file, 2, write_statistics=told)
+    of_file = file.stat().st_size, file.stat().st_mtime_ns
     for value, words in (0, "ab"), (1, "cab"), (2, ""), (3, "ca"), (4, ""):
         found = parquet.read_rows(file, ["word", "rank"], ("rank", value), ["word"])
         assert found.column_names == ["word", "rank"]
         assert "".join(found.column("word").to_pylist()) == words
         assert found.column("rank").to_pylist() == [value] * len(words)
-        groups = parquet._with(pq.read_metadata(file), ("rank", value))
+        groups = parquet._facts(file, "rank", *of_file).groups(value)
         assert groups == ({0: [0], 1: [1, 2], 2: [2], 3: [2, 3], 4: []}[value] if told else [0, 1, 2, 3])
+
+
+def test_rows_are_those_of_the_file_as_it_is_now(tmp_path):
+    file = tmp_path / "t.parquet"
+    for words in ("ab", "cdef"):
+        pq.write_table(pa.table({"rank": range(len(words)), "word": list(words)}), file, 2)
+        found = [parquet.read_rows(file, ["rank", "word"], ("rank", n)).column("word").to_pylist() for n in range(len(words))]
+        assert found == [[w] for w in words]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_is_read_at_once_or_column_by_column(tmp_path, monkeypatch, whole):
+    monkeypatch.setattr(parquet, "_READ_WHOLE_BYTES", (1 << 20) if whole else 0)
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    assert parquet.read_parquet(tmp_path / "t.parquet", TABLE.column_names).to_pydict() == TABLE.to_pydict()
 
 
 def test_rows_of_an_empty_file(tmp_path):

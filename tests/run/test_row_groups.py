@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alltrace.run import row_groups
+from alltrace.run import parquet, row_groups
 from alltrace.run.parquet import read_parquet, read_row_groups
 from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
@@ -128,8 +128,9 @@ class Pyarrow:
 
 
 @pytest.mark.parametrize(("lz4", "expected"), [(True, "LZ4"), (False, "ZSTD")])
-def test_large_tables_are_lz4_where_there_is_one(tmp_path, monkeypatch, lz4, expected):
-    monkeypatch.setattr(row_groups, "pa", Pyarrow(lz4))
+def test_tables_are_lz4_where_there_is_one(tmp_path, monkeypatch, lz4, expected):
+    for module in (row_groups, parquet):
+        monkeypatch.setattr(module, "pa", Pyarrow(lz4))
     count = row_groups._SMALL_ROWS + 1
     write(
         tmp_path / "a.parquet",
@@ -142,4 +143,4 @@ def test_large_tables_are_lz4_where_there_is_one(tmp_path, monkeypatch, lz4, exp
     assert sorted(read_parquet(tmp_path / "a.parquet", ["start"]).column(0).to_pylist()) == list(range(count))
     write(tmp_path / "b.parquet", [{"start": n, "end": n + 1, "device": n % 7} for n in range(100)])
     group = pq.ParquetFile(tmp_path / "b.parquet").metadata.row_group(0)
-    assert {group.column(n).compression for n in range(group.num_columns)} == {"ZSTD"}  # of small ones the bytes count
+    assert {group.column(n).compression for n in range(group.num_columns)} == {expected}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from alltrace.trace import kernel_rules
 from alltrace.trace.communication_kernels import KernelRule
 from alltrace.trace.errors import InputError
 from alltrace.trace.kernel_rules import BUILT_IN, LONGEST_NAME, KernelRules, built_in_rules, read_rules
@@ -74,3 +75,13 @@ def test_of_a_name_that_no_compiler_makes_only_the_beginning_is_looked_at():
     rules = built_in_rules()
     assert rules.kind("x" * (LONGEST_NAME - 4) + "gemm") == "compute"
     assert rules.kind("x" * LONGEST_NAME + "gemm") == "unclassified"
+
+
+def test_a_name_is_looked_at_once_and_few_names_are_remembered(monkeypatch):
+    monkeypatch.setattr(kernel_rules, "_MOST_KNOWN", 2)
+    rules = KernelRules()
+    for _ in range(2):
+        assert {name: rules.kind(name) for name in KINDS} == KINDS
+    assert len(rules._known) == 2
+    assert rules.kind("x" * 2_000 + "gemm") == "compute"
+    assert len(rules._known) == 2

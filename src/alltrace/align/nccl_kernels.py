@@ -65,15 +65,17 @@ def read_kernels(rank: RankTables) -> Kernels | None:
     """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None where there are none."""
     parts = []
     if rank.has("kernels"):
-        keep = is_one_of(rank.table("kernels", ["kind"]).column("kind"), COMMUNICATION)
+        kernels = rank.table("kernels", [*_COLUMNS, "name", "kind"])
+        keep = is_one_of(kernels.column("kind"), COMMUNICATION)
         if keep.any():
-            kernels = rank.table("kernels", [*_COLUMNS, "name", "kind"]).filter(pa.array(keep))
+            kernels = kernels.filter(pa.array(keep))
             exchanging = pa.array(is_one_of(kernels.column("kind"), (EXCHANGE,)))
             parts.append(_marked(kernels.drop_columns("kind"), copied=False, exchanging=exchanging))
     if rank.has("copies"):
-        keep = is_true(rank.table("copies", ["collective"]).column("collective"))
+        copies = rank.table("copies", [*_COLUMNS, "collective"])
+        keep = is_true(copies.column("collective"))
         if keep.any():
-            copies = rank.table("copies", _COLUMNS).filter(pa.array(keep))
+            copies = copies.drop_columns("collective").filter(pa.array(keep))
             copies = copies.append_column("name", pa.nulls(copies.num_rows, pa.int64()))
             parts.append(_marked(copies, copied=True, exchanging=pa.array(np.zeros(copies.num_rows, np.bool_))))
     if not parts:
@@ -110,8 +112,8 @@ def _launches(
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
     if not rank.has("api"):
         return thread, start, end
-    ids = rank.table("api", ["correlation", "process"])
-    calls = integers(ids.column("correlation"), -2)
+    table = rank.table("api", ["correlation", "process", "start", "end", "thread"])
+    calls = integers(table.column("correlation"), -2)
     low, high = int(correlation.min()), int(correlation.max())
     near = np.flatnonzero((calls >= low) & (calls <= high))
     if high - low < 1 << 26:
@@ -122,8 +124,8 @@ def _launches(
         near = near[np.isin(calls[near], correlation)]
     if not len(near):
         return thread, start, end
-    table = rank.table("api", ["start", "end", "thread"]).take(pa.array(near))
-    own = integers(ids.column("process"), -1)[near]
+    table = table.take(pa.array(near))
+    own = integers(table.column("process"), -1)
     order = np.lexsort((calls[near], own))
     pairs = _packed(own[order], calls[near][order])
     wanted = _packed(process, correlation)

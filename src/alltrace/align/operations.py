@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+MATCHED_COLUMNS = (
+    "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "datatype", "bytes", "peer", "group_rank",
+    "group_size", "sequence", "evidence",
+)  # fmt: skip
+"""The columns of `collectives` by which operations are matched."""
+
 _WITH_SEQUENCE = ("trace", "log")
 _HOST = "mpi"
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from alltrace.align.steps import RankSteps
 from alltrace.run.checksums import FILES, CheckedFiles, checksum, files_of
 from alltrace.run.json_files import read_json, write_json
+from alltrace.run.parquet import quick_codec
 from alltrace.run.verify import PART_RECORD
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
@@ -61,7 +62,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
     place = _place(folder, number)
     place.mkdir(parents=True, exist_ok=True)
     (place / PART_RECORD).unlink(missing_ok=True)
-    pq.write_table(table, place / _FILE, compression="zstd", compression_level=1)
+    pq.write_table(table, place / _FILE, compression=quick_codec())
     record = {
         "made_from": source,
         FILES: {_FILE: checksum(place / _FILE)},

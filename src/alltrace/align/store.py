@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
 from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksums
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
-from alltrace.run.parquet import read_parquet
+from alltrace.run.parquet import quick_codec, read_parquet
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
 from alltrace.run.verify import OPERATIONS
@@ -48,8 +49,8 @@ _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
 _ROWS_WORTH_A_PROCESS = 4_000_000
-_SHARED_ROWS = 1 << 15
-"""Rows of a row group of what all ranks share: a rank reads those groups of it that have rows of its own."""
+_SHARED_ROWS = 1 << 11
+"""Rows of a row group of what all ranks share: a rank decodes those groups of it that have rows of its own."""
 
 
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
@@ -303,7 +304,7 @@ def _collect_all(
         own.append(part.names)
         steps.append(errors.get(number) or part.steps)
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
-    columns = TABLES["collectives"].column_names
+    columns = TABLES["collectives"].column_names if _has_logged_calls(run) else MATCHED_COLUMNS
     tables = AllCollectives((r.rank, read_parquet(draft / collectives_file(r.rank), columns, _ENUMS)) for r in run.ranks)
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
@@ -379,4 +380,4 @@ def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:
 def _write(table: Any, path: Path, row_group_rows: int | None = None) -> None:
     import pyarrow.parquet as pq
 
-    pq.write_table(table, path, row_group_rows, compression="zstd", compression_level=1)
+    pq.write_table(table, path, row_group_rows, compression=quick_codec())

@@ -200,6 +200,20 @@ class _Handed(NamedTuple):
     workers: frozenset[str] | None
 
 
+class _Ended(NamedTuple):
+    """A task that has ended.
+
+    Attributes:
+        future: What Dask calls it.
+        found: Its outcome, or what was raised instead.
+        failed: Whether the task raised that, and not the way to the cluster.
+    """
+
+    future: Any
+    found: Outcome[Any] | BaseException
+    failed: bool
+
+
 class _Running:
     """One call of the engine: which items wait, and which tasks workers have."""
 
@@ -220,7 +234,7 @@ class _Running:
         for index, host in enumerate(self._hosts):
             self._left[host].append(index)
         self._handed: dict[Any, _Handed] = {}
-        self._ready: SimpleQueue[Any] = SimpleQueue()
+        self._ready: SimpleQueue[_Ended] = SimpleQueue()
 
     def outcomes(self) -> Iterator[Outcome[Any]]:
         """The outcome of each item, as they come."""
@@ -240,50 +254,57 @@ class _Running:
         from distributed import CancelledError
 
         lacking_s = 0.0
-        failed: OSError | None = None
+        failed = False
         try:
             while True:
                 self._hand_out()
                 if not self._handed:
                     return
                 try:
-                    future = self._ready.get(timeout=_WAIT_S)
+                    ended = self._ready.get(timeout=_WAIT_S)
                 except Empty:
                     lacking_s = self._look(lacking_s)
                     continue
                 lacking_s = 0.0
-                if future not in self._handed:  # of before the scheduler was started again, or given to another worker
+                if ended.future not in self._handed:  # of before the scheduler was started again, or given to another worker
                     continue
-                try:
-                    outcome = self._outcome(future)
-                except OSError as error:
-                    if future.status == "error":  # the task's own, such as that a disk is full
-                        failed = error
-                    raise
-                del self._handed[future]
-                future.release()
+                failed = ended.failed
+                outcome = self._outcome(ended)
+                failed = False
+                del self._handed[ended.future]
                 yield outcome
         except (OSError, CancelledError) as error:
-            if error is failed:
+            if failed:  # the task itself, such as by a full disk
                 raise
             self._again(error)
 
-    def _outcome(self, future: Any) -> Outcome[Any]:
+    def _fetch(self, future: Any) -> None:
+        """Fetch the result of a task that has ended, and let the cluster forget it: else it runs again if its worker is killed."""
+        try:
+            found = future.result()
+        except BaseException as error:  # noqa: BLE001  it is raised where results are asked for
+            found = error
+        failed = future.status == "error"
+        future.release()
+        self._ready.put(_Ended(future, found, failed))
+
+    def _outcome(self, ended: _Ended) -> Outcome[Any]:
         from distributed import KilledWorker
 
         from alltrace.engine.cluster_worker import UnseenError
 
-        try:
-            found: Outcome[Any] = future.result()
-        except KilledWorker:
-            index = self._handed[future].place
-            found = Outcome(index, None, AlltraceError(
+        found = ended.found
+        if isinstance(found, Outcome):
+            return found
+        if isinstance(found, KilledWorker):
+            index = self._handed[ended.future].place
+            return Outcome(index, None, AlltraceError(
                 f"{self._engine.place}: task {index} killed several workers, most often because memory ran out; "
                 "give workers more memory, or start fewer on a node"
             ))  # fmt: skip
-        except UnseenError as error:
-            raise self._engine.unseen({path: [error.host] for path in error.paths}) from error
-        return found
+        if isinstance(found, UnseenError):
+            raise self._engine.unseen({path: [found.host] for path in found.paths}) from found
+        raise found
 
     def _hand_out(self) -> None:
         """Keep the workers busy, and no more: what is handed out is held by the scheduler until it is fetched."""
@@ -303,7 +324,7 @@ class _Running:
                     on_worker, self._call, index, self._items[index], pure=False, retries=_RETRIES, **bound
                 )
                 self._handed[future] = _Handed(index, None if host is None else frozenset(workers))
-                future.add_done_callback(self._ready.put)
+                future.add_done_callback(self._fetch)
 
     def _look(self, lacking_s: float) -> float:
         """See after tasks that nobody has ended for a while; gives how long there has been no worker for them."""
@@ -322,9 +343,18 @@ class _Running:
         """Go on with a scheduler that came back: what had not ended is handed out once more."""
         if not self._engine.reconnect():
             raise self._engine.gone() from error
+        fetched = []
+        with suppress(Empty):
+            while True:
+                ended = self._ready.get_nowait()
+                if isinstance(ended.found, Outcome) and ended.future in self._handed:
+                    fetched.append(ended)
+        kept = {ended.future: self._handed.pop(ended.future) for ended in fetched}
         for handed in self._handed.values():
             self._left[self._hosts[handed.place]].append(handed.place)
-        self._handed.clear()
+        self._handed = kept
+        for ended in fetched:
+            self._ready.put(ended)
         self._listen()
 
     def _listen(self) -> None:

@@ -33,7 +33,7 @@ class HeldColumns:
         self._table = table
         self._enums = [i for i, c in enumerate(table.columns) if c.type == "enum"]
         self.plain: pa.Schema = pa.schema(
-            [f.with_type(pa.int32()) if i in set(self._enums) else f for i, f in enumerate(self.schema)]
+            [f.with_type(pa.int32()) if c.type == "enum" else f for f, c in zip(self.schema, table.columns, strict=True)]
         )
         self._words: dict[int, dict[str, int]] = {i: {} for i in self._enums}
         self._seen: dict[int, tuple[pa.Array, pa.Array]] = {}

@@ -69,6 +69,8 @@ _FULL = {
 _ROWS_WORTH_A_PROCESS = 3_000_000
 """Starting a process and loading its code takes as long as a million rows; and a reader has threads of its own anyway."""
 
+_WORTH_A_THREAD_BYTES = 8 << 20
+
 _ROWS = "reports"
 """Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
@@ -373,18 +375,12 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
     size, digest = 0, ""
     reader: ReportReader | None = None
     try:
-        # reading all of it for the hash is left to another thread
-        with naming_host(host), ThreadPoolExecutor(1, "alltrace-hash") as pool:
-            unchanged = known is not None and is_as_it_was(path, known)
-            hashing = None if unchanged else pool.submit(content_hash, path)
+        with naming_host(host), _hashed(path, known) as hashed:
             try:
                 reader = open_report(path, scratch=Path(look.scratch) if look.scratch else None)
                 report, rows = reader.report, reader.rows_estimate(look.wanted)
             finally:
-                if known is not None and hashing is None:
-                    size, digest = known.size_bytes, known.digest
-                elif hashing is not None:
-                    size, digest = hashing.result()
+                size, digest = hashed()
     except AlltraceError as error:
         if reader is not None:
             reader.close()
@@ -412,6 +408,19 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         warnings=(*report.warnings, *told.left_out),
     )
     return _Probe(record, report, rows, reader if look.stays else None)
+
+
+@contextmanager
+def _hashed(path: Path, known: Content | None) -> Iterator[Callable[[], tuple[int, str]]]:
+    """A function that gives the size and the hash of a report; of a large one they are worked out while the block runs."""
+    if known is not None and is_as_it_was(path, known):
+        unchanged = known.size_bytes, known.digest
+        yield lambda: unchanged
+    elif path.is_file() and path.stat().st_size < _WORTH_A_THREAD_BYTES:
+        yield lambda: content_hash(path)
+    else:
+        with ThreadPoolExecutor(1, "alltrace-hash") as pool:
+            yield pool.submit(content_hash, path).result
 
 
 def _has_room(scratch: Path, count: int) -> bool:
@@ -612,6 +621,7 @@ def _tasks(
             processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
             owners={i: tuple(owners[i]) for i in sorted(reports)},
             scratch=scratch,
+            rows={i: probes[i].rows for i in sorted(reports)},
             reader=probes[next(iter(reports))].reader,
         )
         for reports, members in groups

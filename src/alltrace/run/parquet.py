@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 ORDER_KEY = b"alltrace.row_groups"
 """In the metadata of a file: its row groups in the order of the table's rows, where they are in another."""
 
 _ROWS_WORTH_THREADS = 100_000
+_WORTH_ZSTD_BYTES = 1 << 16
+_READ_WHOLE_BYTES = 1 << 18
+"""A file of up to so many bytes is read at once: a rank of a large run has many small files, and a call for each column of each
+takes as long as to decode it."""
+
+
+def quick_codec() -> str:
+    """The codec for a column of a small table: one that has little to set up for each column, where there is one."""
+    return "lz4" if pa.Codec.is_available("lz4") else "zstd"
 
 
 def row_group_order(metadata: Any) -> list[int]:
@@ -69,7 +81,10 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
         InputError: The file cannot be read.
     """
     try:
-        table = _read(path, list(columns), list(dictionaries), of)
+        status = path.stat()
+        facts = _facts(path, of[0], status.st_size, status.st_mtime_ns)
+        with pq.ParquetFile(path, metadata=facts.metadata, read_dictionary=list(dictionaries)) as file:
+            table = file.read_row_groups(facts.groups(of[1]), columns=list(columns), use_threads=False)
         rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
         # mostly they lie together, which is seen without a copy
         together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
@@ -79,20 +94,41 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
     return _wanted(table, columns, dictionaries)
 
 
-def _with(metadata: Any, of: tuple[str, int] | None) -> list[int]:
-    """The row groups, in the order of the table's rows, that may have a row with the value of a column; all for None."""
-    groups = row_group_order(metadata)
-    if of is None or not groups:
-        return groups
-    name, value = of
-    place = metadata.schema.names.index(name)
+class _Facts(NamedTuple):
+    """Of a file in which rows are looked for by a column of whole numbers.
 
-    def may(group: int) -> bool:
+    Attributes:
+        metadata: The file's `pyarrow.parquet.FileMetaData`.
+        order: Its row groups in the order of the table's rows.
+        low: The least value of the column in each of these; the lowest integer where the file does not tell.
+        high: The highest value, likewise.
+    """
+
+    metadata: Any
+    order: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+    def groups(self, value: int) -> list[int]:
+        """The row groups that may have a row with a value."""
+        found: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()
+        return found
+
+
+@lru_cache(8)
+def _facts(path: Path, column: str, _size_bytes: int, _written_ns: int) -> _Facts:
+    """What is known of a file, read once for all ranks that have rows in it."""
+    metadata = pq.read_metadata(path)
+    order = row_group_order(metadata)
+    place = metadata.schema.names.index(column) if order else 0
+    every = np.iinfo(np.int64)
+    bounds = []
+    for group in order:
         chunk = metadata.row_group(group).column(place)
         told = chunk.statistics if chunk.is_stats_set else None
-        return told is None or not told.has_min_max or bool(told.min <= value <= told.max)
-
-    return [group for group in groups if may(group)]
+        bounds.append((every.min, every.max) if told is None or not told.has_min_max else (told.min, told.max))
+    low, high = np.array(bounds, np.int64).reshape(-1, 2).T
+    return _Facts(metadata, np.array(order, np.int64), low, high)
 
 
 def _wanted(table: Any, columns: Sequence[str], dictionaries: Sequence[str]) -> Any:
@@ -100,18 +136,28 @@ def _wanted(table: Any, columns: Sequence[str], dictionaries: Sequence[str]) -> 
 
     A file may say that a column has no nulls; that is so in this file only, and tables of several are put together.
     """
-    there = set(table.column_names)
-    table = table.select([name for name in columns if name in there])
+    there = table.column_names
+    wanted = [name for name in columns if name in there]
+    if wanted != there:
+        table = table.select(wanted)
     if dictionaries:
         table = table.unify_dictionaries()
+    if all(field.nullable for field in table.schema):
+        return table
     return pa.Table.from_arrays(table.columns, schema=pa.schema([field.with_nullable(True) for field in table.schema]))
 
 
-def _read(path: Path, columns: list[str], dictionaries: list[str], of: tuple[str, int] | None = None) -> Any:
-    with pq.ParquetFile(path, read_dictionary=dictionaries) as file:
+def _read(path: Path, columns: list[str], dictionaries: list[str]) -> Any:
+    with _opened(path, dictionaries) as file:
         # to hand a few rows to other threads costs more than to decode them
-        threads = of is None and file.metadata.num_rows >= _ROWS_WORTH_THREADS
-        return file.read_row_groups(_with(file.metadata, of), columns=columns, use_threads=threads)
+        threads = file.metadata.num_rows >= _ROWS_WORTH_THREADS
+        return file.read_row_groups(row_group_order(file.metadata), columns=columns, use_threads=threads)
+
+
+def _opened(path: Path, dictionaries: list[str]) -> Any:
+    """A `pyarrow.parquet.ParquetFile`; of a small file, its bytes."""
+    small = path.stat().st_size <= _READ_WHOLE_BYTES
+    return pq.ParquetFile(pa.py_buffer(path.read_bytes()) if small else path, read_dictionary=dictionaries)
 
 
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
@@ -121,7 +167,8 @@ def write_parquet(table: Any, path: Path, **settings: Any) -> None:
         OSError: The file cannot be written.
         pyarrow.ArrowException: Parquet has no such type.
     """
-    with pq.ParquetWriter(path, table.schema, compression="zstd", **settings) as writer:
+    codec = "zstd" if table.nbytes > _WORTH_ZSTD_BYTES else quick_codec()
+    with pq.ParquetWriter(path, table.schema, compression=codec, **settings) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 

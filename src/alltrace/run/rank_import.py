@@ -30,7 +30,7 @@ from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
     from alltrace.readers.base import ReportProcess, ReportReader
     from alltrace.run.identity import RankPlan
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _BUDGET_BYTES = 12 << 20
 _TELL_MISSING = ("kernels", "copies", "graphs", "api")
 _AHEAD = 3  # batches that are decoded while others are sorted and written
+_ROWS_WORTH_A_THREAD = 200_000
 
 
 class RankTask(NamedTuple):
@@ -54,6 +55,7 @@ class RankTask(NamedTuple):
         processes: The processes of each report, as opening it found them.
         owners: Of each report the ranks of the run that are made of it, those that need no import among them, and their processes.
         scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
+        rows: About how many rows each report has.
         reader: The one report, where it is open already and the task runs in this process; whoever opened it closes it.
     """
 
@@ -66,6 +68,7 @@ class RankTask(NamedTuple):
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
     scratch: str = ""
+    rows: Mapping[int, int] = {}
     reader: ReportReader | None = None
 
 
@@ -131,7 +134,9 @@ def _split(
             place.mkdir(parents=True)
             pieces[n] = Piece(place)
     budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
-    with one_thread() as encoder, closing(prefetched(_batches(reader, task, kinds), _AHEAD)) as batches:
+    rows = _batches(reader, task, kinds)
+    large = task.rows.get(report, _ROWS_WORTH_A_THREAD) >= _ROWS_WORTH_A_THREAD
+    with one_thread() as encoder, closing(prefetched(rows, _AHEAD) if large else rows) as batches:
         for _, found in groupby(batches, key=itemgetter(0)):
             with Sinks(pieces, folder, budget, encoder, task.reports[report].path) as sinks:
                 for _, name, batch in found:
@@ -152,7 +157,7 @@ def _split(
         yield owners[n][0], piece
 
 
-def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Generator[tuple[tuple[str, ...], str, Any], None, None]:
     """The rows of all wanted tables: which tables are read together, the table, and the batch."""
     for group in grouped(task.tables):
         for name, batch in reader.stream(group):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from alltrace.run.parquet import ORDER_KEY, read_metadata, read_row_group
+from alltrace.run.parquet import ORDER_KEY, quick_codec, read_metadata, read_row_group
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
@@ -200,8 +200,9 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so closely that zstd saves a
     twentieth of them and takes a fifth of the time; what is always the same is a few bytes, for which zstd sets up as much as for
     all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits that are always the same are packed as well
-    without a dictionary, in half of the time. What else a large table has LZ4 takes: zstd sets up its tables anew for each page,
-    a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
+    without a dictionary, in half of the time. LZ4 takes all else: zstd sets up its tables anew for each page of a large table, a
+    twentieth of an import, to save a twelfth of the bytes, and for each column of a small one, which takes as long as to write it
+    and two thirds of the time that it takes to read it. The footer is most of a small file, and there
     are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are looked for,
     below a row group's worth of the sort keys alone, and no dictionary below that.
     """
@@ -211,7 +212,7 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     if table.name == "names":  # no string occurs twice
         encoding["value"] = "DELTA_BYTE_ARRAY"
     dictionary = [c.name for c in table.columns if c.name not in encoding]
-    usual = "lz4" if rows > _SMALL_ROWS and pa.Codec.is_available("lz4") else "zstd"
+    usual = quick_codec()
     codecs = {name: "none" if name in packed else usual for name in table.column_names}
     if first is not None and rows > _SMALL_ROWS:
         same = [name for name in dictionary if _is_one_value(first.column(name))]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+_MOST_KNOWN = 10_000
+_LONGEST_KNOWN = 1_000
+
 COMPUTE = "compute"
 UNCLASSIFIED = "unclassified"
 COMMUNICATION = frozenset({COLLECTIVE, P2P, EXCHANGE})
@@ -54,6 +57,7 @@ class KernelRules:
     def __init__(self, extra: Iterable[KernelRule] = ()) -> None:
         self.rules: tuple[KernelRule, ...] = (*extra, *BUILT_IN)
         self._compiled = [(re.compile(r.pattern), r.kind) for r in self.rules]
+        self._known: dict[str, str] = {}  # the ranks of a job run the same kernels
 
     @property
     def fingerprint(self) -> str:
@@ -68,8 +72,13 @@ class KernelRules:
         """
         if name is None:
             return None
-        looked_at = name[:LONGEST_NAME]
-        return next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
+        found = self._known.get(name)
+        if found is None:
+            looked_at = name[:LONGEST_NAME]
+            found = next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
+            if len(name) <= _LONGEST_KNOWN and len(self._known) < _MOST_KNOWN:
+                self._known[name] = found
+        return found
 
 
 @lru_cache(maxsize=1)

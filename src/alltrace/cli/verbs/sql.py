@@ -23,9 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and write."""
     from alltrace.cli.output import check_output, write_answer
-    from alltrace.recipes.questions.sql import query
+    from alltrace.recipes.questions.sql import query_on_engine
 
     check_output(args)
     run = open_from(args)
-    write_answer("sql", query(run, args.query), run.facts(), args)
+    write_answer("sql", query_on_engine(run, args.query), run.facts(), args)
     return EXIT_DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import Report, ReportWarning
@@ -59,9 +60,15 @@ class NsysReader:
         self._event_records = EventRecords(source, self._entities)
         self._files = Files(source, self._strings, self._entities, self._untimed)
         self._ranks = identity.mpi_ranks(source, self._strings)
-        self.report: Report = self._identify(report_format, path, known)
+        self._format = report_format
+        self._path = path
+        self._processes = identity.processes(source, self._entities, self._ranks, known)
+        if not known:
+            self.report  # noqa: B018  what is wrong with it shows at the first opening
 
-    def _identify(self, report_format: str, path: Path, known: Sequence[ReportProcess]) -> Report:
+    @cached_property
+    def report(self) -> Report:
+        """What the report is about; of one whose processes are known, only once it is asked for."""
         source = self._source
         about = identity.metadata(source)
         version = about.get("EXPORT_SCHEMA_VERSION")
@@ -70,8 +77,8 @@ class NsysReader:
         tables = tuple(t for t in EVENT_TABLES if any(source.count_about(r) for r in self._raw_tables(t)))
         duration = next((whole(d) for (d,) in small_rows(source, "ANALYSIS_DETAILS", "duration")), None)
         return Report(
-            path=str(path),
-            format=report_format,
+            path=str(self._path),
+            format=self._format,
             profiler=f"Nsight Systems {product}" if product else "Nsight Systems",
             schema_version=version,
             host=identity.host_name(source),
@@ -79,7 +86,7 @@ class NsysReader:
             system_clock_ns=_session_start(source, "systemClockNs"),
             start_ns=0 if duration is not None else None,
             stop_ns=duration,
-            processes=identity.processes(source, self._entities, self._ranks, known),
+            processes=self._processes,
             environment=variables,
             environment_removed=removed,
             world_size=identity.world_size(source, variables),

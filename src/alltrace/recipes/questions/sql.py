@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
@@ -16,9 +17,14 @@ from alltrace.trace.errors import AlltraceError, InputError, UsageError, printab
 from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from tempfile import TemporaryDirectory
 
+    from alltrace.run.sent_run import SentRun
     from alltrace.run.store import Run
+
+MOST_SENT_BYTES = 256 << 20
+"""Of a larger answer a worker of a cluster gives none: it is in the memory of several processes at once while it is sent."""
 
 _GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECASE | re.DOTALL)
@@ -57,11 +63,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError("the query has bytes that are not UTF-8; expected text") from error
-    notes = run.manifest.notes
-    if len(run.hosts) > 1 or any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
-        from alltrace.align.store import aligned
-
-        notes = (*notes, *aligned(run).notes)
+    notes = (*run.manifest.notes, *_alignment_notes(run, text))
     named = _named(text)
     read = {table: () for table in VIEWS if named is None or table in named}
     notes = (*notes, *notes_on_damage(run, run.ranks, read, aligned=run.overlay is not None))
@@ -106,6 +108,43 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         notes = (*notes, f"only the first {limits.rows} rows are shown")
     columns = tuple(AnswerColumn(name, _unit(name), "") for name in table.column_names)
     return Answer(table, columns, notes)
+
+
+def query_on_engine(run: Run, text: str) -> Answer:
+    """The answer to `text` as `query` gives it, by a worker where a cluster is in use: it reads the files, and the answer is sent.
+
+    Raises:
+        UsageError: As `query`, or the answer is larger than `MOST_SENT_BYTES`.
+        InputError: A file of the run is missing or damaged.
+    """
+    from alltrace.engine.tasks import remote, run_tasks
+    from alltrace.run.sent_run import SentRun
+
+    if not remote():
+        return query(run, text)
+    _alignment_notes(run, text)  # by all workers, before one of them reads it
+    sent = SentRun(run)
+    (outcome,) = run_tasks(partial(_answer_there, sent), [text], needs=sent.needs)
+    return outcome.get()
+
+
+def _answer_there(sent: SentRun, text: str, _advance: Callable[[int], None]) -> Answer:
+    answer = query(sent.run, text)
+    if answer.table.nbytes > MOST_SENT_BYTES:
+        raise UsageError(
+            f"the answer has {answer.table.nbytes >> 20} MiB, and a cluster sends up to {MOST_SENT_BYTES >> 20} MiB; "
+            "select fewer rows or columns, or leave out --dask, --slurm and --pbs"
+        )
+    return answer
+
+
+def _alignment_notes(run: Run, text: str) -> tuple[str, ...]:
+    """Align the run where the answer depends on it; what is to be said of the alignment."""
+    if len(run.hosts) < 2 and not any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
+        return ()
+    from alltrace.align.store import aligned
+
+    return tuple(aligned(run).notes)
 
 
 def _scratch() -> TemporaryDirectory[str] | None:

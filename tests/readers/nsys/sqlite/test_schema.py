@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from contextlib import closing
+from unittest import mock
 
 import pytest
 
-from alltrace.readers.nsys.sqlite import open_sqlite
+from alltrace.readers.nsys.sqlite import open_sqlite, schema
 from alltrace.readers.nsys.sqlite.schema import declared_type
 
 
@@ -71,3 +72,40 @@ def test_a_table_whose_first_page_is_of_another_kind(tmp_path, make, read):
     with closing(open_sqlite(path)) as source:
         assert "page 2 is not the first page of a table" in read(source, "StringIds")
         assert "table 'w': SQLite cannot read it" in read(source, "w")
+
+
+def test_tables_of_reports_that_differ_are_told_apart(tmp_path, make, both):
+    """What is known of a table holds for the same statement alone, and not for where the table begins."""
+    first = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a INT, b TEXT)", "INSERT INTO t VALUES (1, 'x')"])
+    later = make(
+        tmp_path / "b.sqlite",
+        [
+            "CREATE TABLE before (a INT)",
+            "INSERT INTO before VALUES (7)",
+            "CREATE TABLE t (a INT, b TEXT)",
+            "INSERT INTO t VALUES (2, 'y')",
+        ],
+    )
+    other = make(tmp_path / "c.sqlite", ["CREATE TABLE t (b INT, a REAL)", "INSERT INTO t VALUES (3, 0.5)"])
+    asked = []
+    open_sqlite(first).close()
+    with (
+        mock.patch.object(schema, "_table", side_effect=lambda opened, name, root: asked.append(name)),
+        closing(open_sqlite(later)) as source,
+    ):
+        assert "t" in source.tables
+    assert asked == ["before"]
+    schema._known.clear()
+    assert [both(path)["t"].to_pylist() for path in (first, later, other)] == [
+        [{"a": 1, "b": "x"}],
+        [{"a": 2, "b": "y"}],
+        [{"b": 3, "a": 0.5}],
+    ]
+
+
+def test_what_is_known_of_tables_is_bounded(tmp_path, make, monkeypatch):
+    monkeypatch.setattr(schema, "_MOST_KNOWN", 2)
+    path = make(tmp_path / "a.sqlite", [f"CREATE TABLE t{n} (a INT)" for n in range(5)])
+    with closing(open_sqlite(path)) as source:
+        assert {f"t{n}" for n in range(5)} <= set(source.tables)
+    assert len(schema._known) <= 2
