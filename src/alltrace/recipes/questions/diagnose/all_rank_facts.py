@@ -332,7 +332,7 @@ class AllRankFacts:
             own = there[rows]
             known = ~np.isnan(own).all(axis=0)
             low = np.nanpercentile(own[:, known], 25, axis=0, method="lower")
-            found[np.ix_(rows, known)] = np.nan_to_num(own[:, known] - low)
+            found[np.array(rows)[:, None], np.flatnonzero(known)] = np.nan_to_num(own[:, known] - low)
         return found
 
     def _rows_of_roles(self) -> list[list[int]]:
