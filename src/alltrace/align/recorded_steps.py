@@ -11,7 +11,7 @@ steps lie within the capture.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from alltrace.readers.flight_recorder.read import Entry
     from alltrace.run.store import Run
     from alltrace.trace.arrays import Int64
 
@@ -31,6 +30,19 @@ _MOST_PERIOD = 4096
 _ALIKE = 0.9
 """This share of a record repeats with the period, or there is none: programs save or evaluate now and then."""
 _LEAST_STEPS = 3
+
+
+class Entry(Protocol):
+    """An operation of a record, as `alltrace.readers.flight_recorder` reads it."""
+
+    group: str
+    op: str
+    sizes: str
+    datatypes: str
+    frame: str
+    p2p: bool
+    number: int | None
+    created_ns: int | None
 
 
 class CapturedSteps(NamedTuple):
