@@ -29,8 +29,22 @@ def answers(monkeypatch):
             {"kind": k, "duration_ns": ns} for k, ns in (("warm-up", 900), ("step", 100), ("step", 140), ("checkpoint", 800))
         ],
         "breakdown": [
-            {"span_ns": 60, "compute_ns": 30, "exposed_communication_ns": 12, "exposed_copy_ns": 6, "idle_ns": 12},
-            {"span_ns": 40, "compute_ns": 30, "exposed_communication_ns": 8, "exposed_copy_ns": 0, "idle_ns": 2},
+            {
+                "span_ns": 60,
+                "compute_ns": 30,
+                "exposed_communication_ns": 10,
+                "unclassified_ns": 2,
+                "exposed_copy_ns": 6,
+                "idle_ns": 12,
+            },
+            {
+                "span_ns": 40,
+                "compute_ns": 30,
+                "exposed_communication_ns": 8,
+                "unclassified_ns": 0,
+                "exposed_copy_ns": 0,
+                "idle_ns": 2,
+            },
         ],
         "stragglers": [{"host": f"h{n // 2}", "root_share": n / 28} for n in range(8)],
         "diagnose": [

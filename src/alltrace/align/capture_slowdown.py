@@ -1,7 +1,8 @@
 """How much longer steps take while they are captured.
 
 Those of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
-with what the program says of those before, where it counts its steps by `alltrace.instrument.steps`.
+with what the program says of those before, where it counts its steps by `alltrace.instrument.steps`. PyTorch's flight recorder has
+steps within and outside of the capture too (`slowdown_by_recorder`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LOG, PROGRAM = "the training log", "alltrace.instrument.steps"
+    from alltrace.align.recorded_steps import RecordedSteps
+
+LOG, PROGRAM, RECORDER = "the training log", "alltrace.instrument.steps", "the flight recorder"
 _FEWEST_INSIDE, _FEWEST_OUTSIDE = 3, 5
 _WARM_UP = 3
 _NORMAL = 1.4826
@@ -38,7 +41,7 @@ class CaptureSlowdown(NamedTuple):
         inside_s, outside_s: These medians, s.
         inside, outside: How many steps they are of.
         certain: Whether the medians differ by three standard errors or more.
-        source: What says so: `the training log`, or `alltrace.instrument.steps`.
+        source: What says so: `LOG`, `PROGRAM` or `RECORDER`.
     """
 
     ratio: float
@@ -81,12 +84,35 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
     usual = np.array([kind == "step" for kind in steps.column("kind").to_pylist()], np.bool_)
     known = np.isfinite(took) & (took > 0)
     captured = np.isin(number, own)
-    inside, outside = took[known & captured & np.isin(number, own[usual])], took[known & ~captured]
+    return _compared(took[known & captured & np.isin(number, own[usual])], took[known & ~captured], LOG)
+
+
+def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown | None:
+    """Compare steps within the capture with those outside of it, by the records of the rank that has most of them outside.
+
+    Ranks that wait for one another take the same time, so one of them tells it. The first three steps of the record are left out.
+
+    Args:
+        recorded: The steps of each rank, with a run.
+
+    Returns:
+        None with fewer than three steps within or five outside.
+    """
+    found = []
+    for rank in recorded:
+        if rank.captured is not None and rank.outside is not None:
+            took = rank.took_ns[_WARM_UP:] / 1e9
+            found.append(_compared(took[rank.captured[_WARM_UP:]], took[rank.outside[_WARM_UP:]], RECORDER))
+    return max((f for f in found if f is not None), key=lambda f: (f.outside, f.inside), default=None)
+
+
+def _compared(inside: NDArray[np.float64], outside: NDArray[np.float64], source: str) -> CaptureSlowdown | None:
+    """Steps within the capture and outside of it, s; None where they are too few."""
     if len(inside) < _FEWEST_INSIDE or len(outside) < _FEWEST_OUTSIDE:
         return None
     within, without = float(np.median(inside)), float(np.median(outside))
     certain = abs(within - without) > _SIGMAS * float(np.hypot(_error(inside), _error(outside)))
-    return CaptureSlowdown(within / without, within, without, len(inside), len(outside), certain)
+    return CaptureSlowdown(within / without, within, without, len(inside), len(outside), certain, source)
 
 
 def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlowdown | None:

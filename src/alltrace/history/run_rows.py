@@ -73,9 +73,13 @@ def _asked(run: Run, recipe: str, jobs: int | None) -> list[dict[str, Any]]:
 
 
 def _shares(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The percentage of all devices' time that each class has."""
+    """The percentage of all devices' time that each class has; what is unclassified counts as exposed communication."""
     span = sum(row["span_ns"] for row in devices)
-    return {f"{c}_percent": 100 * sum(row[f"{c}_ns"] for row in devices) / span if span else None for c in CLASSES}
+    of_class = {c: (f"{c}_ns",) for c in CLASSES} | {"exposed_communication": ("exposed_communication_ns", "unclassified_ns")}
+    return {
+        f"{c}_percent": 100 * sum(row[name] for row in devices for name in names) / span if span else None
+        for c, names in of_class.items()
+    }
 
 
 def _culprit_hosts(finding: Mapping[str, Any], run: Run) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from alltrace.trace.arrays import coded, integers, is_true
 from alltrace.trace.distinct import distinct
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from alltrace.run.rank_tables import RankTables
@@ -150,7 +150,7 @@ def _base(rank: RankTables, table: str, several: bool) -> tuple[Any, dict[str, I
 def _kernels(rank: RankTables, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "kernels", several)
     words, codes = coded(table.column("kind"))
-    columns["kind"] = np.array([*(OTHER if w in COMMUNICATION else COMPUTE for w in words.to_pylist()), COMPUTE], np.int64)[codes]
+    columns["kind"] = np.array([*(OTHER if w in NOT_COMPUTE else COMPUTE for w in words.to_pylist()), COMPUTE], np.int64)[codes]
     columns["name"] = integers(table.column("name"))
     return columns
 

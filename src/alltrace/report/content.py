@@ -70,7 +70,7 @@ ASKS: tuple[Ask, ...] = (
         "breakdown",
         shown=(
             *("rank", "host", "gpu", "span_ns", "compute_percent"),
-            *("exposed_communication_percent", "exposed_copy_percent", "idle_percent"),
+            *("exposed_communication_percent", "unclassified_percent", "exposed_copy_percent", "idle_percent"),
         ),
         rows=_RANK_ROWS,
     ),

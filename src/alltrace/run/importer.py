@@ -41,6 +41,7 @@ from alltrace.run.manifest import (
     rank_from_json,
     write_manifest,
 )
+from alltrace.run.meeting_kernels import find_meeting_kernels
 from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
@@ -644,7 +645,7 @@ def _apart(task: RankTask, hosts: Sequence[str]) -> InputError:
 
 
 def _finish(output: Path, manifest: Manifest) -> Manifest:
-    """Gather the names of all ranks and write the manifest of the whole run."""
+    """Gather the names of all ranks, compare their kernels without a rule, and write the manifest of the whole run."""
     paths = [p for r in manifest.ranks if (p := output / r.folder / NAMES).is_file()]
     names = Names(lambda: paths).table()
     draft = output / f".{NAMES}.{os.getpid()}.tmp"
@@ -654,7 +655,7 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)
-    complete = manifest._replace(files=files, complete=True)
+    complete = manifest._replace(files=files, complete=True, meeting=find_meeting_kernels(output, manifest))
     write_manifest(output, complete)
     return complete
 

@@ -98,6 +98,20 @@ class MissingRecords(NamedTuple):
     place: str
 
 
+class MeetingKernel(NamedTuple):
+    """A kernel that no rule names and in which all ranks of a host meet (`alltrace.run.meeting_kernels`).
+
+    Attributes:
+        name: Id of its name.
+        apart: How many of its compared instances the ranks began apart.
+        met: How many of these they ended together.
+    """
+
+    name: int
+    apart: int
+    met: int
+
+
 class Rank(NamedTuple):
     """One rank of a run.
 
@@ -245,6 +259,7 @@ class Manifest(NamedTuple):
         log_matches: How NCCL's logs fit each rank, once the run was aligned.
         files: The checksum of `names.parquet`, once the import has finished.
         labels: What tells the run from others.
+        meeting: Kernels without a rule in which ranks meet: readers see their `kind` as `meeting`.
         format_version: Version of this layout.
     """
 
@@ -262,6 +277,7 @@ class Manifest(NamedTuple):
     log_matches: tuple[LogMatch, ...] = ()
     files: Mapping[str, str] = {}
     labels: Labels = Labels()
+    meeting: tuple[MeetingKernel, ...] = ()
     format_version: int = FORMAT_VERSION
 
     @property

@@ -145,10 +145,14 @@ def signature(manifest: Manifest) -> str:
 
 
 def rank_signature(manifest: Manifest, rank: Rank) -> str:
-    """What is made of one rank alone is made from: the rank as it was imported, its reports, and the code; not its clock."""
+    """What is made of one rank alone is made from: the rank as it was imported, its reports, which kernels meet, and the code.
+
+    Its clock is not part of it.
+    """
     reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
     own = plain(rank._replace(stamp_error_ns=0, reports=()))
-    text = json.dumps([code_version(), manifest.kernel_rules, own, reports], sort_keys=True)
+    meeting = [m.name for m in manifest.meeting]
+    text = json.dumps([code_version(), manifest.kernel_rules, own, reports, *meeting], sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -19,6 +19,7 @@ from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
 from alltrace.run.manifest import NAMES, RANKS, Device, Rank, ReportRecord, rank_folder
+from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
 from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
@@ -241,6 +242,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
     record = task.reports[order[0]]
     mark_collective_copies(piece.folder, piece.rows, staging / f"marked-{plan.rank}")
+    keep_unknown_kernels(piece.folder, piece.rows)
     missing = _missing(task, piece)
     row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
     if missing.warnings:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from alltrace.run.overlay import SHARED_TABLES, collectives_file, shared_file
 from alltrace.trace.errors import AlltraceError
+from alltrace.trace.kernel_rules import MEETING, UNCLASSIFIED
 from alltrace.trace.schema import TABLES, Column, Table
 
 if TYPE_CHECKING:
@@ -158,7 +159,10 @@ def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
     for n, column in enumerate(table.columns):
         if column.type == "name" and not ids:
             joins.append(f'LEFT JOIN names n{n} ON n{n}.id = t."{column.name}"')
-        selected.append(f'{_expression(column, n, ids=ids)} AS "{column.name}"')
+        expression = _expression(column, n, ids=ids)
+        if table.name == "kernels" and column.name == "kind" and run.manifest.meeting:
+            expression = _meeting_expression(expression, [m.name for m in run.manifest.meeting])
+        selected.append(f'{expression} AS "{column.name}"')
     paths = ", ".join(_path_literal(f) for f in files)
     return (
         # names of tables and columns are ours, paths are quoted
@@ -195,6 +199,12 @@ def _expression(column: Column, n: int, *, ids: bool) -> str:
     if column.type == "name" and not ids:
         return f"n{n}.value"
     return f't."{column.name}"'
+
+
+def _meeting_expression(kind: str, names: Sequence[int]) -> str:
+    """The kind of a kernel, which is `meeting` if no rule names it and ranks meet in it."""
+    listed = ", ".join(str(int(n)) for n in names)
+    return f"CASE WHEN {kind} = '{UNCLASSIFIED}' AND coalesce(t.name, t.short_name) IN ({listed}) THEN '{MEETING}' ELSE {kind} END"
 
 
 def as_pattern(path: str) -> str:

@@ -188,7 +188,8 @@ class StoredRank:
         schema = TABLES[table].arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
-        return _complete(read_parquet(self._path(table), wanted, enums), schema)
+        read = self._to_read(table, wanted)
+        return self._finished(table, read_parquet(self._path(table), read, enums), schema)
 
     def unrecorded(self) -> Merged:
         """When work of which the reports lost the records may have run (see `RankTables.unrecorded`)."""
@@ -235,8 +236,8 @@ class StoredRank:
         declared = TABLES[table]
         wanted, enums = _wanted(declared, columns)
         schema = declared.arrow_schema(wanted)
-        for found in read_row_groups(self._path(table), wanted, enums, rows):
-            whole = _complete(found, schema)
+        for found in read_row_groups(self._path(table), self._to_read(table, wanted), enums, rows):
+            whole = self._finished(table, found, schema)
             yield whole if lengths and not self.clock.drift else self._aligned(whole, declared.time_columns())
 
     def pieces(self, table: str) -> list[Piece]:
@@ -273,7 +274,22 @@ class StoredRank:
 
         path, metadata = self._file(table)
         wanted, enums = _wanted(TABLES[table], columns)
-        return _complete(read_row_group(path, metadata, group, wanted, enums), TABLES[table].arrow_schema(wanted))
+        found = read_row_group(path, metadata, group, self._to_read(table, wanted), enums)
+        return self._finished(table, found, TABLES[table].arrow_schema(wanted))
+
+    def _to_read(self, table: str, wanted: list[str]) -> list[str]:
+        """The columns to read for those wanted: the names of kernels tell in which of them ranks meet."""
+        if table != "kernels" or "kind" not in wanted or not self._manifest.meeting:
+            return wanted
+        return list(dict.fromkeys([*wanted, "name", "short_name"]))
+
+    def _finished(self, table: str, found: pa.Table, schema: pa.Schema) -> pa.Table:
+        """What was read of a table as `schema` has it, with the kind of kernels in which ranks meet."""
+        if table == "kernels" and "kind" in schema.names and self._manifest.meeting:
+            from alltrace.run.meeting_kernels import with_meeting_kind
+
+            found = with_meeting_kind(found, self._manifest.meeting).select(schema.names)
+        return _complete(found, schema)
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
         """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not say."""

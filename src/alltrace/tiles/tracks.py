@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import by_track
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -231,7 +231,7 @@ def codes_of(source: Source, table: Any) -> NDArray[Any]:
     if not len(kinds):
         return np.zeros(0, np.int8)
     words = kinds.dictionary.to_pylist()
-    table_of = np.array([COMMUNICATION_CODE if w in COMMUNICATION else COMPUTE for w in words] + [COMPUTE], np.int8)
+    table_of = np.array([COMMUNICATION_CODE if w in NOT_COMPUTE else COMPUTE for w in words] + [COMPUTE], np.int8)
     numbers = kinds.indices.fill_null(len(words)) if kinds.null_count else kinds.indices  # filling copies
     found: NDArray[Any] = table_of[numbers.to_numpy(zero_copy_only=False)]
     return found

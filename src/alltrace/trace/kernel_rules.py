@@ -2,7 +2,8 @@
 
 `communication_kernels` names the kernels that communicate; what is left is compute where a word of its name says so. Rules from a
 user's file come first. A kernel that no rule names is `unclassified`: it counts as compute, and answers report how much of the
-kernel time that is.
+kernel time that is. If the ranks of a host wait for one another in it, it is `meeting` (`alltrace.run.meeting_kernels`), and no
+answer counts it as compute.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ _LONGEST_KNOWN = 1_000
 
 COMPUTE = "compute"
 UNCLASSIFIED = "unclassified"
+MEETING = "meeting"
+"""No rule names the kernel, and ranks of a host wait for one another in it."""
 COMMUNICATION = frozenset({COLLECTIVE, P2P, EXCHANGE})
+NOT_COMPUTE = COMMUNICATION | {MEETING}
+"""Kernels in which a rank exchanges data with other ranks or waits for them."""
 LONGEST_NAME = 1 << 15
 """Looking through the rest of a longer name, as a damaged report may have one, would take minutes."""
 

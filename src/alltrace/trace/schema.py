@@ -147,7 +147,7 @@ _EVENT_TABLES = (
             _c("name", "name", "demangled name with its arguments"),
             _c("short_name", "name", "name without template arguments and parameters"),
             _c("mangled_name", "name", "name as the linker knows it"),
-            _c("kind", "enum", "class by the kernel rules: compute, collective, p2p, exchange, unclassified or another class of a rule"),
+            _c("kind", "enum", "class by the kernel rules: compute, collective, p2p, exchange, unclassified, meeting or another class of a rule"),
             _c("grid_x", "int32", "blocks in x"), _c("grid_y", "int32", "blocks in y"), _c("grid_z", "int32", "blocks in z"),
             _c("block_x", "int32", "threads in x"), _c("block_y", "int32", "threads in y"), _c("block_z", "int32", "threads in z"),
             _c("registers", "int32", "registers per thread"),

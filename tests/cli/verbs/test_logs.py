@@ -162,7 +162,7 @@ def test_half_of_a_character_in_the_json_of_nccl_tests(alltrace, tmp_path, view)
         ("nccl-tests", ["sizes", "summary", "compare", "hosts"], NEW.encode()),
         ("nccl-tests", ["sizes"], b'{"results": [{"size": 8, "out_of_place": {"time": 1, "alg_bw": 1, "bus_bw": 1}}]}'),
         ("training", ["summary", "steps"], b"iteration 1/ 9 | elapsed time per iteration (ms): 3 |\niteration x\n"),
-        ("flight-recorder", ["hangs", "entries"], pickle.dumps(dump([entry(1)]))),
+        ("flight-recorder", ["hangs", "entries", "steps"], pickle.dumps(dump([entry(1)]))),
         ("inspector", ["missing", "operations"], record(0, collective("AllReduce", 1, 1)).encode() + b"\n"),
     ],
 )

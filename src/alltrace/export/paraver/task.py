@@ -13,7 +13,7 @@ from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, 
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
 from alltrace.readers.paraver import labels as ev
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ class Task:
         geometry = [c for c, _ in ev.GEOMETRY.values()] if self._details else []
         for part in self._parts("kernels", [self._kernel_name, "kind", "process", "correlation", *geometry]):
             codes, names = words(part.rows, "kind")
-            communicates = np.array([*(n in COMMUNICATION for n in names), False])[codes]
+            communicates = np.array([*(n in NOT_COMPUTE for n in names), False])[codes]
             values = self._survey.values["kernels"].of(numbers(part.rows, self._kernel_name))
             more: list[tuple[int, Any]] = []
             if self._details:

@@ -11,12 +11,11 @@ from alltrace.recipes.base import AnswerColumn
 from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.intervals import merge, union
-from alltrace.trace.kernel_rules import COMMUNICATION, UNCLASSIFIED
+from alltrace.trace.kernel_rules import COMMUNICATION, MEETING, UNCLASSIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.analysis.unknown_kernels import Meeting
     from alltrace.recipes.base import Part, RankTables, RunFacts
     from alltrace.trace.intervals import Merged
 
@@ -27,7 +26,6 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `device_activity` reads."""
 
-_MOST_NAMED = 3
 GPU = AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
 """The column `gpu` of `device_rows`."""
 
@@ -39,28 +37,28 @@ class Activity:
     Attributes:
         device: The device's row in the rank's `devices`.
         compute: When at least one compute kernel, one that no rule names, or a graph traced as a whole, runs.
-        named: The same without kernels that no rule names.
-        unknown: When a kernel runs that no rule names.
+        meeting: When a kernel runs that no rule names and in which ranks meet; it is in no other class.
         communication: When at least one communication kernel runs, or a copy of a collective by copy engines.
         copies: When at least one other copy, or fill, runs.
         start_ns: First start of any of these.
         end_ns: Last end.
         kernel_ns: Summed duration of its kernels.
-        without_rule_ns: Of these, in kernels that no rule names.
+        without_rule_ns: Of these, in kernels that no rule names and that count as compute.
+        meeting_ns: Of these, in kernels that no rule names and in which ranks meet.
         exchange_ns: Of these, in kernels that wait for peers as they exchange.
         graph_ns: Summed duration of graphs traced as a whole.
     """
 
     device: int
     compute: Merged
-    named: Merged
-    unknown: Merged
+    meeting: Merged
     communication: Merged
     copies: Merged
     start_ns: int
     end_ns: int
     kernel_ns: int
     without_rule_ns: int
+    meeting_ns: int
     exchange_ns: int
     graph_ns: int
 
@@ -76,6 +74,7 @@ def device_activity(rank: RankTables) -> list[Activity]:
         {c: integers(table.column(c), -1 if c == "device" else 0) for c in ("start", "end", "device")} for table in tables.values()
     )
     communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
+    meets = is_one_of(tables["kernels"].column("kind"), (MEETING,))
     unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
     exchanges = is_one_of(tables["kernels"].column("kind"), (EXCHANGE,))
     of_collectives = is_true(tables["copies"].column("collective"))
@@ -90,23 +89,22 @@ def device_activity(rank: RankTables) -> list[Activity]:
                 ("g", graphs, graphs["device"] == device),
             )
         }
-        k_start, k_end, talk, odd = kernels["start"][on], kernels["end"][on], communicates[on], unknown[on]
+        k_start, k_end, talk, meet = kernels["start"][on], kernels["end"][on], communicates[on], meets[on]
         length = np.maximum(k_end - k_start, 0)
-        starts, ends = (np.concatenate([own, *(s[n] for s in spans.values())]) for n, own in enumerate((k_start, k_end)))
-        named = union((merge(k_start[~talk & ~odd], k_end[~talk & ~odd]), merge(*spans["g"])))
-        without_rule = merge(k_start[odd], k_end[odd])
+        starts, ends = (np.concatenate([k, *(s[n] for s in spans.values())]) for n, k in enumerate((k_start, k_end)))
+        own = ~talk & ~meet
         found.append(
             Activity(
                 device=device,
-                compute=union((named, without_rule)) if odd.any() else named,
-                named=named,
-                unknown=without_rule,
+                compute=union((merge(k_start[own], k_end[own]), merge(*spans["g"]))),
+                meeting=merge(k_start[meet], k_end[meet]),
                 communication=union((merge(k_start[talk], k_end[talk]), merge(*spans["x"]))),
                 copies=merge(*spans["c"]),
                 start_ns=int(starts.min()),
                 end_ns=int(max(ends.max(), starts.max())),
                 kernel_ns=int(length.sum()),
-                without_rule_ns=int(length[odd].sum()),
+                without_rule_ns=int(length[unknown[on]].sum()),
+                meeting_ns=int(length[meet].sum()),
                 exchange_ns=int(length[exchanges[on]].sum()),
                 graph_ns=int(np.maximum(spans["g"][1] - spans["g"][0], 0).sum()),
             )
@@ -124,26 +122,26 @@ def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
     ]
 
 
-def class_notes(parts: Sequence[Mapping[str, Any]], meeting: Sequence[Meeting] = ()) -> list[str]:
+def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know of how kernels were classed.
 
     Args:
         parts: Rows with the sums of `Activity.facts`.
-        meeting: Kernels without a rule in which ranks meet, for which such kernels were kept out of compute.
     """
     kernel = sum(p["kernel_ns"] for p in parts)
     unknown = sum(p["without_rule_ns"] for p in parts)
-    graph, exchange = (sum(p[name] for p in parts) for name in ("graph_ns", "exchange_ns"))
+    graph, exchange, meeting = (sum(p[name] for p in parts) for name in ("graph_ns", "exchange_ns", "meeting_ns"))
     notes = []
     if 1000 * unknown >= kernel > 0:  # less is 0.0 % and changes no answer
         notes.append(
-            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it "
-            + ("does not count as compute" if meeting else "counts as compute")
-            + " (rules of your own: --kernel-rules)"
+            f"{100 * unknown / kernel:.1f} % of the kernel time is in kernels that no rule names; it counts as compute "
+            "(rules of your own: --kernel-rules)"
         )
-    notes += [each.text for each in meeting[:_MOST_NAMED]]
-    if len(meeting) > _MOST_NAMED:
-        notes.append(f"{len(meeting) - _MOST_NAMED} more kernels without a rule are like that")
+    if 1000 * meeting >= kernel > 0:
+        notes.append(
+            f"{100 * meeting / kernel:.1f} % of the kernel time is in kernels that no rule names and that all ranks end together; "
+            "it does not count as compute"
+        )
     if 1000 * exchange >= kernel > 0:
         notes.append(
             f"{100 * exchange / kernel:.1f} % of the kernel time is in kernels that send to peers and wait for them (class "

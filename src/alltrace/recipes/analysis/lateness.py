@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from alltrace.trace.intervals import Merged
 
 CAUSES = ("compute", "communication", "copy", "host")
-"""What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle."""
+"""What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle.
+
+Kernels without a rule in which ranks meet are communication here.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ def lateness(rank: RankTables) -> Lateness:
     """What a rank did before each of its matched operations."""
     members = rank.shared("members")
     activity = device_activity(rank)
-    compute, talk, copies = (union([getattr(a, name) for a in activity]) for name in ("compute", "communication", "copies"))
+    compute, copies = (union([getattr(a, name) for a in activity]) for name in ("compute", "copies"))
+    talk = union([part for a in activity for part in (a.communication, a.meeting)])
     if members is None or not members.num_rows:
         nothing = np.empty(0, np.int64)
         return Lateness(nothing, nothing.reshape(0, 4), merge(nothing, nothing))
@@ -124,7 +128,7 @@ def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
     ranges = rank.table("ranges", ("start", "end", "name", "depth"))
     if not ranges.num_rows or not len(begin):
         return None
-    busy = union([part for a in device_activity(rank) for part in (a.compute, a.communication, a.copies)])
+    busy = union([part for a in device_activity(rank) for part in (a.compute, a.communication, a.meeting, a.copies)])
     idle = difference(merge(begin, end), union([busy, rank.unrecorded()]))
     start, finish = (ranges.column(c).fill_null(0).to_numpy().astype(np.int64) for c in ("start", "end"))
     depth = ranges.column("depth").fill_null(0).to_numpy().astype(np.int64)

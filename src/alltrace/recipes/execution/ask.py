@@ -199,6 +199,10 @@ def answer_notes(
     missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]
     if not able_ranks(recipe, run, chosen, options):
         return tuple(missing)
+    if run.manifest.meeting and "kind" in recipe.reads(options).get("kernels", ()):
+        from alltrace.run.meeting_kernels import meeting_notes  # few runs have such kernels
+
+        missing += meeting_notes(run.manifest.meeting, run.texts)
     silent = not answer.notes and all(table.is_empty for table in answer.all_tables().values())
     return (*missing, *answer.notes, *([note_on_empty(recipe)] if silent else []))
 

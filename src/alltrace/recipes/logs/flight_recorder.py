@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from alltrace.align.capture_slowdown import slowdown_by_recorder
+from alltrace.align.recorded_steps import recorded_steps
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.run.store import number_ranges
 from alltrace.trace.errors import path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-VIEWS = ("hangs", "entries", "times")
+    from alltrace.align.recorded_steps import CapturedSteps, RecordedSteps
+
+VIEWS = ("hangs", "entries", "times", "steps")
 _MOST_ROWS_A_GROUP = 20
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "hangs": (
@@ -64,18 +69,37 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("max_us", "us", "The longest"),
         AnswerColumn("max_rank", None, "The rank of the longest"),
     ),
+    "steps": (
+        AnswerColumn("rank", None, "The rank"),
+        AnswerColumn("start_ns", "ns", "When the first collective of the step was issued, since 1970"),
+        AnswerColumn("duration_us", "us", "Until the first collective of the next step was issued"),
+        AnswerColumn("collectives", None, "How many collectives a step has, after which the same come again"),
+        AnswerColumn(
+            "captured", None, "With `--run`: whether it lies within the capture; null for a step that is partly outside of it"
+        ),
+    ),
 }
 CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median time by size", log_x=True, log_y=True)}
 
 
-def answer(recordings: Sequence[Any], view: str) -> Answer:
-    """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read."""
-    rows = {"hangs": _hangs, "entries": _entries, "times": _times}[view](recordings)
-    whole = ("rank", "sequence", "bytes", "peer", "created_ns", "operations", "max_rank")
+def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, CapturedSteps] | None = None) -> Answer:
+    """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read.
+
+    Args:
+        recordings: The files.
+        view: One of `VIEWS`.
+        captured: Of `steps`: what a run of the job says of each rank; None without a run.
+    """
+    further: list[str] = []
+    if view == "steps":
+        rows, further = _steps(recordings, captured)
+    else:
+        rows = {"hangs": _hangs, "entries": _entries, "times": _times}[view](recordings)
+    whole = ("rank", "sequence", "bytes", "peer", "created_ns", "operations", "max_rank", "start_ns", "collectives")
     number = ("duration_us", "min_us", "median_us", "mean_us", "max_us")
     lists = ("missing_ranks", "waiting_ranks", "completed_ranks")
     types: dict[str, Any] = {**dict.fromkeys(whole, pa.int64()), **dict.fromkeys(number, pa.float64())}
-    types |= dict.fromkeys(lists, pa.list_(pa.int64()))
+    types |= {**dict.fromkeys(lists, pa.list_(pa.int64())), "captured": pa.bool_()}
     schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS[view]])
     notes = [
         f"{path_text(r.path)}: flight recorder {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
@@ -87,11 +111,57 @@ def answer(recordings: Sequence[Any], view: str) -> Answer:
         notes.append(
             f"{len(rest)} more files: {sum(len(r.entries) for r in rest)} entries; {sum(r.unread for r in rest)} not understood"
         )
+    notes += further
     if view == "hangs" and not rows:
         notes.append("every operation that all ranks still have in their records was issued by all of them, alike, and completed")
     for row in rows:  # JSON can write half of a character, which is not text
         row.update({k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()})
     return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
+
+
+def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """The steps of all ranks, and what must be said of them."""
+    entries: dict[int, list[Any]] = defaultdict(list)
+    for recording in recordings:
+        for entry in recording.entries:
+            entries[entry.rank].append(entry)
+    found, without, absent = [], [], []
+    for rank, its in sorted(entries.items()):
+        if captured is not None and rank not in captured:
+            absent.append(rank)
+            continue
+        steps = recorded_steps(its, rank, None if captured is None else captured[rank])
+        if steps is None:
+            without.append(rank)
+        else:
+            found.append(steps)
+    notes = []
+    if absent:
+        notes.append(f"the run has no steps of {_ranks(absent)}, so their records are not compared with it")
+    if without:
+        why = "the same collectives do not come again and again" if captured is None else "the run's steps cannot be found in them"
+        notes.append(f"no steps in the records of {_ranks(without)}: {why}")
+    slowdown = slowdown_by_recorder(found)
+    if slowdown is not None:
+        notes.append(slowdown.text)
+    elif captured is not None and found:
+        notes.append("fewer than 3 recorded steps lie within the capture or fewer than 5 outside of it, so they are not compared")
+    rows = [
+        {"rank": s.rank, "start_ns": start, "duration_us": took / 1e3, "collectives": s.period, "captured": within}
+        for s in found
+        for start, took, within in zip(s.starts.tolist(), s.took_ns.tolist(), _captured(s), strict=True)
+    ]
+    return rows, notes
+
+
+def _captured(steps: RecordedSteps) -> list[bool | None]:
+    if steps.captured is None or steps.outside is None:
+        return [None] * len(steps.starts)
+    return [True if a else False if b else None for a, b in zip(steps.captured.tolist(), steps.outside.tolist(), strict=True)]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}"
 
 
 def _entries(recordings: Sequence[Any]) -> list[dict[str, Any]]:

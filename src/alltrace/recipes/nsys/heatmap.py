@@ -20,7 +20,7 @@ from alltrace.recipes.nsys.filters import given_filters
 from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.intervals import Merged, by_track, merge
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -200,7 +200,7 @@ def kernels_by_device(rank: RankTables) -> list[Kernels]:
     def make() -> list[Kernels]:
         table = rank.table("kernels", KERNELS_READS)
         start, end, process, device = (integers(table.column(c), -1) for c in ("start", "end", "process", "device"))
-        communicates = is_one_of(table.column("kind"), COMMUNICATION)
+        communicates = is_one_of(table.column("kind"), NOT_COMPUTE)
         order = np.lexsort((end, start, device, process))
         process, device, start, end = (v[order] for v in (process, device, start, end))
         communicates = communicates[order]

@@ -16,7 +16,7 @@ from alltrace.recipes.stats.cuda import column, look_up
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 from alltrace.trace.intervals import Merged, by_track, concurrency, merge, overlap_ns
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -70,7 +70,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
         kernels = rank.table("kernels", self.tables["kernels"])
         start, end, process, device, name = (integers(kernels.column(c), -1) for c in ("start", "end", "process", "device", "name"))
         words = column(kernels, "kind").cast(pa.string())
-        talks = pc.is_in(words, value_set=pa.array(sorted(COMMUNICATION))).to_numpy(zero_copy_only=False)
+        talks = pc.is_in(words, value_set=pa.array(sorted(NOT_COMPUTE))).to_numpy(zero_copy_only=False)
         # a key that is the same for all only costs time
         order = np.lexsort((name, end, start, *(of for of in (device, process) if len(of) and (of != of[0]).any())))
         start, end, process, device, talks = start[order], end[order], process[order], device[order], talks[order]

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
-from alltrace.recipes.analysis.unknown_kernels import meetings_of, with_unknown_kernels
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
-from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge
+from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge, union
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,18 +21,14 @@ _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "commun
 _TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")
 _DRAWN = ("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent")
 _SHARES = ("busy_percent", "compute_percent", "communication_percent", "exposed_percent", "idle_percent")
-_MEETING = (
-    "ranks wait for each other in kernels that no rule names: they count as compute here, and `breakdown` lists them as "
-    "unclassified; its note has the line for --kernel-rules"
-)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
 class Activity(Recipe):
     """What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
 
-    The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond; but
-    kernels that `breakdown` lists as unclassified count as compute here, with a note. Bins
+    The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond.
+    Kernels that `breakdown` lists as unclassified count as communication here, because ranks wait for one another in them. Bins
     are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
     to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
     null in bins in which work may have run whose records are lost.
@@ -44,7 +39,7 @@ class Activity(Recipe):
 
     name = "activity"
     aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "kernels": (*TABLES["kernels"], "name")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     options: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),
     )
@@ -74,17 +69,16 @@ class Activity(Recipe):
         for work in device_activity(rank):
             shift = _shift(work.start_ns, work.end_ns, options["bins"])
             edges = _edges(work.start_ns, work.end_ns, shift)
-            sets = (*exclusive((work.compute, work.communication, work.copies)), work.communication)
+            communication = union((work.communication, work.meeting))
+            sets = (*exclusive((work.compute, communication, work.copies)), communication)
             bins = {c: bin_coverage_ns(s, edges) for c, s in zip(_CLASSES, sets, strict=True)}
             rows.append({**work.facts(), "shift": shift, **bins})
-        return with_unknown_kernels(pa.Table.from_pylist(rows), rank)
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
         found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
         notes = class_notes([row for _, row in found])
-        if meetings_of(({**row, "rank": rank} for rank, row in found), run):
-            notes.append(_MEETING)
         first = min((row["start_ns"] for _, row in found), default=0)
         last = max((row["end_ns"] for _, row in found), default=0)
         if last <= first:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.analysis.unknown_kernels import meetings_of, with_unknown_kernels
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
-_APART = tuple(f"apart_{name}" for name in _CLASSES)
-"""The same with kernels that no rule names kept out of compute."""
 
 _OF_ROLE = (
     AnswerColumn("role", None, "role"),
@@ -39,13 +36,13 @@ class Breakdown(Recipe):
 
     At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
     runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
-    unless some of them look like communication, as all ranks of a host end them together: then they are a class of their own,
-    behind communication. The span is from the first start to the last end of the device's work, or of all devices' work with
+    except those that look like communication, because all ranks of a host end them together: these are a class of their own,
+    after communication. The span is from the first start to the last end of the device's work, or of all devices' work with
     `--span run`. Time in which work may have run whose records are lost is in no class, and not in the span.
     """
 
     name = "breakdown"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "kernels": (*TABLES["kernels"], "name")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "span",
@@ -66,7 +63,7 @@ class Breakdown(Recipe):
         AnswerColumn(
             "unclassified_ns",
             "ns",
-            "a kernel runs that no rule names, and no other; 0 where none of these looks like communication, and they are compute",
+            "a kernel runs that no rule names and that all ranks of a host end together, and no compute or communication kernel",
         ),
         AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
         AnswerColumn("idle_ns", "ns", "nothing runs"),
@@ -91,24 +88,18 @@ class Breakdown(Recipe):
         return bool(options["span"] == "run")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """One row per device: the exact times by class, those with unknown kernels kept apart, and what the notes need."""
+        """One row per device: the exact times by class, and what the notes need."""
         rows: list[dict[str, Any]] = []
         for work in device_activity(rank):
-            sets = (rank.unrecorded(), work.compute, work.communication, NOTHING, work.copies)
+            sets = (rank.unrecorded(), work.compute, work.communication, work.meeting, work.copies)
             left_out, *times = classify_ns(sets, work.start_ns, work.end_ns)
-            row = {**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))}
-            sets = (rank.unrecorded(), work.named, work.communication, work.unknown, work.copies)
-            apart = classify_ns(sets, work.start_ns, work.end_ns)[1:] if len(work.unknown.starts) else times
-            rows.append({**row, **dict(zip(_APART, apart, strict=True))})
-        return with_unknown_kernels(pa.Table.from_pylist(rows), rank)
+            rows.append({**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))})
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """A row per rank and device."""
         rows = device_rows(parts, run)
         hosts = {r.rank: r.host for r in run.ranks}
-        meeting = meetings_of(rows, run)
-        for row in rows if meeting else ():
-            row |= {name: row[apart] for name, apart in zip(_CLASSES, _APART, strict=True)}
         first = min((row["start_ns"] for row in rows), default=0)
         last = max((row["end_ns"] for row in rows), default=0)
         unrecorded = unrecorded_of(run)
@@ -125,9 +116,9 @@ class Breakdown(Recipe):
             columns = self.answer_columns(options)
             table = answer_rows(_by_role(rows, run), answer_schema(columns, ("role",), shares))
             known = any(run.manifest.role_of(r) for r in run.ranks)
-            return Answer(table, columns, (*class_notes(rows, meeting), *(() if known or not rows else (_NO_ROLES,))))
+            return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
         table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
-        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows, meeting)))
+        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows)))
 
 
 def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:

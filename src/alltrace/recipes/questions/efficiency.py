@@ -17,7 +17,7 @@ from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.name_stems import stems
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
         elif name == "copies":
             groups = {_MOVING: ~is_one_of(table.column("kind"), ("memset",)) | (convention != "extrae")}
         else:
-            talks = is_one_of(table.column("kind"), COMMUNICATION) & (convention == "basic")
+            talks = is_one_of(table.column("kind"), NOT_COMPUTE) & (convention == "basic")
             groups = {_USEFUL: ~talks, _MOVING: talks}
         for what, chosen in groups.items():
             pieces[what].append((device[chosen], start[chosen], end[chosen]))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.analysis.unknown_kernels import meetings_of, with_unknown_kernels
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.intervals import intersection, union
 
@@ -17,19 +16,18 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy_ns", "copy_overlapped_ns", "copy_exposed_ns")
-_APART = tuple(f"apart_{name}" for name in _TIMES)
-"""The same with kernels that no rule names kept out of compute."""
 
 
 class Overlap(Recipe):
     """How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
 
     `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
-    compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs.
+    compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs. Kernels that `breakdown` lists as unclassified
+    are neither compute nor communication.
     """
 
     name = "overlap"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "kernels": (*TABLES["kernels"], "name")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
@@ -53,28 +51,23 @@ class Overlap(Recipe):
         rows = []
         for work in device_activity(rank):
             row: dict[str, Any] = work.facts()
-            for names, compute in ((_TIMES, work.compute), (_APART, work.named)):
-                under = intersection(work.communication, compute).total_ns
-                copied = intersection(work.copies, union((work.compute, work.communication))).total_ns
-                talk, copy = work.communication.total_ns, work.copies.total_ns
-                times = (compute.total_ns, talk, under, talk - under, copy, copied, copy - copied)
-                row |= dict(zip(names, times, strict=True))
-            rows.append(row)
-        return with_unknown_kernels(pa.Table.from_pylist(rows), rank)
+            under = intersection(work.communication, work.compute).total_ns
+            copied = intersection(work.copies, union((work.compute, work.communication, work.meeting))).total_ns
+            talk, copy = work.communication.total_ns, work.copies.total_ns
+            times = (work.compute.total_ns, talk, under, talk - under, copy, copied, copy - copied)
+            rows.append(row | dict(zip(_TIMES, times, strict=True)))
+        return pa.Table.from_pylist(rows)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """A row per rank and device."""
         rows = device_rows(parts, run)
         hosts = {r.rank: r.host for r in run.ranks}
-        meeting = meetings_of(rows, run)
-        for row in rows if meeting else ():
-            row |= {name: row[apart] for name, apart in zip(_TIMES, _APART, strict=True)}
         for row in rows:
             row["host"] = hosts[row["rank"]]
             row["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
             row["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
         schema = answer_schema(self.columns, ("host", "gpu"), {"overlap_percent": 1, "copy_overlap_percent": 1})
-        return Answer(answer_rows(rows, schema), self.columns, tuple(class_notes(rows, meeting)))
+        return Answer(answer_rows(rows, schema), self.columns, tuple(class_notes(rows)))
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -15,7 +15,7 @@ from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Rec
 from alltrace.recipes.questions.diagnose.host_patterns import WAITING
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import bin_coverage_ns, exclusive, merge, union
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
         start, end = (integers(table.column(c)) for c in ("start", "end"))
         return merge(start, end) if chosen is None else merge(start[chosen], end[chosen])
 
-    talks, fills = is_one_of(kernels.column("kind"), COMMUNICATION), is_one_of(copies.column("kind"), ("memset",))
+    talks, fills = is_one_of(kernels.column("kind"), NOT_COMPUTE), is_one_of(copies.column("kind"), ("memset",))
     exchanges = is_true(copies.column("collective"))
     kinds, place = np.unique(integers(ranges.column("name")), return_inverse=True)
     names = rank.texts(pa.array(kinds, pa.int64())).to_pylist()
@@ -188,7 +188,7 @@ def _use(rank: RankTables, steps: _Steps) -> dict[str, Any]:
     start = integers(kernels.column("start"))
     length = np.maximum(integers(kernels.column("end")), start) - start
     at = np.searchsorted(steps.start, start, "right") - 1
-    inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)]) & ~is_one_of(kernels.column("kind"), COMMUNICATION)
+    inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)]) & ~is_one_of(kernels.column("kind"), NOT_COMPUTE)
     size = {row["device"]: row["sm_count"] or 0 for row in devices.to_pylist()}
     known, place = np.unique(integers(kernels.column("device"), -1), return_inverse=True)
     multiprocessors = np.array([size.get(d, 0) for d in known.tolist()], np.float64)[place.ravel()]

@@ -54,7 +54,7 @@ def made(seed):
     groups = [
         SimpleNamespace(number=n, name=f"g{n}", size=2, ranks=r) for n, r in enumerate([(0, 1), (2, 3), (1, 2), (3, 4), (0, 4)])
     ]
-    all_ranks.alignment = SimpleNamespace(groups=groups)
+    all_ranks.alignment, all_ranks.roles = SimpleNamespace(groups=groups), {}
     all_ranks.__dict__ |= {"members": members, "span_ns": STEPS * STEP_NS}
     all_ranks.__dict__ |= {"own": np.ones((5, STEPS)), "doubt": None, "_recovery": None, "clocks_unknown": False}
     all_ranks.__dict__ |= {"times": np.ones((5, STEPS, len(CLASSES))), "lengths": np.full(STEPS, float(STEP_NS))}

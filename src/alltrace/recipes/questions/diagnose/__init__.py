@@ -7,6 +7,7 @@ findings there. A new detector is a module with `find(all_ranks)`, listed in `DE
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -140,9 +141,9 @@ class Diagnose(Recipe):
                 ("nothing ran on any device, so nothing could be judged",) if parts else (),
             )
         hosts = {r.rank: r.host for r in run.ranks}
-        all_ranks = AllRankFacts(
-            given, hosts, run.alignment, run.texts, lambda graphs: replay_of(graphs, run), lambda replay: peers_in(replay, run)
-        )
+        roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
+        joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
+        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, joined, peers, roles)
         if not len(all_ranks.steps):
             rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
             unjudged = ("no step has complete records, so no loss was judged",)
@@ -151,7 +152,7 @@ class Diagnose(Recipe):
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         turns = hand_overs(all_ranks, run)
-        found = [*turns.findings, *with_roles(found, turns, run)]
+        found = [*turns.findings, *with_roles(found, turns)]
         found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
         origins = {rank: given_by.origins for rank, given_by in given.items()}
         in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))

@@ -95,6 +95,7 @@ class AllRankFacts:
         texts: The texts of ids of names.
         join: The graph of the run, from those of its ranks.
         peers: What the peers of a graph take.
+        roles: What ranks do in a program of several groups of ranks; ranks are compared with those of their role.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class AllRankFacts:
         texts: Callable[[Any], Any],
         join: Callable[[Sequence[RankGraph]], Replay],
         peers: Callable[[Replay], Peers],
+        roles: Mapping[int, str | None] | None = None,
     ) -> None:
+        self.roles: dict[int, str | None] = dict(roles or {})
         self._given = dict(sorted(given.items()))
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
         self.stepless: tuple[int, ...] = tuple(r for r, f in facts.items() if f.whole_run)
@@ -127,6 +130,19 @@ class AllRankFacts:
         self.steps: Int64 = every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
         self.partly: tuple[int, ...] = tuple(shared[~np.isin(shared, self.steps)].tolist())
         """Steps that are left out because some ranks lack them."""
+
+    def of_each_role(self) -> list[AllRankFacts]:
+        """The facts of the ranks of each role, on the same steps: ranks of several roles have different work by design."""
+        groups = self._rows_of_roles()
+        return [self] if len(groups) < 2 else [self._among(self.ranks[rows].tolist()) for rows in groups]
+
+    def _among(self, ranks: Sequence[int]) -> AllRankFacts:
+        given = {r: self._given[r] for r in ranks}
+        found = AllRankFacts(given, self.hosts, self.alignment, self._texts, self._join, self._peers, self.roles)
+        found.facts = {r: self.facts[r] for r in ranks}
+        found.steps, found.partly, found.whole_run = self.steps, self.partly, self.whole_run
+        found.stepless = tuple(r for r in self.stepless if r in given)
+        return found
 
     @cached_property
     def lone(self) -> list[LoneOperations | None]:
@@ -307,13 +323,24 @@ class AllRankFacts:
         return found
 
     def excess(self, values: Float) -> Float:
-        """(ranks, steps): how much more than the lower quartile over ranks, which more than half of the ranks may exceed."""
+        """(ranks, steps): how much more than the lower quartile over ranks of the role, which more than half may exceed."""
         if not values.size:
             return values
         there = np.where(np.isnan(self.times[:, :, 0]), np.nan, values)
-        low = np.nanpercentile(there, 25, axis=0, method="lower")
-        found: Float = np.nan_to_num(there - low)
+        found: Float = np.zeros_like(there)
+        for rows in self._rows_of_roles():
+            own = there[rows]
+            known = ~np.isnan(own).all(axis=0)
+            low = np.nanpercentile(own[:, known], 25, axis=0, method="lower")
+            found[np.array(rows)[:, None], np.flatnonzero(known)] = np.nan_to_num(own[:, known] - low)
         return found
+
+    def _rows_of_roles(self) -> list[list[int]]:
+        """The places of the ranks of each role."""
+        rows: dict[str | None, list[int]] = {}
+        for row, rank in enumerate(self.ranks.tolist()):
+            rows.setdefault(self.roles.get(rank), []).append(row)
+        return list(rows.values())
 
     def hosts_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         """The hosts all of whose ranks are among `ranks`."""

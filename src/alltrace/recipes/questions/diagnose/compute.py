@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from alltrace.recipes.questions.diagnose.variation import variation
 from alltrace.run.store import number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,7 +62,8 @@ _CULPRIT = 0.5
 class _Cause:
     """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns.
 
-    `undo` gives the weights of a replay without it, where these are not those without `lost`.
+    `even` is for durations that vary at random: which ranks are like none but themselves, and which steps of which ranks have
+    even durations in a replay without the cause. None where a replay leaves out `lost`.
     """
 
     kind: str
@@ -73,11 +74,29 @@ class _Cause:
     evidence: dict[str, float]
     confidence: float
     hosts: tuple[str, ...] = ()
-    undo: Callable[[RecoveredTime], Int64] | None = None
+    even: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None
+
+    def among(self, all_ranks: AllRankFacts, ranks: Int64) -> _Cause:
+        """The cause found among some ranks, with the places and arrays of all ranks."""
+        places = np.searchsorted(all_ranks.ranks, ranks)
+
+        def spread(values: NDArray[Any]) -> NDArray[Any]:
+            found = np.zeros((len(all_ranks.ranks), *values.shape[1:]), values.dtype)
+            found[places] = values
+            return found
+
+        even = None if self.even is None else (spread(self.even[0]), spread(self.even[1]))
+        return replace(self, rows=places[self.rows], lost=spread(self.lost), even=even)
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
-    """`straggler`, `slow-host`, `imbalance` and `jitter`: one finding for each cause."""
+    """`straggler`, `slow-host`, `imbalance` and `jitter`: one finding for each cause; ranks are compared within their role."""
+    causes = [cause.among(all_ranks, role.ranks) for role in all_ranks.of_each_role() for cause in _causes(role)]
+    return _findings(all_ranks, causes)
+
+
+def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
+    """The causes among ranks that do the same in the program."""
     if len(all_ranks.ranks) < 2 or not len(all_ranks.steps):
         return []
     work = same_work(all_ranks)
@@ -89,12 +108,11 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     least = LEAST_SHARE * length / compute
     slow = variation(work.ratio, least)
     uneven = variation(work.own, least, spread=False)
-    causes = [
+    return [
         *_slow_devices(all_ranks, work, slow),
         *_uneven_work(all_ranks, work, uneven),
         *_random(all_ranks, work, slow, uneven),
     ]
-    return _findings(all_ranks, causes)
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
@@ -303,19 +321,19 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
                 most_delayed(all_ranks, work, rows),
                 evidence,
                 surety,
-                undo=_even(all_ranks, slow, uneven),
+                even=_even(all_ranks, slow, uneven),
             )
         )
     return causes
 
 
-def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> Callable[[RecoveredTime], Int64] | None:
-    """Every step in which a rank has its usual work, with even durations; None for a run without steps."""
+def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+    """`_Cause.even`: every step in which a rank has its usual work; None for a run without steps."""
     if all_ranks.whole_run:
         return None
     own = uneven.level[:, None]
     usual = np.abs(uneven.values - own) <= np.maximum(4 * np.nan_to_num(uneven.noise), _USUAL_WORK) * own
-    return lambda run: even_durations(run, all_ranks.ranks, all_ranks.steps, slow.persistent, usual & ~slow.slow)
+    return slow.persistent, usual & ~slow.slow
 
 
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
@@ -332,13 +350,15 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
         share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        undo = cause.undo or partial(_less_compute, all_ranks.ranks, steps, share)
+        undo = partial(_less_compute, all_ranks.ranks, steps, share)
+        if cause.even is not None:
+            undo = partial(_with_even_durations, all_ranks, *cause.even)
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
-        if cause.undo is not None:
+        if cause.even is not None:
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
@@ -363,6 +383,10 @@ def _operations_per_step(all_ranks: AllRankFacts) -> float:
 
 def _less_compute(ranks: Int64, steps: Sequence[int] | None, share: Float, run: RecoveredTime) -> Int64:
     return run.less_compute(ranks, steps, share)
+
+
+def _with_even_durations(all_ranks: AllRankFacts, apart: NDArray[np.bool_], even: NDArray[np.bool_], run: RecoveredTime) -> Int64:
+    return even_durations(run, all_ranks.ranks, all_ranks.steps, apart, even)
 
 
 def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +119,7 @@ def activity(rank: RankTables, api: Any) -> Activity:
     copied = [integers(copies.column(c)) for c in ("start", "end")]
     pageable = is_pageable(copies)
     moving = ~pageable & ~is_one_of(copies.column("kind"), WITHIN_A_DEVICE)
-    talks = is_one_of(kernels.column("kind"), COMMUNICATION)
+    talks = is_one_of(kernels.column("kind"), NOT_COMPUTE)
     of_kernels, of_graphs = ([integers(table.column(c), null) for c, null in _LAUNCHED.items()] for table in (kernels, graphs))
     own = [np.concatenate((a[~talks], b)) for a, b in zip(of_kernels, of_graphs, strict=True)]
     order = np.argsort(own[0], kind="stable")

@@ -110,20 +110,13 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
     return HandOvers((finding,), end - begin, waited)
 
 
-def with_roles(found: Sequence[Finding], turns: HandOvers, run: RunFacts) -> list[Finding]:
+def with_roles(found: Sequence[Finding], turns: HandOvers) -> list[Finding]:
     """The findings as they are of a program with roles.
 
-    Those of hosts and idle devices leave out the time that their ranks wait for another role. That whole roles have more work
-    than others is how the program is made.
+    Those of hosts and idle devices leave out the time that their ranks wait for another role.
     """
-    by_role: dict[str | None, set[int]] = {}
-    for record in run.ranks:
-        by_role.setdefault(run.manifest.role_of(record), set()).add(record.rank)
     kept = []
     for finding in found:
-        own = set(finding.ranks)
-        if finding.kind == "imbalance" and len(by_role) > 1 and all(r <= own or not r & own for r in by_role.values()):
-            continue
         classes = set(finding.loss.classes)
         waits = max((turns.waited_ns.get(r, 0) for r in finding.ranks), default=0)
         if waits and classes and classes <= _WAITING:

@@ -19,7 +19,7 @@ from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, 
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,7 +199,7 @@ def _step_of(starts: Int64, regions: Int64) -> Int64:
 def _step_of_kernels(rank: RankTables, regions: Int64) -> Int64:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
     table = rank.table("kernels", ("start", "kind"))
-    found: Int64 = np.where(is_one_of(table.column("kind"), COMMUNICATION), -1, _step_of(integers(table.column("start")), regions))
+    found: Int64 = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), -1, _step_of(integers(table.column("start")), regions))
     return found
 
 

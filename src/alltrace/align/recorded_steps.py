@@ -1,0 +1,183 @@
+"""Steps in the records of PyTorch's flight recorder, which also covers the time before and after a capture.
+
+A training loop issues the same collectives in each step. So a step is a stretch of the record that repeats: the period is the
+number of collectives after which group, operation, sizes and program line come again. The time from the first collective of a
+step to that of the next one is the time of a step, on the host that issues them.
+
+If a run of the same job is there, its steps tell how many collectives a step has and where one begins, and which of the recorded
+steps lie within the capture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from alltrace.run.store import Run
+    from alltrace.trace.arrays import Int64
+
+_MOST_PERIOD = 4096
+_ALIKE = 0.9
+"""This share of a record repeats with the period, or there is none: programs save or evaluate now and then."""
+_LEAST_STEPS = 3
+
+
+class Entry(Protocol):
+    """An operation of a record, as `alltrace.readers.flight_recorder` reads it."""
+
+    group: str
+    op: str
+    sizes: str
+    datatypes: str
+    frame: str
+    p2p: bool
+    number: int | None
+    created_ns: int | None
+
+
+class CapturedSteps(NamedTuple):
+    """What a run says of one rank, in ns since 1970 by the clock of the rank's host.
+
+    Attributes:
+        starts: Begins of its steps, ascending.
+        ends: Their ends.
+        begin_ns: First event of the rank.
+        end_ns: Last event.
+    """
+
+    starts: Int64
+    ends: Int64
+    begin_ns: int
+    end_ns: int
+
+
+class RecordedSteps(NamedTuple):
+    """The steps of one rank: n of them.
+
+    Attributes:
+        rank: The rank.
+        period: The collectives of a step.
+        starts: When the first collective of each was issued, ns since 1970.
+        took_ns: Until the first collective of the next one.
+        captured: Whether it lies within the capture as a whole; None without a run.
+        outside: Whether it lies outside of the capture as a whole; None without a run.
+    """
+
+    rank: int
+    period: int
+    starts: Int64
+    took_ns: Int64
+    captured: NDArray[np.bool_] | None = None
+    outside: NDArray[np.bool_] | None = None
+
+
+def captured_steps(run: Run, steps: pa.Table) -> dict[int, CapturedSteps]:
+    """What a run says of each rank that has steps and a known time of day.
+
+    Args:
+        run: The run, aligned.
+        steps: Its steps (`Aligned.steps`).
+    """
+    found = {}
+    rank, start, end = (steps.column(c).to_numpy() for c in ("rank", "start", "end"))
+    for number, rows in rows_by(rank).items():
+        record = run.rank(number).record
+        if record.time_base_utc_ns is None or record.start_ns is None or record.end_ns is None:
+            continue
+        clock, base = run.clock(record), record.time_base_utc_ns
+        own = rows[np.argsort(start[rows], kind="stable")]
+        starts, ends = (np.array([base + clock.invert_one(t) for t in edge[own].tolist()], np.int64) for edge in (start, end))
+        found[number] = CapturedSteps(starts, ends, base + record.start_ns, base + record.end_ns)
+    return found
+
+
+def recorded_steps(entries: Sequence[Entry], rank: int, captured: CapturedSteps | None = None) -> RecordedSteps | None:
+    """The steps in a rank's record.
+
+    Args:
+        entries: The record of the rank, in any order.
+        rank: The rank.
+        captured: What a run says of the rank; None where there is none.
+
+    Returns:
+        None if the record does not repeat, or if the run's steps do not have as many collectives each.
+    """
+    own = sorted((e for e in entries if not e.p2p and e.created_ns is not None), key=lambda e: (e.created_ns or 0, e.number or 0))
+    if len(own) < 2 * _LEAST_STEPS:
+        return None
+    time = np.array([e.created_ns for e in own], np.int64)
+    numbers: dict[tuple[str, ...], int] = {}
+    like = np.array([numbers.setdefault((e.group, e.op, e.sizes, e.datatypes, e.frame), len(numbers)) for e in own], np.int64)
+    first = 0
+    if captured is None:
+        period = _period(like)
+    else:
+        period, first = _of_run(time, captured)
+        if period and _repeats(like, period) < _ALIKE:
+            period = 0
+    if not period:
+        return None
+    usual = _usual(like, period) if captured is None else like[first : first + period]
+    at = _begins(like, usual, first % period)
+    starts, took = time[at], time[at + period] - time[at]
+    if len(starts) < _LEAST_STEPS:
+        return None
+    if captured is None:
+        return RecordedSteps(rank, period, starts, took)
+    ends = starts + took
+    inside = (starts >= captured.begin_ns) & (ends <= captured.end_ns)
+    return RecordedSteps(rank, period, starts, took, inside, (ends <= captured.begin_ns) | (starts >= captured.end_ns))
+
+
+def _period(like: Int64) -> int:
+    """The smallest period with which the record repeats; 0 for none."""
+    for period in range(1, min(len(like) // _LEAST_STEPS, _MOST_PERIOD) + 1):
+        if _repeats(like, period) >= _ALIKE:
+            return period
+    return 0
+
+
+def _repeats(like: Int64, period: int) -> float:
+    """The share of the record that is the same one period later."""
+    return float((like[period:] == like[:-period]).mean()) if len(like) > period else 0.0
+
+
+def _of_run(time: Int64, captured: CapturedSteps) -> tuple[int, int]:
+    """How many collectives most of the run's steps have, and the place of the first one of such a step; 0 for none."""
+    low, high = (np.searchsorted(time, edges) for edges in (captured.starts, captured.ends))
+    counts = (high - low)[(low > 0) & (high < len(time))]
+    counts = counts[counts > 0]
+    if len(counts) < _LEAST_STEPS:
+        return 0, 0
+    period, number = Counter(counts.tolist()).most_common(1)[0]
+    if number < _ALIKE * len(counts):
+        return 0, 0
+    return period, int(low[(high - low == period) & (low > 0)][0])
+
+
+def _usual(like: Int64, period: int) -> Int64:
+    """The stretch that most periods from the start of the record on are."""
+    found = Counter(like[n : n + period].tobytes() for n in range(0, len(like) - period + 1, period))
+    return np.frombuffer(found.most_common(1)[0][0], np.int64)
+
+
+def _begins(like: Int64, usual: Int64, first: int) -> Int64:
+    """Where steps begin that are as usual and after which the next one begins; other collectives between steps are left out."""
+    found, at, period = [], first, len(usual)
+    while at + period < len(like):
+        if like[at + period] == usual[0] and np.array_equal(like[at : at + period], usual):
+            found.append(at)
+            at += period
+        else:
+            at += 1
+    return np.array(found, np.int64)
