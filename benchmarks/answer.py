@@ -34,10 +34,9 @@ from pathlib import Path
 from alltrace.align.store import aligned
 from alltrace.run.store import Run
 from alltrace.tiles.build import pyramid
-if __name__ == "__main__":
-    run = Run(Path(sys.argv[1]))
-    aligned(run)
-    pyramid(run, jobs=int(sys.argv[2]) if sys.argv[2] else None)
+run = Run(Path(sys.argv[1]))
+aligned(run)
+pyramid(run, jobs=int(sys.argv[2]) if sys.argv[2] else None)
 """
 
 
@@ -53,13 +52,11 @@ def simulated_reports(ranks: int, steps: int) -> Path:
 def stages(reports: Path, run: Path, jobs: str) -> dict[str, list[str]]:
     """The command of each stage, in order."""
     with_jobs = ["--jobs", jobs] if jobs else []
-    script = run.with_name("levels.py")
-    script.write_text(_LEVELS)
     return {
         "import": [*ALLTRACE, "import", str(reports), "-o", str(run), *with_jobs],
         "alignment": [*ALLTRACE, "info", str(run), *with_jobs],
         "`diagnose`": [*ALLTRACE, "diagnose", str(run), *with_jobs],
-        "levels of detail": [sys.executable, str(script), str(run), jobs],
+        "levels of detail": [sys.executable, "-c", _LEVELS, str(run), jobs],
     }
 
 
