@@ -6,9 +6,11 @@ DATA   ?= $(abspath ../shared/data)
 SHELL  := /bin/bash
 
 export ALLTRACE_DATA ?= $(wildcard $(DATA))
+# tests start hundreds of commands: where Python keeps no compiled code, each compiles the whole package anew
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
+.PHONY: help env demo test ci check lint typing unit coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +28,9 @@ $(VENV)/.done: pyproject.toml
 demo: env ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
 	@$(BIN)/alltrace demo --output demo
 
-test: check coverage ## everything that CI runs
+test: check unit ## style, types and all tests
+
+ci: check coverage ## the same, measuring coverage: everything that CI runs
 
 check: lint typing ## style and types
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def main() -> None:
     tool, source, output = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     output.mkdir(parents=True, exist_ok=True)
     copy = (_with_pandas if tool == "pandas" else _with_connectorx)(source, output)
-    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as connection:
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table in TABLES:
             if table in present:

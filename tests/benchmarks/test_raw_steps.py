@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -65,7 +66,7 @@ def test_kernels_that_do_not_come_again_have_no_period(kernels):
 
 
 def export(path, ranges=(), kernels=()):
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         connection.execute('CREATE TABLE NVTX_EVENTS (start INTEGER, "end" INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)')
         connection.execute(

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import types
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -340,7 +340,7 @@ with steps() as window:
     subprocess.run([nsys, "export", "-t", "sqlite", "-q", "true", "-o", target, report], check=True, capture_output=True)
     import sqlite3
 
-    with sqlite3.connect(target) as db:
+    with closing(sqlite3.connect(target)) as db, db:
         names = {t for (t,) in db.execute("SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId")}
     db.close()
     assert {n for n in names if n and n.startswith("step ")} == {"step 3", "step 4"}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.making import kernel, make_run
 
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 SCRIPT = (
@@ -32,3 +33,16 @@ def test_an_output_that_nobody_reads_is_no_traceback(output, said):
     command = f"{{ sleep 0.2; {sys.executable} -m alltrace.cli.main --version; echo $? >&2; }} {output}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == said
+
+
+def test_a_report_of_a_run_loads_neither_filters_nor_the_importer(tmp_path):
+    """Each takes as long to load as a short report takes to answer."""
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 40)]}})
+    code = (
+        "import sys; from alltrace.cli.main import main; main(sys.argv[1:]);"
+        "print(sorted({'alltrace.run.importer', 'alltrace.recipes.nsys.filters'} & set(sys.modules)))"
+    )
+    for given, loaded in (([], "[]"), (["--filter-time", "0/1s"], "['alltrace.recipes.nsys.filters']")):
+        command = [sys.executable, "-c", code, "nsys", "stats", "-r", "cuda_gpu_kern_sum", *given, str(tmp_path / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == loaded

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_a_tiny_report_is_tiny(tmp_path):
 def test_counted_rows_are_the_rows(tmp_path):
     truth = write_run("tiny", tmp_path, rank_source="mpi", gpu_metrics_hz=500)
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             tables = [n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'ENUM%'")]
             found = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
         connection.close()
@@ -49,7 +50,7 @@ def test_planted_clocks_come_back_from_the_reports(tmp_path):
     truth = write_run("healthy", tmp_path, steps=2, ranks=4)
     ends = []
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             (utc,) = connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
             rows = connection.execute("SELECT end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE streamId = 13 ORDER BY start")
             stamps = np.array([end for (end,) in rows])

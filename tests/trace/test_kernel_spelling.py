@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
+from contextlib import closing
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_names_of_real_reports_are_spelled_as_another_demangler_does(corpus):
         pytest.skip("no c++filt of the GNU binutils")
     pairs: set[tuple[str, str]] = set()
     for path in sorted((corpus / "nsys").glob("*.sqlite")):
-        with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             columns = {row[1] for row in database.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")}
             if {"mangledName", "demangledName"} <= columns:
                 pairs.update(

@@ -79,8 +79,6 @@ def _imported_once(
     rules: KernelRules | None,
     watcher: Watcher | None,
 ) -> Path:
-    from alltrace.run.importer import import_reports  # it loads the data libraries
-
     reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
@@ -93,6 +91,8 @@ def _imported_once(
                     raise StrictError(unread)
                 os.utime(run / MANIFEST)
                 return run
+            from alltrace.run.importer import import_reports  # a run that is there needs none of what it loads
+
             import_reports([str(r) for r in reports], run, jobs=jobs, strict=strict, rules=rules, watcher=watcher, known=contents)
         _shrink(folder, keep=key)
     except OSError as error:

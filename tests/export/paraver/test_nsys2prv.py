@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def local_memory(prv):
 def test_counts_times_and_communications_are_equal(corpus, nsys, nsys2prv, tmp_path, name):
     copy = tmp_path / "r.sqlite"
     shutil.copyfile(corpus / "nsys" / f"{name}.sqlite", copy)
-    with sqlite3.connect(copy) as database:  # without a host's name nsys2prv ends with an IndexError
+    with closing(sqlite3.connect(copy)) as database, database:  # without a host's name nsys2prv ends with an IndexError
         if not database.execute("SELECT 1 FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'").fetchone():
             database.execute(
                 "INSERT INTO TARGET_INFO_SYSTEM_ENV (globalVid, devStateName, name, nameEnum, value) "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -247,9 +248,8 @@ def test_a_database_that_is_no_export_is_refused(export, tmp_path: Path):
     import sqlite3
 
     path = tmp_path / "other.sqlite"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("create table customers (id INTEGER)")
-    connection.close()
     with pytest.raises(InputError, match="SQLite database of something else"):
         open_report(path)
 

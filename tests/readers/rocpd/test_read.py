@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from contextlib import closing
 
 import pytest
 from tests.readers.rocpd.database import UUID, Database, sizes, write
@@ -90,7 +91,7 @@ def test_without_streams_of_hip_queues_tell_the_stream(tmp_path):
 
 def test_processes_that_were_merged_into_one_database_stay_apart(tmp_path):
     path = write(tmp_path / "x.db")
-    with sqlite3.connect(path) as one:
+    with closing(sqlite3.connect(path)) as one, one:
         other = write(tmp_path / "other.db", suffix="_b", pid=99)
         one.execute("ATTACH ? AS other", (str(other),))
         for (name,) in one.execute("SELECT name FROM other.sqlite_master WHERE name LIKE 'rocpd%'").fetchall():
@@ -121,13 +122,13 @@ def test_rows_without_a_time_that_can_be_are_counted(tmp_path):
 
 
 def test_a_database_of_nsys_called_db_is_not_its(tmp_path):
-    with sqlite3.connect(tmp_path / "x.db") as other:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as other, other:
         other.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     assert (is_report(tmp_path / "x.db"), rocpd.is_report(tmp_path / "x.db")) == (True, False)
 
 
 def test_a_view_in_place_of_the_table_is_refused(tmp_path):
-    with sqlite3.connect(tmp_path / "x.db") as made:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as made, made:
         made.execute("CREATE VIEW rocpd_kernel_dispatch AS SELECT 1 AS id")
     with pytest.raises(InputError, match="it has no table rocpd_kernel_dispatch"):
         open_report(tmp_path / "x.db")
@@ -155,7 +156,7 @@ def test_damage_is_an_error_or_rows(tmp_path):
 
 def test_names_of_tables_with_a_suffix_are_one_set(tmp_path):
     path = write(tmp_path / "x.db")
-    with sqlite3.connect(path) as made:
+    with closing(sqlite3.connect(path)) as made, made:
         names = [n for (n,) in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'") if n.startswith("rocpd_")]
     assert all(n.endswith(UUID) for n in names)
     assert len(open_report(path).report.processes) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_the_share_of_a_real_thread_is_that_of_its_events(corpus, tmp_path, name
     report = corpus / "nsys" / f"{name}.sqlite"
     import_reports([str(report)], tmp_path / "run", jobs=1)
     rank = OpenRun(tmp_path / "run").in_session_time().rank(0)
-    with sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True) as db:
+    with closing(sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)) as db:
         (busiest,) = db.execute("SELECT globalTid FROM SCHED_EVENTS GROUP BY 1 ORDER BY count(*) DESC LIMIT 1").fetchone()
         rows = db.execute("SELECT start, isSchedIn FROM SCHED_EVENTS WHERE globalTid = ? ORDER BY 1, 2", (busiest,)).fetchall()
     known = rank.table("threads", ("thread", "tid")).to_pylist()

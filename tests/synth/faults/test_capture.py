@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_dropped_records_leave_gaps_in_the_correlations_and_a_complaint(tmp_path
     lost = sum(len(whole.tables[n]) - len(part.tables[n]) for n in names)
     assert complaint.startswith(f"CUPTI dropped {lost} records.")
     truth = write_run("tiny", tmp_path, faults=("dropped-events:ranks=0:share=0.3",))
-    with sqlite3.connect(truth.reports[0]) as connection:
+    with closing(sqlite3.connect(truth.reports[0])) as connection, connection:
         rows = connection.execute("SELECT severity, source, text FROM DIAGNOSTIC_EVENT").fetchall()
     connection.close()
     assert [(severity, source) for severity, source, _ in rows] == [(2, 3)]

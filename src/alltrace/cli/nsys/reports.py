@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from alltrace.api import OpenRun
     from alltrace.recipes.base import Answer, OptionValue, Recipe
+    from alltrace.recipes.stats.base import StatsReport
 
 EARLIER_NAMES = {
     "apigpusum": "cuda_api_gpu_sum",
@@ -108,7 +109,6 @@ class Reports:
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
         """The table of a report."""
         from alltrace.recipes.stats import find_report
-        from alltrace.recipes.stats.filtered import FilteredReport
 
         name, colon, arguments = spec.partition(":")
         if name in OTHER_APIS:
@@ -119,13 +119,19 @@ class Reports:
         if "nvtx" in filters:
             rank, filters = find_range(run, str(filters["nvtx"]))
             ranks = (rank,)
-        with closing(ask_report(run, FilteredReport(report, filters) if filters else report, ranks=ranks)) as answer:
+        with closing(ask_report(run, _filtered(report, filters) if filters else report, ranks=ranks)) as answer:
             rows: Iterable[Any] = (answer.table,) if answer.stream is None else answer.stream.tables()
             cells = report.answer_cells({})
             if spec.startswith(_WITHOUT_GREEN):
                 rows = (table.drop_columns([_GREEN]) for table in rows)
                 cells = tuple(cell for cell in cells if cell.title != _GREEN)
             yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
+
+
+def _filtered(report: StatsReport, filters: Mapping[str, OptionValue]) -> Recipe:
+    from alltrace.recipes.stats.filtered import FilteredReport
+
+    return FilteredReport(report, filters)
 
 
 class FoundRange(NamedTuple):

@@ -198,9 +198,11 @@ def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
 
 def _filters(given: Given) -> dict[str, OptionValue]:
     """The filters, of which that by a range counts where both are given."""
+    time, nvtx = given.values.get("filter-time"), given.values.get("filter-nvtx")
+    if time is None and nvtx is None:
+        return {}
     from alltrace.recipes.nsys.filters import given_filters
 
-    time, nvtx = given.values.get("filter-time"), given.values.get("filter-nvtx")
     filters: dict[str, OptionValue] = {}
     if time is not None:
         filters["filter_time"] = time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -151,7 +152,7 @@ def test_cpus_are_stated_of_late_hosts(kind, ranks, cpus, said):
 
 def with_adapter(report, number, bytes_per_ms):
     """Add the samples of an adapter that always sent as much to a report."""
-    with sqlite3.connect(report) as db:
+    with closing(sqlite3.connect(report)) as db, db:
         first, last = db.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
         db.execute(
             "CREATE TABLE NET_NIC_METRIC (start INTEGER, end INTEGER, globalId INTEGER, metricsListId INTEGER, metricsIdx INTEGER, "
