@@ -56,8 +56,8 @@ def _listing(report: NcuReport, launch: Launch, listings: Listings | None) -> Li
 def source_texts(folders: Sequence[Path]) -> Callable[[str], Sequence[str] | None]:
     """Finds the text of a source file by the path that a report calls it.
 
-    A report's path is only compared, never opened: of the files below the folders that have the same name, the one whose path
-    ends most like it is taken.
+    A report's path is only compared, never opened: of the files with the same name below the folders, the one with the path
+    that shares the longest end with it is used.
 
     Args:
         folders: Folders of the user's.

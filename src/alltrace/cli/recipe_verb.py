@@ -55,7 +55,7 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
         verb: What the answer is called.
         recipe: The recipe.
         arguments: The arguments after its name.
-        given: The command line up to them, such as `alltrace recipe kernels`.
+        given: The command line before these arguments, such as `alltrace recipe kernels`.
         folders: Whether the answer may be written to a folder.
     """
     parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/")
@@ -86,7 +86,7 @@ def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
-    """The options of `recipe` as arguments, and which ranks and steps are asked."""
+    """The options of `recipe` as arguments, with the options that select ranks and steps."""
     group = parser.add_argument_group("the question")
     add_rank_option(group)
     if recipe.windowed:
@@ -112,7 +112,7 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 
     given = _options(recipe, args)
-    if args.format is None:  # plain numbers are those of a table
+    if args.format is None:  # plain numbers select rows of a table
         on_terminal = args.output is None and sys.stdout.isatty() and args.units != "ns"
         args.format = "cards" if on_terminal else "table"
     # what cannot work is refused before hours of import, not after

@@ -26,12 +26,12 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 class SqlRecipe(Recipe):
-    """A recipe whose `map` is one SELECT over a rank's tables.
+    """A recipe with a `map` that is one SELECT over a rank's tables.
 
     Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
 
     Attributes:
-        map_sql: The statement over a rank's tables. It gives `rank` among its columns, and joins of two tables name
+        map_sql: The statement over a rank's tables. It has `rank` among its columns, and joins of two tables name
             `rank`, so that it holds for one rank and for all of them at once.
     """
 
@@ -54,7 +54,7 @@ class SqlRecipe(Recipe):
         return self.map_sql.format_map(self.words(options))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statement over `parts`, which has the rows that `map_statement` gives of each rank."""
+        """The statement over `parts`, the rows of `map_statement` of each rank."""
         raise NotImplementedError
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> pa.Table:
@@ -72,7 +72,7 @@ class SqlRecipe(Recipe):
         return None
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether `reduce_statement` makes rows of each rank by its part alone, and gives them by rank."""
+        """Whether `reduce_statement` makes rows of each rank from its part alone, in order of rank."""
         return False
 
     def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> pa.Table:
@@ -100,7 +100,7 @@ class SqlRecipe(Recipe):
         return None
 
     def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables.
+        """One statement over all ranks that computes the recipe's answer, for `alltrace sql`: the schema `ids` has the tables.
 
         Raises:
             UsageError: It reads what a compiled loop computes.

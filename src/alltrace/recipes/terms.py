@@ -54,7 +54,7 @@ COLUMNS = (
 
 
 def explain(term: str) -> Answer:
-    """What a word means, wherever alltrace has it.
+    """The meaning of a word, for all places where alltrace uses it.
 
     Args:
         term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence; whatever its case.

@@ -225,7 +225,7 @@ def _add_afterwards(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
-    """Run the program; gives its exit code. With `arms`, it records when it is asked to, or by `rule`."""
+    """Run the program and return its exit code. With `arms`, it records on command, or by `rule`."""
     request = request_from(args)
     if arms:
         request = request._replace(nsys=request.nsys._replace(armed=True), rule=rule)
@@ -331,7 +331,7 @@ def _then(args: argparse.Namespace) -> Then:
     """What is done with reports.
 
     Raises:
-        UsageError: An action that there is not, or options of actions that are not asked for.
+        UsageError: The action does not exist, or an option belongs to an action that is not used.
     """
     asked = [["import"]] * args.imports + args.then
     urls = [words[1] for words in asked if len(words) == 2 and words[0] == "upload"]

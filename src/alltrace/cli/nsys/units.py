@@ -76,7 +76,7 @@ def time_unit(text: str) -> str | None:
 
 
 def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:
-    """A table in the units asked for, its headers with them.
+    """A table in the requested units, which its headers name.
 
     Args:
         table: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second.
@@ -85,7 +85,7 @@ def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *
         with_unit: Whether headers name units.
 
     Returns:
-        A `pyarrow.Table`; a field whose cells have so many decimals says so in its metadata, as in answers.
+        A `pyarrow.Table`; the metadata of a field has the number of decimals of its cells, as in answers.
     """
     arrays, fields = [], []
     for place, column in enumerate(columns):

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
-    """Import reports whose run others import, too."""
+    """Import reports into a run that other processes import too."""
     from alltrace.cli.progress import watching
     from alltrace.run.cache import fetch_all
     from alltrace.run.importer import import_part

@@ -26,7 +26,7 @@ EXAMPLE = "alltrace ncu source gemm.ncu-rep"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The reports, and what is asked of them."""
+    """The reports, and the view of them."""
     parser.add_argument(
         "reports",
         nargs="+",
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _view(args: argparse.Namespace) -> str:
-    """What is asked; the name of a view before the reports is taken from them."""
+    """The view; its name may come before the reports and is then removed from them."""
     named = str(args.reports[0]) if str(args.reports[0]) in VIEWS and not args.reports[0].exists() else None
     if named is not None:
         if args.view or args.raw or args.compare or args.run:
@@ -170,7 +170,7 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
 
 
 def _listings(args: argparse.Namespace) -> Listings:
-    """Lists instructions, in words where `--sass` asks for them."""
+    """Lists instructions, with their text if `--sass` is given."""
     from functools import partial
 
     from alltrace.readers.ncu.disassembly import disassembled, find_nvdisasm

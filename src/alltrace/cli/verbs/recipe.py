@@ -1,4 +1,4 @@
-"""The verb `recipe`: asks any recipe by its name."""
+"""The verb `recipe`: runs any recipe by its name."""
 
 from __future__ import annotations
 

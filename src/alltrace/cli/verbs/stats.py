@@ -1,4 +1,4 @@
-"""The verb `stats`: gives the report of `nsys stats` of that name."""
+"""The verb `stats`: prints the report of `nsys stats` with that name."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ _MOST_ROWS_A_GROUP = 20
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "hangs": (
         AnswerColumn("group", None, "The process group"),
-        AnswerColumn("description", None, "What the program calls it"),
+        AnswerColumn("description", None, "Its name in the program"),
         AnswerColumn("sequence", None, "The collective's number in the group"),
         AnswerColumn(
             "kind",
             None,
-            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: with "
-            "other sizes or data types; `not completed`: all issued it and it did not end; `unmatched send`, `unmatched receive`: "
+            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: other "
+            "sizes or data types; `not completed`: all issued it, and it did not end; `unmatched send`, `unmatched receive`: "
             "the peer never issued the other end; `no dump`: ranks of the group have no file",
         ),
         AnswerColumn("op", None, "The operation of most ranks"),
@@ -37,8 +37,8 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("missing_ranks", None, "Ranks that did not issue it, or issued something else"),
         AnswerColumn("waiting_ranks", None, "Ranks that issued it and have not completed it"),
         AnswerColumn("completed_ranks", None, "Ranks that completed it"),
-        AnswerColumn("found", None, "What the ranks of a mismatch issued instead; else the last that the missing ranks issued"),
-        AnswerColumn("frame", None, "The program's line of it"),
+        AnswerColumn("found", None, "What the ranks of a mismatch issued instead; otherwise the last of the missing ranks"),
+        AnswerColumn("frame", None, "The source line that issued it"),
     ),
     "entries": (
         AnswerColumn("rank", None, "The rank"),
@@ -46,13 +46,13 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("sequence", None, "Its number in the group"),
         AnswerColumn("op", None, "The operation"),
         AnswerColumn("state", None, "scheduled, started or completed"),
-        AnswerColumn("bytes", "bytes", "Bytes of its input; null where the type is not known"),
+        AnswerColumn("bytes", "bytes", "Bytes of its input; null if the type is unknown"),
         AnswerColumn("sizes", None, "Shapes of its inputs"),
         AnswerColumn("datatypes", None, "Their types"),
         AnswerColumn("peer", None, "The peer of a point-to-point operation"),
         AnswerColumn("created_ns", "ns", "When it was issued, since 1970"),
-        AnswerColumn("duration_us", "us", "How long it took, where that was measured"),
-        AnswerColumn("frame", None, "The program's line that issued it"),
+        AnswerColumn("duration_us", "us", "Its duration, if measured"),
+        AnswerColumn("frame", None, "The source line that issued it"),
     ),
     "times": (
         AnswerColumn("op", None, "The operation"),

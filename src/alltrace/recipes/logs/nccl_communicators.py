@@ -15,23 +15,21 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import Member, NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator: its commId, or a name made up where the log has none"),
+    AnswerColumn("communicator", None, "The communicator: its commId, or a generated name if the log has none"),
     AnswerColumn(
-        "identified", None, "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others not known)"
+        "identified", None, "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others unknown)"
     ),
     AnswerColumn("group_size", None, "Its ranks"),
-    AnswerColumn("seen", None, "Ranks of it that are in the logs"),
-    AnswerColumn(
-        "ranks", None, "The members' ranks in the job, in the order of the communicator's ranks; processes where not known"
-    ),
+    AnswerColumn("seen", None, "Its ranks that are in the logs"),
+    AnswerColumn("ranks", None, "The members' ranks in the job, in the order of the communicator's ranks; processes if unknown"),
     AnswerColumn("hosts", None, "The hosts seen"),
-    AnswerColumn("nodes", None, "Nodes that it spans: as INIT tells, else the hosts seen if all members are"),
+    AnswerColumn("nodes", None, "Nodes that it spans: as logged in INIT, otherwise the hosts seen if all members are seen"),
     AnswerColumn("role", None, "A guess: `world`, `TP`, `DP`, `PP`, `EP` or null"),
-    AnswerColumn("role_reason", None, "Why"),
+    AnswerColumn("role_reason", None, "The reason for the guess"),
     AnswerColumn("calls", None, "Calls on it over all ranks"),
     AnswerColumn("total_bytes", "bytes", "Bytes of these calls, exact"),
-    AnswerColumn("ops", None, "Calls by operation, most first"),
-    AnswerColumn("made_by", None, "The function that made it"),
+    AnswerColumn("ops", None, "Calls by operation, the most frequent first"),
+    AnswerColumn("made_by", None, "The function that created it"),
 )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     AnswerColumn("communicator", None, "The communicator"),
-    AnswerColumn("sequence", None, "The place among the collectives on it that the ranks have in common, from 0"),
+    AnswerColumn("sequence", None, "The index among the collectives that the ranks have in common on it, from 0"),
     AnswerColumn(
         "kind",
         None,
@@ -34,12 +34,12 @@ COLUMNS = (
         "`root`, or `missing`",
     ),
     AnswerColumn("expected", None, "The call of most ranks"),
-    AnswerColumn("found", None, "The call of these ranks; empty where it is missing"),
-    AnswerColumn("ranks", None, "The ranks that differ; processes where the log does not show ranks"),
+    AnswerColumn("found", None, "The call of these ranks; empty if it is missing"),
+    AnswerColumn("ranks", None, "The ranks that differ; processes if the log does not show ranks"),
     AnswerColumn("agreeing", None, "How many ranks made the expected call"),
-    AnswerColumn("op_count", None, "NCCL's opCount of it on the first of these ranks, or of the expected call where it is missing"),
-    AnswerColumn("log", None, "Where to look: the log of the first of these ranks"),
-    AnswerColumn("line", None, "The line of the call in it, from 1; the rank's last call where one is missing"),
+    AnswerColumn("op_count", None, "NCCL's opCount on the first of these ranks, or of the expected call if it is missing"),
+    AnswerColumn("log", None, "The log of the first of these ranks"),
+    AnswerColumn("line", None, "The line of the call in it, from 1; the rank's last call if one is missing"),
 )
 _SAME = ("operation", "count", "datatype", "redop", "root")
 _KINDS = ("operation", "count", "datatype", "reduction", "root")

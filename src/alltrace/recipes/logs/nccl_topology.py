@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null where the log does not show which"),
+    AnswerColumn("communicator", None, "The communicator; null if the log does not show it"),
     AnswerColumn("from_rank", None, "The sender, as a rank of the communicator"),
     AnswerColumn("to_rank", None, "The receiver"),
-    AnswerColumn("from_host", None, "The sender's host, where its INIT is in the logs"),
+    AnswerColumn("from_host", None, "The sender's host, if its INIT line is in the logs"),
     AnswerColumn("to_host", None, "The receiver's host"),
     AnswerColumn("transport", None, "P2P, SHM, NET or COLLNET"),
     AnswerColumn("via", None, "The transport with its kind: `P2P/CUMEM/read`, `NET/IB/0/GDRDMA`, `NET/Socket/1`"),
-    AnswerColumn("gpu_direct", None, "Of NET: whether the network card reads the GPU's memory"),
+    AnswerColumn("gpu_direct", None, "For NET: whether the network card reads the GPU's memory"),
     AnswerColumn("channels", None, "Channels that use it"),
-    AnswerColumn("suspect", None, "Why it is slower than it should be, or null"),
+    AnswerColumn("suspect", None, "Why it is slower than expected, or null"),
 )
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _TYPED = (
     *IDENTITY,
     typed("rule", str, None, "what was found: `memory-bound`, `tail-effect` and so on"),
-    typed("evidence", str, None, "the numbers behind it"),
-    typed("gain_percent", float, "%", "of the launch's time, at most"),
-    typed("gain_ns", int, "ns", "the same in time, at most"),
+    typed("evidence", str, None, "the numbers that support it"),
+    typed("gain_percent", float, "%", "upper bound of the gain, as a share of the launch's time"),
+    typed("gain_ns", int, "ns", "upper bound of the gain in time"),
     typed("advice", str, None, "what to do"),
 )  # fmt: skip
 COLUMNS = tables.plain(_TYPED)
@@ -142,7 +142,7 @@ def _small_grid(launch: Launch) -> Finding | None:
         "small-grid",
         {"blocks": blocks, "multiprocessors": count},
         gain,
-        "use more and smaller blocks, or run it beside other kernels: multiprocessors have no block",
+        "use more and smaller blocks, or run it together with other kernels: multiprocessors have no block",
     )
 
 

@@ -24,12 +24,12 @@ _TYPED = (
     typed("report_b", str, None, "the other report"),
     typed("launch_b", int, None, "number of the launch in the other report"),
     typed("name_b", str, None, "kernel there"),
-    typed("metric", str, None, "metric, as the columns of the view `launches`, or of `--metric` by its own name"),
+    typed("metric", str, None, "metric, with its column name in the view `launches`, or for `--metric` with its own name"),
     typed("unit", str, None, "its unit"),
     typed("a", float, None, "its value in the first report"),
     typed("b", float, None, "its value in the other report"),
-    typed("change", float, None, "b less a"),
-    typed("change_percent", float, "%", "change of a"),
+    typed("change", float, None, "b minus a"),
+    typed("change_percent", float, "%", "change as a share of a"),
 )
 _UNMATCHED = (*IDENTITY, *CONFIGURATION)
 COLUMNS = tables.plain(_TYPED)

@@ -19,7 +19,7 @@ _TYPED = (
     *IDENTITY,
     typed("section", str, None, "section"),
     typed("part", str, None, "`header`, the table that a section shows first, or `body`, its charts and tables"),
-    typed("label", str, None, "how the section calls the metric; null where it has no words for it"),
+    typed("label", str, None, "the section's name for the metric; null if it has none"),
     *METRIC_VALUE,
 )
 COLUMNS = tables.plain(_TYPED)

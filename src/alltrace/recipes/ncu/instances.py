@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _TYPED = (
     *IDENTITY,
     typed("metric", str, None, "metric"),
-    typed("instance", str, None, "what the value is of: an address of the code in hexadecimal, an opcode, or a number"),
-    typed("unit", str, None, "unit of the value; null for a plain count, and where the name does not say"),
-    typed("value", float, None, "its value where it is a number, in its unit"),
-    typed("text", str, None, "its value where it is a text"),
+    typed("instance", str, None, "what the value belongs to: an address of the code in hexadecimal, an opcode, or a number"),
+    typed("unit", str, None, "unit of the value; null for a plain count, or if the name does not state it"),
+    typed("value", float, None, "its value if it is a number, in its unit"),
+    typed("text", str, None, "its value if it is text"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = None

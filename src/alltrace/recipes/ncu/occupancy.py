@@ -24,11 +24,11 @@ _TYPED = (
     typed("block_size", int, None, "threads per block"),
     typed("own", bool, None, "whether it is the launch's own block size"),
     typed("registers", int, None, "registers per thread: the launch's own, or --registers"),
-    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: its own, or --shared-memory"),
+    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: the launch's, or --shared-memory"),
     typed("blocks", int, None, "blocks that fit on a multiprocessor"),
-    typed("warps", int, None, "their warps"),
-    typed("occupancy_percent", float, "%", "of the warps that a multiprocessor can hold"),
-    typed("limiter", str, None, "what lets the fewest blocks onto a multiprocessor; several where they are equal"),
+    typed("warps", int, None, "warps of these blocks"),
+    typed("occupancy_percent", float, "%", "warps as a share of the most warps per multiprocessor"),
+    typed("limiter", str, None, "the resource that limits the blocks per multiprocessor; several if equal"),
 )  # fmt: skip
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart(

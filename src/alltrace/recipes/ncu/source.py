@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _PLACE: tuple[Typed, ...] = (
     typed("function", str, None, "function of the device, by its mangled name"),
-    typed("file", str, None, "source file; of `--lines ptx` the PTX; null without line information"),
+    typed("file", str, None, "source file; the PTX with `--lines ptx`; null without line information"),
     typed("line", int, None, "line in it"),
-    typed("address", str, None, "address of the instruction, of `--lines sass`; null for lines of several"),
+    typed("address", str, None, "address of the instruction with `--lines sass`; null for lines of several instructions"),
 )
 _SUMS: tuple[tuple[Typed, str], ...] = (
     (typed("executed", int, None, "instructions that warps executed there"), "inst_executed"),
     (typed("threads_executed", int, None, "the same, counted for each thread"), "thread_inst_executed"),
-    (typed("threads_predicated_on", int, None, "the same of threads whose predicate was true"), "thread_inst_executed_true"),
+    (typed("threads_predicated_on", int, None, "the same for threads with a true predicate"), "thread_inst_executed_true"),
     (typed("global_sectors", int, None, "sectors of 32 bytes that its global accesses took"),
      "memory_l2_theoretical_sectors_global"),
     (typed("global_sectors_ideal", int, None, "the least that would have done"), "memory_l2_theoretical_sectors_global_ideal"),
@@ -36,13 +36,13 @@ _SUMS: tuple[tuple[Typed, str], ...] = (
 _TYPED = (
     *IDENTITY,
     *_PLACE,
-    typed("instructions", int, None, "instructions of the machine code that the row stands for"),
-    typed("text", str, None, "the line's text: null where the report does not hold it; of `--lines sass` with `--sass` alone"),
-    typed("samples", int, None, "samples of the program counter there; null where the report has none"),
-    typed("samples_not_issued", int, None, "of those in cycles in which the scheduler issued nothing"),
-    typed("share_percent", float, "%", "samples of all of the launch"),
-    typed("top_stall", str, None, "what held the most warps back there"),
-    typed("top_stall_percent", float, "%", "its part of the row's samples"),
+    typed("instructions", int, None, "machine instructions in the row"),
+    typed("text", str, None, "the line's text: null if the report lacks it; for `--lines sass` only with `--sass`"),
+    typed("samples", int, None, "samples of the program counter there; null if the report has none"),
+    typed("samples_not_issued", int, None, "samples in cycles in which the scheduler issued nothing"),
+    typed("share_percent", float, "%", "samples as a share of all samples of the launch"),
+    typed("top_stall", str, None, "the most frequent stall reason there"),
+    typed("top_stall_percent", float, "%", "its share of the row's samples"),
     *(column for column, _ in _SUMS),
 )
 _STALLS = (
@@ -50,8 +50,8 @@ _STALLS = (
     *_PLACE,
     typed("state", str, None, "why the warp did not issue; `selected` is a warp that did"),
     typed("samples", int, None, "samples in this state"),
-    typed("samples_not_issued", int, None, "of those in cycles in which the scheduler issued nothing"),
-    typed("meaning", str, None, "what is waited for"),
+    typed("samples_not_issued", int, None, "samples in cycles in which the scheduler issued nothing"),
+    typed("meaning", str, None, "what the warp waits for"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "text", ("samples",), "name", detail="line", title="Samples by line")

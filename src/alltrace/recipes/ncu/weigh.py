@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _TYPED = (
     typed("name", str, None, "kernel"),
     *CONFIGURATION,
-    typed("matched_by", str, None, "`name`; or `function`, where either side has no arguments to tell kernels apart"),
+    typed("matched_by", str, None, "`name`; or `function`, if either side has no arguments that distinguish kernels"),
     typed("profiled", int, None, "launches in the reports; values are their means"),
-    typed("profiled_ns", int, "ns", "time of one of them under Nsight Compute, which may set clocks and empty caches"),
+    typed("profiled_ns", int, "ns", "time of one launch under Nsight Compute, which may set clocks and empty caches"),
     typed("mean_ns", int, "ns", "time of one launch in the run"),
     typed("ranks", int, None, "ranks of the run that launched it"),
     typed("count", int, None, "launches in the run"),
     typed("total_ns", int, "ns", "their time in the run, over all ranks"),
-    typed("share_percent", float, "%", "total_ns of the time of all kernels of the run"),
+    typed("share_percent", float, "%", "total_ns as a share of the time of all kernels of the run"),
     typed("rule", str, None, "the advice with the largest gain"),
-    typed("gain_percent", float, "%", "of a launch's time, at most"),
-    typed("gain_ns", int, "ns", "the same over the run: at most, summed over ranks"),
-    typed("gain_share_percent", float, "%", "gain_ns of the time of all kernels of the run"),
+    typed("gain_percent", float, "%", "upper bound of the gain, as a share of a launch's time"),
+    typed("gain_ns", int, "ns", "upper bound of the gain over the run, summed over ranks"),
+    typed("gain_share_percent", float, "%", "gain_ns as a share of the time of all kernels of the run"),
     typed("advice", str, None, "what to do"),
 )  # fmt: skip
 _UNMATCHED = (*IDENTITY, *CONFIGURATION)
@@ -41,7 +41,7 @@ _REST = (
     typed("ranks", int, None, "ranks that ran it"),
     typed("count", int, None, "launches"),
     typed("total_ns", int, "ns", "their time, over all ranks"),
-    typed("share_percent", float, "%", "of the time of all kernels of the run"),
+    typed("share_percent", float, "%", "total_ns as a share of the time of all kernels of the run"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart(

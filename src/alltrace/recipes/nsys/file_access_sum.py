@@ -77,17 +77,17 @@ class FileAccessSum(NsysRecipe):
         "file_accesses": ACCESS_READS,
     }
     own: ClassVar[tuple[Option, ...]] = (
-        Option("ignore", str, None, "Leave out files in whose path this regular expression finds something."),
-        Option("per_nvtx", bool, False, "Also tell the accesses by the innermost NVTX range of their thread."),
+        Option("ignore", str, None, "Leave out files with a path that this regular expression matches."),
+        Option("per_nvtx", bool, False, "Also list the accesses by the innermost NVTX range of their thread."),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "operations": _CALL,
         "rank_operations": (*_CALL, RANK_CELL, FILE_CELL),
         "sizes": (
             Cell("Kind", "text", "read or write."),
-            Cell("Size Start", "bytes", "Smallest size of the bin; 0 stands alone."),
+            Cell("Size Start", "bytes", "Smallest size of the bin; 0 has its own bin."),
             Cell("Size End", "bytes", "The bin's sizes are smaller than this."),
-            Cell("Count", "int", "Calls that moved so many bytes."),
+            Cell("Count", "int", "Calls that moved bytes in this bin."),
             Cell("Bytes", "bytes", "Bytes together."),
         ),
         **ACCESS_RESULTS,

@@ -61,7 +61,7 @@ FILTERS = (
         str,
         None,
         "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
-        "A backslash before @, / or \\ takes it as it is; the domain * is any domain, without one it is the default domain.",
+        "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain.",
     ),
 )
 PROJECTED = Option(

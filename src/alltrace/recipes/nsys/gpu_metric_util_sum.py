@@ -53,8 +53,8 @@ class GpuMetricUtilSum(RankRows):
     own: ClassVar[tuple[Option, ...]] = (
         Option("per_kernel", bool, False, "A row for each kernel by name."),
         Option("per_projected_nvtx", bool, False, "A row for each NVTX range by name, while the work that it launched ran."),
-        Option("match_ranges", str, None, "Only kernels or ranges whose name this regular expression finds something in."),
-        Option("longest_n", int, 100, "So many kernels or ranges of a rank, the longest; -1 for all.", least=-1),
+        Option("match_ranges", str, None, "Only kernels or ranges with a name that this regular expression matches."),
+        Option("longest_n", int, 100, "The number of kernels or ranges per rank, the longest first; -1 for all.", least=-1),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (

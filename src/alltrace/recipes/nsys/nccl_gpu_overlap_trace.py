@@ -44,7 +44,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
     on_one_clock = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "process", "device", "name", "kind")}
     own: ClassVar[tuple[Option, ...]] = (
-        Option("divisor", int, 100, "Of nsys, which works in so many parts; it changes nothing here.", least=1),
+        Option("divisor", int, 100, "The number of parts in which nsys works; no effect here.", least=1),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "grouped_trace": (

@@ -52,7 +52,7 @@ class NcclStraggler(NsysRecipe):
         "heatmap": (
             Cell("Duration", "ns", "Start of the bin."),
             RANK_CELL,
-            Cell("Operations", "int", "Instances whose first rank arrived in the bin."),
+            Cell("Operations", "int", "Instances with the first arrival in the bin."),
             Cell("Times Last", "int", "Those at which the rank was the last to arrive."),
             Cell("Late Avg", "mean_ns", "Mean lateness; null without operations."),
         ),

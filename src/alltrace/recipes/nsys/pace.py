@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import Part, RankTables, RunFacts
 
-NAME = Option("name", str, None, "The name whose occurrences are the iterations.", required=True)
+NAME = Option("name", str, None, "The name that marks the iterations.", required=True)
 WIDE = ("start", "end", "duration", "delta", "duration_accum", "delta_accum")
 _NOTHING = -(1 << 63)
 

@@ -59,7 +59,7 @@ class GpuRates(Recipe):
         AnswerColumn("median", None, "exact median of the samples"),
         AnswerColumn("p95", None, "95th percentile, linear between neighbours"),
         AnswerColumn("max", None, "largest"),
-        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null where that is not known"),
+        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null if unknown"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "rate", ("mean",), "rank", "gpu")
 

@@ -44,22 +44,22 @@ class Idle(Recipe):
     }
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "device", "gaps of each device, or of each stream on its own", ("device", "stream")),
-        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work is the ordinary delay, in ns", least=0),
+        Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),
+        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("span_ns", "ns", "from the first start to the last end of the work"),
-        AnswerColumn("gaps", None, "times in which nothing ran"),
-        AnswerColumn("idle_ns", "ns", "their summed length"),
-        AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
+        AnswerColumn("gaps", None, "gaps in which nothing ran"),
+        AnswerColumn("idle_ns", "ns", "total length of the gaps"),
+        AnswerColumn("idle_percent", "%", "idle_ns as a share of span_ns"),
         AnswerColumn("host_sync_ns", "ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
         AnswerColumn("host_ns", "ns", "the next work was not launched yet; its thread did something else"),
         AnswerColumn("launch_ns", "ns", "the next work was being launched, and nothing was queued before"),
         AnswerColumn("kernel_wait_ns", "ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
         AnswerColumn("dependency_ns", "ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
-        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is not known"),
+        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is unknown"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CAUSES)
 

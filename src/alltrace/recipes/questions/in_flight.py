@@ -37,17 +37,17 @@ class InFlight(Recipe):
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("kernels", None, "kernels"),
-        AnswerColumn("unmatched", None, "of these, those whose call is not known"),
+        AnswerColumn("unmatched", None, "kernels with an unknown call"),
         AnswerColumn("span_ns", "ns", "from the first launch to the last end"),
         AnswerColumn("in_flight_mean", None, "mean number in flight, weighted by time"),
         AnswerColumn("in_flight_max", None, "largest number"),
-        AnswerColumn("executing_mean", None, "mean number that execute"),
+        AnswerColumn("executing_mean", None, "mean number of executing kernels"),
         AnswerColumn("executing_max", None, "largest number"),
-        AnswerColumn("queued_mean", None, "in_flight_mean less executing_mean"),
+        AnswerColumn("queued_mean", None, "in_flight_mean minus executing_mean"),
         AnswerColumn("starved_ns", "ns", "time with none in flight"),
-        AnswerColumn("held_ns", "ns", "time with some in flight and none executing"),
+        AnswerColumn("held_ns", "ns", "time with kernels in flight and none executing"),
         AnswerColumn("executing_ns", "ns", "time with at least one executing"),
-        AnswerColumn("starved_percent", "%", "share of starved_ns in span_ns"),
+        AnswerColumn("starved_percent", "%", "starved_ns as a share of span_ns"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", ("executing_ns", "held_ns", "starved_ns"), detail="gpu")
 

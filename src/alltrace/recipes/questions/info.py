@@ -43,14 +43,14 @@ class Info(Recipe):
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("local_rank", None, "its number on its host"),
         AnswerColumn("host", None, "host"),
-        AnswerColumn("process", None, "process id of the process that computes"),
+        AnswerColumn("process", None, "process ID of the process that computes"),
         AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
-        AnswerColumn("role", None, "what it does in a program of several groups of ranks; no column where no rank has a role"),
+        AnswerColumn("role", None, "its role in a program of several groups of ranks; no column if no rank has a role"),
         AnswerColumn("rank_source", None, "how its number was found"),
-        AnswerColumn("reports", None, "reports it is made from"),
+        AnswerColumn("reports", None, "number of its reports"),
         AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
         AnswerColumn("end_ns", "ns", "last end of any event, aligned, from the session's start"),
-        *(AnswerColumn(t, None, f"rows of {t}; a table that no rank has gets no column") for t in EVENT_TABLES),
+        *(AnswerColumn(t, None, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
     )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002

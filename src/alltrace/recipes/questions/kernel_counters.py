@@ -37,17 +37,17 @@ class KernelCounters(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernel_counters": _COUNTERS, "ranges": RANGES, "frames": FRAMES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernel_counters",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "kernel", "what the counters are added up by", ("kernel", "operator")),
-        Option("top", int, 20, "how many kernels or operators of each metric, those with most first; 0 for all", least=0),
+        Option("by", str, "kernel", "how the counters are grouped", ("kernel", "operator")),
+        Option("top", int, 20, "maximum number of kernels or operators per metric, by decreasing value; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel or operator; null for kernels of no operator"),
-        AnswerColumn("metric", None, "metric, as CUPTI calls it"),
-        AnswerColumn("ranks", None, "ranks with such kernels"),
+        AnswerColumn("name", None, "kernel or operator; null for kernels without an operator"),
+        AnswerColumn("metric", None, "metric, with the name in CUPTI"),
+        AnswerColumn("ranks", None, "ranks with these kernels"),
         AnswerColumn("count", None, "kernels measured"),
-        AnswerColumn("total", None, "sum over them, in the metric's unit; of a mean or a percentage it means nothing"),
-        AnswerColumn("mean", None, "total by count"),
-        AnswerColumn("min", None, "least"),
+        AnswerColumn("total", None, "sum over them, in the metric's unit; meaningless for a mean or a percentage"),
+        AnswerColumn("mean", None, "total divided by count"),
+        AnswerColumn("min", None, "smallest"),
         AnswerColumn("max", None, "largest"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("total",), "metric", title="Counters of kernels")

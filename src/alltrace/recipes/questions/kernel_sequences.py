@@ -40,18 +40,18 @@ class KernelSequences(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "kernels", "api")
     options: ClassVar[tuple[Option, ...]] = (
-        Option("operator", str, None, "only operators and ranges with this in their name"),
-        Option("min_length", int, 3, "fewest kernels of a sequence", least=1),
-        Option("top", int, 20, "how many sequences, those with the most GPU time first; 0 for all", least=0),
+        Option("operator", str, None, "only operators and ranges with this text in their name"),
+        Option("min_length", int, 3, "the fewest kernels in a sequence", least=1),
+        Option("top", int, 20, "maximum number of sequences, by decreasing GPU time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("operator", None, "the operator or range"),
         AnswerColumn("kernels", None, f"its kernels, the first {_SHOWN} of a longer sequence"),
-        AnswerColumn("length", None, "kernels of the sequence"),
+        AnswerColumn("length", None, "number of kernels in the sequence"),
         AnswerColumn("ranks", None, "ranks on which it was launched"),
         AnswerColumn("count", None, "calls that launched it"),
         AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels of all these calls"),
-        AnswerColumn("gpu_mean_ns", "ns", "the same of one call"),
+        AnswerColumn("gpu_mean_ns", "ns", "mean GPU time of one call"),
         AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "kernels", ("gpu_total_ns",), "operator")

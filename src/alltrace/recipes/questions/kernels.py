@@ -43,7 +43,7 @@ class Kernels(SqlRecipe):
         AnswerColumn("ranks", None, "ranks that ran it"),
         AnswerColumn("count", None, "launches"),
         AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns of the sum over all rows"),
+        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
         AnswerColumn("mean_ns", "ns", "mean duration"),
         AnswerColumn("q1_ns", "ns", "exact first quartile"),
         AnswerColumn("median_ns", "ns", "exact median"),

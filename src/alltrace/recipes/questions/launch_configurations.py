@@ -33,7 +33,7 @@ class LaunchConfigurations(SqlRecipe):
         AnswerColumn("ranks", None, "ranks that ran it"),
         AnswerColumn("count", None, "launches"),
         AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns of the sum over all rows"),
+        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
         AnswerColumn("min_ns", "ns", "shortest"),
         AnswerColumn("max_ns", "ns", "longest"),
     )

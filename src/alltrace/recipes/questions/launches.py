@@ -72,22 +72,22 @@ class Launches(SqlRecipe):
         Option("by", str, "rank", "what a row is", tuple(_FIRST)),
         Option("call_cutoff_ns", int, 50_000, "a longer call counts as slow, in ns", least=0),
         Option("delay_cutoff_ns", int, 100_000, "a longer delay counts as late, in ns", least=0),
-        Option("top", int, 50, "how many rows by kernel or call, those with most launches first; 0 for all", least=0),
+        Option("top", int, 50, "maximum number of rows by kernel or call, by decreasing launches; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         _FIRST["rank"],
-        AnswerColumn("launches", None, "kernels, copies and fills whose call is known"),
-        AnswerColumn("call_mean_ns", "ns", "mean time of the call"),
+        AnswerColumn("launches", None, "kernels, copies and fills with a known call"),
+        AnswerColumn("call_mean_ns", "ns", "mean duration of the call"),
         AnswerColumn("call_median_ns", "ns", "exact median"),
         AnswerColumn("call_max_ns", "ns", "longest"),
-        AnswerColumn("gpu_mean_ns", "ns", "mean time of the work"),
+        AnswerColumn("gpu_mean_ns", "ns", "mean duration of the work"),
         AnswerColumn("gpu_median_ns", "ns", "exact median"),
         AnswerColumn("delay_mean_ns", "ns", "mean delay"),
         AnswerColumn("delay_median_ns", "ns", "exact median"),
         AnswerColumn("delay_max_ns", "ns", "longest"),
-        AnswerColumn("short", None, "launches whose work takes less time than the call"),
-        AnswerColumn("slow", None, "launches whose call takes more than call_cutoff_ns"),
-        AnswerColumn("late", None, "launches whose delay is more than delay_cutoff_ns"),
+        AnswerColumn("short", None, "launches with work that takes less time than the call"),
+        AnswerColumn("slow", None, "launches with a call longer than call_cutoff_ns"),
+        AnswerColumn("late", None, "launches with a delay longer than delay_cutoff_ns"),
     )
     map_sql: ClassVar[str] = distribution_statement(("{keys}measure",), _MEASURED)
     chart: ClassVar[Chart | None] = Chart("bars", "rank", _MEDIANS)

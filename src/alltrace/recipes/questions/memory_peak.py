@@ -37,21 +37,21 @@ class MemoryPeak(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "operator", "what a row is: who asked for the blocks, or the step in which they were asked for", _BY),
-        Option("top", int, 50, "how many rows, those with most at the peak first; 0 for all", least=0),
+        Option("by", str, "operator", "what a row is: the origin of the blocks, or the step that allocated them", _BY),
+        Option("top", int, 50, "maximum number of rows, by decreasing size at the peak; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
         MEMORY,
-        AnswerColumn("ranks", None, "ranks that asked for blocks in it"),
-        AnswerColumn("peak_bytes", "bytes", "its blocks that lived at the peak; null where the trace has no addresses"),
-        AnswerColumn("peak_percent", "%", "of all that was allocated then"),
-        AnswerColumn("peak_blocks", None, "how many blocks that were"),
-        AnswerColumn("most_bytes", "bytes", "the same of the rank that has most"),
-        AnswerColumn("most_rank", None, "that rank, the lowest of equal ones"),
-        AnswerColumn("allocations", None, "blocks handed out in it over the whole capture"),
-        AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
-        AnswerColumn("net_bytes", "bytes", "handed_out_bytes less the sizes of the blocks taken back in it"),
+        AnswerColumn("ranks", None, "ranks that allocated blocks in it"),
+        AnswerColumn("peak_bytes", "bytes", "size of its blocks at the peak; null if the trace has no addresses"),
+        AnswerColumn("peak_percent", "%", "peak_bytes as a share of the allocated size at the peak"),
+        AnswerColumn("peak_blocks", None, "number of these blocks"),
+        AnswerColumn("most_bytes", "bytes", "peak_bytes of the rank with the most"),
+        AnswerColumn("most_rank", None, "that rank; the lowest if several are equal"),
+        AnswerColumn("allocations", None, "blocks allocated in it over the whole capture"),
+        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
+        AnswerColumn("net_bytes", "bytes", "handed_out_bytes minus the size of the blocks freed in it"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak")
 

@@ -39,8 +39,8 @@ class MemoryTimeline(Recipe):
         POOL,
         AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
         AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("allocated_bytes", "bytes", "most that was allocated in it"),
-        AnswerColumn("reserved_bytes", "bytes", "most that the allocator had taken from the device; null where not known"),
+        AnswerColumn("allocated_bytes", "bytes", "largest allocated size in the bin"),
+        AnswerColumn("reserved_bytes", "bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"

@@ -49,20 +49,20 @@ class MetricAttribution(Recipe):
     on_one_clock = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
-        Option("top", int, 20, "how many kernels or ranges of a rank, those with most time first; 0 for all", least=0),
+        Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("name", None, "kernel, by its short name, or range"),
-        AnswerColumn("metric", None, "metric, as the profiler names it"),
-        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit: mostly per cent"),
+        AnswerColumn("metric", None, "metric, with the profiler's name"),
+        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit, which is usually percent"),
         AnswerColumn("work_ns", "ns", "time in which at least one piece of the work ran"),
-        AnswerColumn("covered_ns", "ns", "of that, the time that samples describe"),
-        AnswerColumn("coverage_percent", "%", "share of covered_ns"),
-        AnswerColumn("samples", None, "samples that describe any of it"),
-        AnswerColumn("pure_samples", None, "of these, those that describe nothing else"),
-        AnswerColumn("pure_value", None, "mean of these; null without any"),
+        AnswerColumn("covered_ns", "ns", "part of work_ns that samples cover"),
+        AnswerColumn("coverage_percent", "%", "covered_ns as a share of work_ns"),
+        AnswerColumn("samples", None, "samples that cover any of it"),
+        AnswerColumn("pure_samples", None, "samples that cover nothing else"),
+        AnswerColumn("pure_value", None, "mean of the pure samples; null without any"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
 

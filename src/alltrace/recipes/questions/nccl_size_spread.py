@@ -38,16 +38,14 @@ class NcclSizeSpread(Recipe):
         Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
         Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
         Option("op", str, None, "only this operation, such as AllReduce"),
-        Option(
-            "nccl_tests", str, None, "files of nccl-tests to hold the times against, with commas between them", reads="nccl-tests"
-        ),
+        Option("nccl_tests", str, None, "files of nccl-tests to compare the times with, separated by commas", reads="nccl-tests"),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("what", None, "operation, ranks and size in short"),
         AnswerColumn("op", None, "operation"),
-        AnswerColumn("group_size", None, "ranks of the communicator; null where not known"),
-        AnswerColumn("datatype", None, "element type; null where not known"),
-        AnswerColumn("bytes", "bytes", "message size of a rank; null where neither the profiler nor a log tells"),
+        AnswerColumn("group_size", None, "ranks of the communicator; null if unknown"),
+        AnswerColumn("datatype", None, "element type; null if unknown"),
+        AnswerColumn("bytes", "bytes", "message size of a rank; null if neither the profiler nor a log has it"),
         AnswerColumn("payload_bytes", "bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
         AnswerColumn("count", None, "operations, or instances"),
         AnswerColumn("min_ns", "ns", "shortest"),
@@ -57,7 +55,7 @@ class NcclSizeSpread(Recipe):
         AnswerColumn("max_ns", "ns", "longest"),
         AnswerColumn("total_ns", "ns", "summed"),
         AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)"),
-        AnswerColumn("tests_time_ns", "ns", "median of nccl-tests for the operation on as many ranks; null without"),
+        AnswerColumn("tests_time_ns", "ns", "nccl-tests' median on the same number of ranks; null without nccl-tests"),
         AnswerColumn("tests_busbw_gb_per_s", "GB/s", "bus bandwidth at that time"),
         AnswerColumn("tests_ratio", None, "median_ns over tests_time_ns"),
     )

@@ -119,7 +119,7 @@ class Occupancy(SqlRecipe):
         "kernels": ("start", "end", "device", "name", "short_name", "cluster_x", *_LAUNCH, *_GRID)
     }
     options: ClassVar[tuple[Option, ...]] = (
-        Option("top", int, 50, "how many launches by kernel and configuration, those with most time first; 0 for all", least=0),
+        Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, "kernel, by its short name"),
@@ -127,12 +127,12 @@ class Occupancy(SqlRecipe):
         AnswerColumn("registers", None, "registers of a thread"),
         AnswerColumn("shared_bytes", "bytes", "static and dynamic shared memory of a block"),
         AnswerColumn("launches", None, "launches of this configuration, on all ranks"),
-        AnswerColumn("duration_ns", "ns", "time that they ran, added up"),
-        AnswerColumn("blocks_per_sm", None, "blocks that run at once on a multiprocessor; null where the device is not known"),
-        AnswerColumn("occupancy_percent", "%", "their warps, as a share of the most warps"),
-        AnswerColumn("limit", None, "what keeps more out: warps, blocks, registers or shared memory"),
-        AnswerColumn("waves_mean", None, "blocks of a launch over those that the device runs at once; mean by time"),
-        AnswerColumn("below_wave_percent", "%", "share of the time that is in launches of less than one wave"),
+        AnswerColumn("duration_ns", "ns", "total duration of these launches"),
+        AnswerColumn("blocks_per_sm", None, "concurrent blocks per multiprocessor; null if the device is unknown"),
+        AnswerColumn("occupancy_percent", "%", "their warps as a share of the most warps per multiprocessor"),
+        AnswerColumn("limit", None, "the limiting resource: warps, blocks, registers or shared memory"),
+        AnswerColumn("waves_mean", None, "a launch's blocks divided by the device's concurrent blocks; mean by time"),
+        AnswerColumn("below_wave_percent", "%", "share of duration_ns in launches of less than one wave"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("occupancy_percent",), detail="threads")
 

@@ -65,13 +65,13 @@ class StepTime(Recipe):
     }
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs", "api", "ranges"),)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank together", ("step", "rank")),
+        Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank", ("step", "rank")),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("step", None, "number of the step; null for all together"),
-        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all together"),
-        AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
+        AnswerColumn("step", None, "number of the step; null for all steps"),
+        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all steps"),
+        AnswerColumn("span_ns", "ns", "total time; the other columns are its parts"),
         AnswerColumn("kernel_ns", "ns", "a compute kernel runs"),
         AnswerColumn("communication_ns", "ns", "a communication kernel runs, and no compute kernel"),
         AnswerColumn("memcpy_ns", "ns", "a copy runs, and none of the above"),
@@ -81,16 +81,14 @@ class StepTime(Recipe):
         AnswerColumn("cpu_ns", "ns", "an operator runs on the host, and none of the above"),
         AnswerColumn("idle_ns", "ns", "none of the above"),
         AnswerColumn(
-            "occupancy_percent", "%", "mean achieved occupancy of the kernels as the trace estimates it; null where it does not"
+            "occupancy_percent", "%", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"
         ),
         AnswerColumn(
             "sm_efficiency_percent",
             "%",
-            "share of the step in which a kernel runs, times that of the multiprocessors its blocks can fill",
+            "share of the step in which a kernel runs, times the share of multiprocessors that its blocks can fill",
         ),
-        AnswerColumn(
-            "tensor_core_percent", "%", "of the kernels' time, that of kernels on tensor cores (FP16, BF16, TF32, FP8, FP4)"
-        ),
+        AnswerColumn("tensor_core_percent", "%", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
 

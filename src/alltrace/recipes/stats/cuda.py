@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 BASE = Option("base", bool, default=False, help="Name kernels without template arguments and parameters.")
-MANGLED = Option("mangled", bool, default=False, help="Name kernels as the linker knows them, where that is recorded.")
+MANGLED = Option("mangled", bool, default=False, help="Use the mangled names of kernels, if recorded.")
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")

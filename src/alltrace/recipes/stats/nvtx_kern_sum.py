@@ -55,7 +55,7 @@ class NvtxKernSum(StatsReport):
         STYLE,
         Cell("PID", "int", "Process id."),
         Cell("TID", "int", "Thread id."),
-        Cell("NVTX Inst", "int", "Ranges of that name with such a kernel."),
+        Cell("NVTX Inst", "int", "Ranges of that name with the kernel."),
         Cell("Kern Inst", "int", "Kernels."),
         Cell("Total Time", "time", "Time of the kernels together."),
         Cell("Avg", "mean_time", "Mean."),
