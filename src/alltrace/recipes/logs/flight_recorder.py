@@ -1,7 +1,7 @@
 """Flight records: which rank is missing in which collective, where a hang is, and how long operations took.
 
 The ranks of a group issue the same collectives in the same order, so the k-th one must be on all of them. The recorder keeps the
-last entries only, so a group is looked at from the first sequence number on that all its ranks still have.
+last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
                 entries[e.group]  # of a group with messages alone
             else:
                 members[e.group].add(e.rank)
-                # a group of coalesced operations has one number; its first entry stands for it
+                # a group of coalesced operations has one number; its first entry is used
                 entries[e.group][e.rank].setdefault(e.sequence, e)
     rows: list[dict[str, Any]] = []
     for group, by_rank in sorted(entries.items()):
@@ -155,7 +155,7 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int]) -> list[dict[str, Any]]:
-    """What is wrong in a group, in order of sequence; what follows from a missing rank is not told again."""
+    """What is wrong in a group, in order of sequence; consequences of a missing rank are not reported again."""
     its = sorted(members & present)
     begin = max((min(by_rank[r]) for r in its if by_rank.get(r)), default=0)
     numbers = sorted({n for r in its for n in by_rank.get(r, {}) if n >= begin})
@@ -244,7 +244,7 @@ def _of_messages(entries: list[Any], members: Sequence[int]) -> list[dict[str, A
     """Sends and receives of a group that have no other end, or one of another size or type.
 
     The k-th send from one rank to another belongs to its k-th receive. Where records do not reach back to a rank's first operation,
-    those that have not ended are held against each other alone.
+    only operations that have not ended are matched.
     """
     whole = {r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members}
     ends: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))

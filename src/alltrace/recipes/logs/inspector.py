@@ -1,7 +1,7 @@
 """NCCL Inspector's records of all ranks: which operations lack a record, how long collectives take free of waiting, who comes last.
 
 Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none can end before
-the last has arrived, so the one that took the shortest time arrived last, and what another took longer it waited. This needs no
+the last has arrived, so the one that took the shortest time arrived last, and the extra time of another is its wait. This needs no
 clock and no profiler. It holds where the times are those of the kernel on the GPU, to a microsecond, which is what the files state.
 """
 
@@ -127,7 +127,7 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
     Args:
         files: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`).
         view: One of `VIEWS`.
-        tests: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` gives it, or None.
+        tests: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` returns it, or None.
     """
     groups, notes = _grouped(files)
     notes = [*_file_notes(files), *notes]
@@ -188,7 +188,7 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
 
 
 def _grouped(files: Sequence[Any]) -> tuple[dict[str, _Group], list[str]]:
-    """The communicators. One whose rank two processes have is taken apart: it is of two jobs, or was started again."""
+    """The communicators. One with a rank in two processes is split: it is of two jobs, or was started again."""
     groups: dict[str, _Group] = {}
     again: set[str] = set()
     for file in sorted(files, key=lambda f: min((o.written_ns or 0 for o in f.operations), default=0)):
@@ -362,7 +362,7 @@ def _times(instances: Sequence[Sequence[Any]], op: str, size: int, ranks: int, t
 
 
 def _busbw(op: str, size: int, ranks: int, time_us: float) -> float | None:
-    """Bus bandwidth in 1e9 bytes a second, as nccl-tests has it (PERFORMANCE.md)."""
+    """Bus bandwidth in 1e9 bytes a second, as nccl-tests defines it (PERFORMANCE.md)."""
     if not time_us:
         return None
     total = total_bytes(op, size, ranks)

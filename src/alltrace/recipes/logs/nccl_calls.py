@@ -56,7 +56,7 @@ _ABOUT_NS = 120_000_000_000
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """One row per call in the order of the logs; the table is in a file beside the calls, so it is as large as it likes."""
+    """One row per call in the order of the logs; the table is in a file next to the calls, so its size is not limited by memory."""
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
     check_ranks(logs, options)
@@ -133,7 +133,7 @@ class _Rows:
 
     @property
     def hours(self) -> int:
-        """Processes whose clock went back by an hour."""
+        """Processes with a clock that went back by an hour."""
         return len(self._set_back)
 
     def make(self, log: int, batch: Any, schema: Any) -> Any:

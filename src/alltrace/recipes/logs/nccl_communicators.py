@@ -1,4 +1,4 @@
-"""The communicators: members, where they lie, what they carry, and what they are probably for."""
+"""The communicators: members, their hosts, their traffic, and their probable role."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
 
 
 def _role(its: list[Member], ops: Counter[str], processes: int) -> tuple[str | None, str | None]:
-    """A guess at what a communicator is for, from its members and its traffic, and why."""
+    """A guess at the role of a communicator, from its members and its traffic, and the reason."""
     nranks = its[0].nranks
     if nranks == 1:
         return None, None

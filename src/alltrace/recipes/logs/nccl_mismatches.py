@@ -1,9 +1,9 @@
 """Collectives on which the ranks of a communicator disagree: a hang, found before it is one.
 
 The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction and root
-(NCCL's user guide, "Collective Operations"). Reductions of the program's own are not told apart: NCCL makes their numbers from the
-communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has another one for the same. Where a rank's INIT
-is not in the log, its calls are laid beside the others' by opCount.
+(NCCL's user guide, "Collective Operations"). Reductions that the program defines are not distinguished: NCCL derives their numbers
+from the communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has a different number for the same
+reduction. If a rank's INIT is not in the log, its calls are matched with the others' by opCount.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _one(logs: NcclLogs, order: list[int], series: dict[int, Any], sequence: int
 
 
 def _missing(logs: NcclLogs, order: list[int], series: dict[int, Any], shortest: int) -> list[dict[str, Any]]:
-    """The ranks whose calls end first, against the next call of those that go on."""
+    """The ranks with calls that end first, compared with the next call of the ranks that continue."""
     short = [m for m in order if len(series[m]) == shortest]
     longer = [m for m in order if len(series[m]) > shortest]
     nexts = Counter(tuple(series[m][shortest, 2:].tolist()) for m in longer)

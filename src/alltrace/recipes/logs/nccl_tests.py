@@ -131,7 +131,7 @@ class _Series:
     rows: list[tuple[Any, Any]]
 
     def outliers(self) -> set[int]:
-        """Positions of the rows whose bandwidth dips."""
+        """Positions of the rows with a drop in bandwidth."""
         found = set()
         for n in range(1, len(self.rows) - 1):
             before, here, behind = (self.rows[k][1].busbw for k in (n - 1, n, n + 1))

@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """One row per pair and transport, suspects first; rings, trees and facts of the graph go beside the rows."""
+    """One row per pair and transport, suspects first; rings, trees and facts of the graph are further lists."""
     refuse_a_choice("topology", options)
     hosts: dict[tuple[str, int], str] = {}
     for m in logs.members:
@@ -73,7 +73,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
 
 
 def communicator_names(logs: NcclLogs, log: int) -> Any:
-    """The communicator's name by (process, communicator number) of a log: that of the pointer's first instance."""
+    """The communicator's name by (process, communicator number) of a log: the name of the pointer's first instance."""
     part = logs.parts[log]
     by_pointer: dict[tuple[int, int], str] = {}
     for instance, member in zip(part.instances, logs.member_of[log], strict=True):

@@ -174,10 +174,10 @@ def trend(steps: Any, values: Any) -> float:
 
 
 def change_points(values: Any) -> list[int]:
-    """Positions at which the level changes for good, by binary segmentation of means on values cut to what is usual.
+    """Positions of permanent changes of level, by binary segmentation of means on values clipped to the usual range.
 
-    A change is taken where it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
-    level by 3 % or more. The variance is that of neighbours' differences, so that the changes themselves do not enter it.
+    A change is accepted if it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
+    level by 3 % or more. The variance is that of differences of neighbors, so that the changes do not affect it.
     """
     n = len(values)
     if n < 2 * _LEAST_SEGMENT:

@@ -1,4 +1,4 @@
-"""Advice on launches by rules: what was found, the numbers behind it, and what would be gained at most.
+"""Advice on launches by rules: what was found, the numbers that support it, and the upper bound of the gain.
 
 A gain is a bound: the share of the launch's time that could go if the fault were wholly gone and nothing else came in its way.
 Unless fewer bytes are moved, it is never more than what the most used unit leaves over: a launch that runs at 90 % of a peak
@@ -39,7 +39,7 @@ _BUSY = 60.0  # a unit that is used as much bounds the launch
 _ISSUE = 60.0
 _LEAST_TAIL = 5.0
 _LEAST_EXCESS = 0.01
-_WIDEST = 16  # sectors of a request of a warp whose threads read 16 bytes each, side by side
+_WIDEST = 16  # sectors of a request of a warp with threads that read 16 adjacent bytes each
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _words(evidence: dict[str, float | str]) -> str:
 
 
 def findings(launch: Launch) -> list[Finding]:
-    """What the rules found, the largest gain first; a rule whose metrics are absent finds nothing."""
+    """What the rules found, the largest gain first; a rule without its metrics finds nothing."""
     found = [finding for rule in _RULES if (finding := rule(launch)) is not None]
     found = [replace(f, gain=min(1.0, max(0.0, f.gain))) if f.gain is not None else f for f in found]
     return sorted(found, key=lambda f: -(f.gain or 0.0))

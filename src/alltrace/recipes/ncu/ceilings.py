@@ -93,7 +93,7 @@ def tensor_per_cycle(launch: Launch, precision: str) -> float | None:
 
 
 def _tensor_ceiling(launch: Launch, precision: str) -> tuple[float | None, str]:
-    """Operations per cycle at most: of sparse products left out where the report tells them apart."""
+    """The most operations per cycle, without sparse products if the report separates them."""
     for dense in ("_sparsity_off", ""):
         peaks = []
         for metric in launch.metrics:
@@ -133,7 +133,7 @@ def ceilings(launch: Launch) -> dict[str, Ceiling]:
 
 
 def _from_data_sheet(found: dict[str, Ceiling], device: str, pace: float) -> None:
-    """Add the roofs that are not known but in the data sheet of a GPU of this name, which gives them at its highest clock."""
+    """Add missing roofs from the data sheet of the GPU with this name, which has them at its highest clock."""
     sheet = peaks_of(device)
     for precision, field in _SHEETS.items():
         rate = getattr(sheet, field) if sheet is not None else None
@@ -172,7 +172,7 @@ def _l2(launch: Launch) -> float | None:
 
 
 def per_second(launch: Launch, name: str) -> float | None:
-    """The sum of a metric per second: as the report has it, or its sum by the duration."""
+    """The sum of a metric per second: as in the report, or its sum divided by the duration."""
     rate, whole = launch.number_of(f"{name}.sum.per_second"), launch.number_of(f"{name}.sum")
     duration = launch.number_of("gpu__time_duration.sum")
     if rate is not None:

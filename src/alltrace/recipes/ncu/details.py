@@ -41,7 +41,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
 
 
 def _expanded(launch: Launch, shown: SectionMetric) -> Iterator[tuple[str, str]]:
-    """Metric and label: those that a breakdown or group stands for, which the report has as a text of their names."""
+    """Metric and label of the members of a breakdown or group; the report stores their names as one text."""
     if ":" not in shown.name:
         yield next((name for name in (shown.name, *shown.others) if name in launch.metrics), shown.name), shown.label
         return

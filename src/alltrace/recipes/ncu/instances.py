@@ -1,4 +1,4 @@
-"""One row per launch, metric and instance: the values behind a metric's own, by address, opcode or unit of the device."""
+"""One row per launch, metric and instance: the single values of a metric, by address, opcode or unit of the device."""
 
 from __future__ import annotations
 

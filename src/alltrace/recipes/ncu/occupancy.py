@@ -1,8 +1,8 @@
 """How many warps would fit with other block sizes, registers or shared memory: one row per launch and block size.
 
-The rules are those of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
-registers, which each scheduler has a share of and gives out by 256 a warp, and their shared memory, of what the launch had
-configured. Nsight Compute stores such curves in reports, which the tests compare.
+The rules of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
+registers, of which each scheduler has a share and allocates 256 per warp at a time, and their shared memory, from what the launch
+configured. Nsight Compute stores these curves in reports, and the tests compare them.
 """
 
 from __future__ import annotations

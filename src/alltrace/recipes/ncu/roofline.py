@@ -46,7 +46,7 @@ CHART = Chart("roofline", "intensity_flop_per_byte", ("work_flop_per_s",), "poin
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
-    """One row per launch, precision and level; beside it the list `ceilings`, of each device."""
+    """One row per launch, precision and level; and the list `ceilings` of each device."""
     rows = []
     lacks = dict.fromkeys(_LACKS, 0)
     best: dict[tuple[str, str], Ceiling] = {}

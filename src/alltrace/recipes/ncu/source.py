@@ -70,7 +70,7 @@ def answer(
         profiled: Launches that were read with their instructions; others have no rows.
         notes: What a reader must know of the reports.
         lines: `source`, `ptx` or `sass`; None for `source` where any launch has line information, else `sass`.
-        text_of: Gives the lines of a source file that the report does not hold, by its path there.
+        text_of: Returns the lines of a source file that the report lacks, by its path there.
     """
     listed = [(each, each.listing) for each in profiled if each.listing is not None]
     chosen = lines or ("source" if any(i.source for _, found in listed for i in found.instructions) else "sass")
@@ -97,7 +97,7 @@ _Key = tuple[str, str | None, int | None, str | None]
 
 
 def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
-    """Instructions by the row that they belong to, in the order of rows; those of no line are in a row without one."""
+    """Instructions by the row that they belong to, in the order of rows; those without a line are in a row without a line."""
     found: dict[_Key, list[Instruction]] = {}
     for each in listing.instructions:
         place = each.ptx if lines == "ptx" else each.source

@@ -1,4 +1,4 @@
-"""Launches that Nsight Compute measured, joined with a run: what each stands for over all ranks, and what advice is worth there."""
+"""Launches that Nsight Compute measured, joined with a run: the share of all ranks' time of each, and what its advice could save."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _TOTAL = [c.name for c in COLUMNS].index("total_ns")
 
 
 def _by_function(each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]) -> list[int]:
-    """Rows of the run with the function's name, where the report or the run has no arguments that could tell them apart."""
+    """Rows of the run with the function's name, where the report or the run has no arguments that distinguish them."""
     launch = each.launch
     found = by_function.get((launch.function, launch.grid, launch.block), [])
     if launch.name == launch.function:

@@ -91,7 +91,7 @@ class NsysRecipe(Recipe):
     """A recipe that nsys has too.
 
     Attributes:
-        own: Its options beside the filters.
+        own: Its options other than the filters.
         results: The columns of its tables by name, the main one first.
         device: Whether it reads what ran on GPUs, so that projected ranges can filter it.
         projects: Whether it projects ranges on GPU work: then the filters choose among the work, not among calls and ranges.
@@ -117,7 +117,7 @@ class NsysRecipe(Recipe):
             cls.columns = tuple(cell.answer_column() for cell in next(iter(cls.results.values())))
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that are read under `options`, those of the filters among them."""
+        """The tables and columns that are read under `options`, including those of the filters."""
         return given_filters(options).reads(self.tables)
 
     def lays_together(self, options: Mapping[str, Any]) -> bool:
@@ -141,7 +141,7 @@ class NsysRecipe(Recipe):
         return self.streamed(parts, run, options).read()
 
     def streamed(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The tables from all ranks' parts; what was given piece by piece is a stream."""
+        """The tables from all ranks' parts; a table that comes in pieces is a stream."""
         answer = self.combine([part for part in parts if part.table.num_rows], run, options)
         return with_filters_told(answer, options) if parts else answer
 
@@ -157,9 +157,9 @@ class NsysRecipe(Recipe):
         """
 
     def answer(self, tables: Mapping[str, _Columns | Generator[_Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
-        """The answer made of columns by title, for each of `results`; a table that is not given is empty.
+        """The answer made of columns by title, for each of `results`; a missing table is empty.
 
-        What has a row for each event of all ranks is given piece by piece, and is a stream.
+        A table with a row for each event of all ranks comes in pieces, and is a stream.
         """
         made = {}
         for name, cells in self.results.items():
@@ -184,7 +184,7 @@ def filtered_input(options: Mapping[str, Any]) -> str | None:
 
 
 class SqlNsysRecipe(NsysRecipe, SqlRecipe):
-    """A recipe that nsys has too, whose map is one SELECT over the rows of a rank's tables that pass the filters."""
+    """A recipe of nsys with a map that is one SELECT over the rows of a rank's tables that pass the filters."""
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The tables that the map reads, without those that only filters read."""
@@ -208,7 +208,7 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
 
     Args:
         cells: Its columns.
-        columns: For each cell an Arrow or NumPy array by title, all of one length; none at all for an empty table.
+        columns: For each cell an Arrow or NumPy array by title, all of one length; none for an empty table.
     """
     fields = [cell.field() for cell in cells]
     arrays = [

@@ -32,10 +32,10 @@ _BINS = (
 
 
 class CudaGpuKernHist(SqlNsysRecipe):
-    """How long kernels took, as a histogram: of all kernels, or of those of one name, over all ranks and on each.
+    """Histogram of kernel durations: of all kernels, or of those with one name, over all ranks and per rank.
 
     Bins are equally wide, from the shortest duration on any rank to the longest. Percentiles are exact: the smallest duration that
-    so many per cent of the kernels do not exceed.
+    this percentage of the kernels does not exceed.
     """
 
     name = "cuda_gpu_kern_hist"

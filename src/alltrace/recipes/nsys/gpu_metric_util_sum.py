@@ -39,9 +39,9 @@ _KERNELS = ("start", "end", "device", "name")
 class GpuMetricUtilSum(RankRows):
     """What the sampled metrics of each GPU were: over the whole run, or while kernels or the work of NVTX ranges ran.
 
-    A sample belongs to a kernel or range when its time lies inside. What holds no sample has no row: at 10 kHz most kernels are too
-    short. Kernels and ranges are those of the rank whose GPU was sampled, whichever report of its host has the samples; samples
-    of the whole run stand with the report that has them. `metric-attribution` weighs samples by how much of their time lies inside,
+    A sample belongs to a kernel or range if its time is inside. Without a sample there is no row: at 10 kHz most kernels are too
+    short. Kernels and ranges are those of the rank with the sampled GPU, in any report of its host; samples
+    of the whole run are listed with their report. `metric-attribution` weighs samples by the part of their time inside,
     which reaches shorter ones.
     """
 
@@ -71,7 +71,7 @@ class GpuMetricUtilSum(RankRows):
         """The options.
 
         Raises:
-            UsageError: Kernels and ranges were asked for, or names are to be matched by what is not an expression.
+            UsageError: Both kernels and ranges were selected, or the expression to match names is invalid.
         """
         if options["per_kernel"] and options["per_projected_nvtx"]:
             raise UsageError("gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out")

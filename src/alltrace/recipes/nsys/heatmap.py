@@ -77,9 +77,9 @@ class HeatMap(NsysRecipe):
     """Values of bins of time.
 
     Attributes:
-        labels: The columns, between the values and `File`, that tell rows of a rank apart.
+        labels: The columns, between the values and `File`, that identify rows of a rank.
         values: The columns of values, one per bin each.
-        settings: Its options beside `--bins`.
+        settings: Its options other than `--bins`.
     """
 
     own: ClassVar[tuple[Option, ...]]
@@ -99,7 +99,7 @@ class HeatMap(NsysRecipe):
         super().__init_subclass__(**kwargs)
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options with the bins, which the run's span or the filter by time gives."""
+        """The options with the bins, from the run's span or the filter by time."""
         filters = given_filters(options)
         first, last = run.span_ns
         start = first if filters.start is None else filters.start
@@ -147,7 +147,7 @@ class HeatMap(NsysRecipe):
 
 
 def clock_notes(run: RunFacts) -> tuple[str, ...]:
-    """Which clock the times of several hosts are on, where collectives tell; that they do not, the alignment says itself."""
+    """The clock of several hosts' times, if collectives determine it; otherwise the alignment has its own note."""
     clocks = run.manifest.clocks
     if len(clocks) < 2 or not any(c.evidence for c in clocks):
         return ()

@@ -1,4 +1,4 @@
-"""The recipe `nccl_gpu_overlap_trace`: what runs beside each kernel, communication and computation apart."""
+"""The recipe `nccl_gpu_overlap_trace`: what runs at the same time as each kernel, communication and computation separately."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _OVERLAPS = (
 
 
 class NcclGpuOverlapTrace(NsysRecipe):
-    """How much of each kernel's time other kernels of its process run on its device: those of communication, and all others.
+    """The part of each kernel's time in which other kernels of its process run on its device: communication, and all others.
 
-    Which kernels communicate is what the kernel rules say. A kernel is never beside itself; of several others at once, each moment
+    The kernel rules decide which kernels communicate. A kernel does not overlap itself; with several others at once, each moment
     counts once.
     """
 

@@ -60,7 +60,7 @@ class NcclStraggler(NsysRecipe):
     chart: ClassVar[Chart | None] = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """That the rank was asked; what it takes is derived over all ranks."""
+        """Marks the rank as selected; the values are derived over all ranks."""
         return pa.table({"asked": pa.array([True])})
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

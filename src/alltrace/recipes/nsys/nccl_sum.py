@@ -74,7 +74,7 @@ class NcclSum(RangeDurationSum):
         return pa.concat_tables(tables, promote_options="default")
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The tables of the calls, and those of the operations."""
+        """The tables of the calls and of the operations."""
         calls = [Part(p.rank, p.table.filter(pc.invert(p.table.column(_WHAT))).drop_columns([_WHAT, *_OPERATION])) for p in parts]
         calls = [p for p in calls if p.table.num_rows]
         answer = super().combine(calls, run, options)

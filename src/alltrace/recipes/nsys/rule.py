@@ -25,10 +25,10 @@ class Rule(NsysRecipe):
     """Rows that are worth a look, and what to do about them.
 
     Attributes:
-        settings: Its options beside `--rows` and `--nvtx`.
+        settings: Its options other than `--rows` and `--nvtx`.
         cells: Its columns but the last, `File`.
         order: What a rank's rows are ordered by, with `ascending` or `descending`.
-        advice: What to do about such rows.
+        advice: What to do about the rows found.
         none: What it means that there are none.
     """
 

@@ -157,7 +157,7 @@ def statistics(values: Reals) -> dict[str, float | int | None]:
 
 
 class RankRows(NsysRecipe):
-    """Rows that each rank makes by itself; the answer is all of them, with the rank's file behind."""
+    """Rows that each rank makes independently; the answer is all of them, with the rank's file in the last column."""
 
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """The rows of a rank, in their order: values by title, all but the file."""

@@ -48,7 +48,7 @@ WHERE {calls}
 
 
 class SqlRule(Rule, SqlNsysRecipe):
-    """A rule whose rows are those of a statement."""
+    """A rule with the rows of a statement."""
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
         """Which rows pass the filters, and which are the first of each rank, where not all are wanted."""
@@ -60,7 +60,7 @@ class SqlRule(Rule, SqlNsysRecipe):
 
 
 class CopyRule(SqlRule):
-    """A rule on copies and fills whose call is known.
+    """A rule on copies and fills with a known call.
 
     Attributes:
         copies: A condition on the rows of `copies`.

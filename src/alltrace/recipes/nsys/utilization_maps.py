@@ -1,4 +1,4 @@
-"""Heat maps of use: of GPUs by kernels, alone or beside calls of a library, of GPU metrics, and of other samplers' counters."""
+"""Heat maps of use: of GPUs by kernels, alone or with calls of a library, of GPU metrics, and of other samplers' counters."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class SamplerMap(HeatMap):
 
 
 class StorageUtilMap(SamplerMap):
-    """The counters of storage, bin by bin: those of NFS and Lustre volumes, of S3, and of local and remote disks.
+    """The counters of storage, bin by bin: NFS and Lustre volumes, S3, and local and remote disks.
 
     A counter belongs to storage when its own name or its sampler's has one of these words.
     """

@@ -32,11 +32,11 @@ _INT64 = (-(1 << 63), (1 << 63) - 1)
 class Activity(Recipe):
     """What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
 
-    The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond; but
+    The classes and their sums over the bins equal those of `breakdown --span run`, to the nanosecond; but
     kernels that `breakdown` lists as unclassified count as compute here, with a note. Bins
     are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
     to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
-    null in bins in which work may have run whose records are lost.
+    null in bins with possibly lost records.
 
     A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than three residuals
     of the clocks are not counted, and a rank without a matched operation has none, which is null.
@@ -110,11 +110,11 @@ class Activity(Recipe):
 
 
 def _shift(start: int, end: int, bins: int) -> int:
-    """The smallest power of two, as its exponent, of whose bins (multiples of it) at most `bins` hold `[start, end)`."""
+    """The exponent of the smallest power of two such that at most `bins` of its multiples cover `[start, end)`."""
     last = max(end - 1, start)
     shift = max((last - start) // bins, 1).bit_length() - 1
     while (last >> shift) - (start >> shift) + 1 > bins:
-        # from 62 on a bin holds all that int64 does, but what lies on both sides of 0 takes two
+        # from 62 on a bin holds all that int64 does, but an interval on both sides of 0 takes two
         if shift >= 63:
             break
         shift += 1

@@ -57,7 +57,7 @@ class Limit:
     Attributes:
         name: What it is called.
         check: As it was written.
-        recipe: The recipe that is asked.
+        recipe: The recipe to run.
         column: The column of its answer.
         statistic: One of `STATISTICS` over the rows; None where every row must hold.
         compare: The sign between value and bound.
@@ -153,7 +153,7 @@ def _line(bound: re.Match[str]) -> tuple[float, float]:
 
 
 def _column(text: str, place: str) -> tuple[str, str, str | None]:
-    """Recipe, column and statistic of what stands on the left of a limit."""
+    """Recipe, column and statistic of the left side of a limit."""
     from alltrace.recipes.registry import names
 
     parts = text.split(".")
@@ -226,7 +226,7 @@ def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> A
 def _values(
     limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str], Any], jobs: int | None
 ) -> tuple[list[float], float | None]:
-    """The values of a limit's column in the run, and the statistic of those of the baseline where it matters."""
+    """The values of a limit's column in the run, and the statistic of the baseline's values if the limit compares with it."""
     values = _asked("run", limit, run, answers, jobs)
     if not limit.scale or baseline is None:
         return values, None
@@ -262,7 +262,7 @@ def _judged(limit: Limit, values: list[float], baseline: float | None) -> dict[s
         value = _statistic(values, limit.statistic)
     elif limit.compare == "==":
         value = next((v for v in values if not holds(v, bound)), values[0])
-    else:  # every row must hold, so the worst one tells
+    else:  # every row must meet the limit, so the worst one decides
         value = max(values) if limit.compare in ("<", "<=") else min(values)
     kept = holds(value, bound)
     return _row(limit, "held" if kept else "breached", value=value, bound=bound, baseline=baseline)

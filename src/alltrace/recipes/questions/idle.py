@@ -28,11 +28,11 @@ _STREAM = AnswerColumn("stream", None, "CUDA stream")
 class Idle(Recipe):
     """Why devices were idle: the time between two pieces of work, by what the second one waited for.
 
-    A gap lies between two pieces of work of one device (kernels, copies, graphs), whatever their streams, or of one stream with
+    A gap is between two pieces of work of one device (kernels, copies, graphs) on any streams, or of one stream with
     `--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
     elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
     kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
-    the nanosecond. Time in which work may have run whose records are lost is left out, of the span too.
+    the nanosecond. Time with possibly lost records is left out, also from the span.
     """
 
     name = "idle"
@@ -112,7 +112,7 @@ class _Waits:
         self._synchronizing = _synchronizing(rank, work)
 
     def causes(self, starts: Any, ends: Any, after: Any, delay_ns: int) -> dict[str, int]:
-        """The time of each cause over gaps, whose next work is `after`."""
+        """The time of each cause over gaps, with the next work in `after`."""
         work = self._work
         called, thread = work.of_calls("start", after), work.of_calls("thread", after)
         known = work.call[after] >= 0

@@ -24,7 +24,7 @@ class InFlight(Recipe):
     """How many kernels were launched and not finished on each device, how many of these ran, and how long there were none.
 
     A kernel is in flight from the start of the call that launched it to its own end, and executes from its own start. In
-    `starved_ns` the device has nothing to do and has been told of nothing: it waits for the host. In `held_ns` kernels wait while
+    `starved_ns` the device has nothing to do and nothing queued: it waits for the host. In `held_ns` kernels wait while
     none executes: for the launch itself, for a copy, or for an event of another stream or rank. A kernel whose call was
     not recorded is in flight while it executes. `queue-length` has the queues stream by stream and over time, `launches` has the
     delays.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Info(Recipe):
     """Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
 
-    Beside the rows stands `clocks`, one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
+    The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
     `residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
     the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
@@ -31,7 +31,7 @@ class Info(Recipe):
     should be computed from that; null where it is sure enough).
 
     Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
-    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or `end` of the capture, in
+    `launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in
     a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
     launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
     """

@@ -28,9 +28,9 @@ _NO_CALL = "no operator is known: there are not as many launches as measured ker
 class KernelCounters(Recipe):
     """Counters that CUPTI's range profiler measured for each kernel of a PyTorch trace, by kernel or by operator.
 
-    Kineto records them in a mode of its own (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has their
+    Kineto records them in a separate mode (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has their
     order and no times. `operator` is the innermost around the call that launched the kernel, which is found by order: the first
-    measured kernel is that of the first launch, where one device was measured and there are as many of both.
+    measured kernel belongs to the first launch, if one device was measured and there are as many kernels as launches.
     """
 
     name = "kernel-counters"

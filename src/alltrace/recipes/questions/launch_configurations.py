@@ -20,7 +20,7 @@ _KEYS = ", ".join((*_NAMES, *_SIZES))
 class LaunchConfigurations(SqlRecipe):
     """GPU kernels by name, grid and block: how often each launch configuration ran and how long in all, over all ranks.
 
-    What Nsight Compute measures is one launch; this is what one launch stands for.
+    Nsight Compute measures one launch; this recipe shows how many launches one of them represents.
     """
 
     name = "launch-configurations"

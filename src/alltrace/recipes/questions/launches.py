@@ -101,7 +101,7 @@ class Launches(SqlRecipe):
         return Chart("bars", self.answer_columns(options)[0].name, _MEDIANS)
 
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
-        """The columns that tell rows apart."""
+        """The columns that identify rows."""
         return {"keys": "".join(f"{key}, " for key in _keys(options))}
 
     def computed_input(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
@@ -109,7 +109,7 @@ class Launches(SqlRecipe):
         return "which call launched which work"
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The work whose call is known, as the table `launched`: matching is a loop, as several calls may have one correlation id.
+        """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
         Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (what a copy or fill is called, else null),
         and the start and end of the work and of the call.
@@ -129,7 +129,7 @@ class Launches(SqlRecipe):
         return {"launched": pa.table(columns)}
 
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:
-        """The distribution over all ranks, unless each has a row of its own."""
+        """The distribution over all ranks, unless each has its own row."""
         return None if self.ranks_stand_alone(options) else merged_statement((*_keys(options), "measure"))
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Memory(Recipe):
-    """How much memory PyTorch's allocator held on each device: the peak, what it had reserved by then, and what was never freed.
+    """Memory of PyTorch's allocator on each device: the peak, the memory reserved at that time, and what was never freed.
 
     Reserved is what the allocator has taken from the device; what of it no block uses is lost to fragmentation or kept for reuse.
     A trace has blocks when it was taken with `profile_memory=True`.

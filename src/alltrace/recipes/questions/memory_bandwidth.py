@@ -93,7 +93,7 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
     total[-1] = 0.0
     moved = np.concatenate(([0.0], np.cumsum(total[:-1] * np.diff(times))))
     at_edges = np.interp(edges, times, moved)
-    # what floats round away in the running sum is given back, so that the whole is exact
+    # add what the running sum loses by rounding, so that the total is exact
     at_edges *= (float(size[long].sum()) / moved[-1]) if moved[-1] else 1.0
     covered = bin_coverage_ns(merge(start, end), edges)
     place = np.minimum(np.searchsorted(edges, start, "right") - 1, len(edges) - 2)

@@ -24,12 +24,12 @@ _BEFORE = "before the capture"
 
 
 class MemoryPeak(Recipe):
-    """Memory in use at the peak of each device's memory, by who asked for it: operator, module, named range, Python stack or step.
+    """Memory in use at each device's peak, by what allocated it: operator, module, named range, Python stack or step.
 
     The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
     operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
-    before the capture is a row of its own. `net_bytes` is what `torch.profiler` calls self memory: blocks handed out in it, less
-    those taken back in it.
+    before the capture is a separate row. `net_bytes` is what `torch.profiler` calls self memory: blocks allocated in it, minus
+    those freed in it.
     """
 
     name = "memory-peak"
@@ -120,7 +120,7 @@ class MemoryPeak(Recipe):
 
 
 def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
-    """What tells the owner of each event of a pool, a row of the names or -1, and the names."""
+    """The owner of each event of a pool, as a row of the names or -1, and the names."""
     if by == "step":
         steps = steps_of(rank)
         return lambda pool: steps.of(pool.time), [str(n) for n in steps.number.tolist()]
@@ -130,7 +130,7 @@ def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[st
     names = [*nodes.names, *rank.texts(pa.array(ids, pa.int64())).to_pylist()]
 
     def owners(pool: Pool) -> Int64:
-        """A snapshot has the stack with each block; in a trace it is what lies around the moment."""
+        """A snapshot has the stack with each block; in a trace it is what surrounds the allocation."""
         found = owners_of(nodes, pool)
         return np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), found) if len(ids) else found
 

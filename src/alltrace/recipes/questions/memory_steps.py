@@ -25,9 +25,9 @@ _LEAST_STEPS = 3
 class MemorySteps(Recipe):
     """Memory of each device from step to step: what is allocated at its start, end and peak, and what outlives the next step.
 
-    A block that is handed out in a step and lives on behind the end of the next one is not an activation: it is a parameter, a
+    A block that is allocated in a step and still exists after the end of the next one is not an activation: it is a parameter, a
         state of
-    the optimizer, or a leak. Where memory grows in every step, a note says so and names the operator that asked for most of it.
+    the optimizer, or a leak. If memory grows in every step, a note reports it and names the operator that allocated most of it.
     """
 
     name = "memory-steps"

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class MemoryTimeline(Recipe):
-    """What PyTorch's allocator held on each device over time: the most that was allocated and reserved in bins of the run.
+    """Memory of PyTorch's allocator on each device over time: the most allocated and reserved in bins of the run.
 
     Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
-    peak is in one of them; bins before the first block of a device or behind its last are left out.
+    peak is in one of them; bins before the first block of a device or after its last are left out.
     """
 
     name = "memory-timeline"

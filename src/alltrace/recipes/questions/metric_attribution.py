@@ -27,13 +27,13 @@ _WORK = ("start", "end", "process", "device", "correlation")
 
 
 class MetricAttribution(Recipe):
-    """Which kernels or ranges were behind the sampled GPU metrics: the mean of each metric while their work ran on the GPU.
+    """Sampled GPU metrics by kernel or range: the mean of each metric while its work ran on the GPU.
 
     A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
     missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
     its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
     inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
-    host. `gpu_metric_util_sum` counts samples by whether their time stamp lies inside, as nsys does.
+    host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
     """
 
     name = "metric-attribution"
@@ -67,7 +67,7 @@ class MetricAttribution(Recipe):
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """The samples and the kernels, and where it is asked by range, the ranges and the calls in them."""
+        """The samples and the kernels, and by range also the ranges and the calls in them."""
         return (*super().needs(options), *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

@@ -60,8 +60,8 @@ class Mfu(Recipe):
 
     The work of a step is that of its tokens, by the model's description; the time is that from the step's start to the next one's
     on the host, or to its end where none follows, as the exact median over ranks. Activations that are computed again
-    are not the model's work; with `--recompute` they are in `hfu_percent`, which is the hardware's. The peak is that of dense
-    arithmetic in the precision used.
+    are not the model's work; with `--recompute` they are in `hfu_percent`, the utilization of the hardware. The peak is that of
+    dense arithmetic in the precision used.
     """
 
     name = "mfu"

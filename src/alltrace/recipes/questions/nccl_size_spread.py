@@ -27,7 +27,7 @@ _BY = {"rank": AnswerColumn("rank", None, "rank"), "step": AnswerColumn("step", 
 class NcclSizeSpread(Recipe):
     """How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
 
-    A time is that of one rank's operation on the device, the wait for late ranks in it; `--measure transfer` takes one time for
+    A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one time for
     each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
     `--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
     """
@@ -67,13 +67,13 @@ class NcclSizeSpread(Recipe):
         return self.columns if options["by"] == "all" else (_BY[options["by"]], *self.columns)
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of times by operation, ranks, type and size, and the step where that is asked."""
+        """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
         table = _operations(rank)
         timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
         if options["op"] is not None:
             timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
         table = table.filter(timed)
-        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
+        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together determine
             table = table.slice(0, 0)
         keys = {name: table.column(name) for name in _KEYS}
         if options["by"] == "step":
@@ -115,7 +115,7 @@ class NcclSizeSpread(Recipe):
 
 
 def _operations(rank: RankTables) -> Any:
-    """The rank's operations, names as text; of a run without an alignment they are found anew. MPI's are left out."""
+    """The rank's operations, names as text; in a run without an alignment they are detected again. MPI operations are left out."""
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
         for name in ("op", "datatype"):
@@ -214,7 +214,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
 
 
 def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chart | None:
-    """Lines of the spread and of nccl-tests over sizes, for the operation with most time that is held against them."""
+    """Lines of the spread and of nccl-tests over sizes, for the operation with the most time that has results of nccl-tests."""
     if options["by"] != "all":
         return None
     held = [r for r in rows if r.get("tests_time_ns") is not None]

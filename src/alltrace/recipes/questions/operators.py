@@ -38,7 +38,7 @@ class Operators(Recipe):
     GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
     all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture, where the
     trace has it. Total times count an operator within another of the same row once. Operations and bytes follow from the
-    shapes of matrix products, convolutions and attention, if shapes were recorded; what is around such operators has the sum of
+    shapes of matrix products, convolutions and attention, if shapes were recorded; entries around these operators have the sum of
     the outermost ones inside.
     """
 
@@ -122,7 +122,7 @@ class Operators(Recipe):
 
 
 def _wide(table: Any) -> Any:
-    """The table with its whole numbers as decimals, whose sums 64 bits need not hold."""
+    """The table with its integers as decimals, since sums may exceed 64 bits."""
     wide = pa.decimal128(38, 0)
     return table.cast(pa.schema([f.with_type(wide) if f.type == pa.int64() else f for f in table.schema]))
 

@@ -45,12 +45,12 @@ class StepTime(Recipe):
     At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a communication
     kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on the host;
     else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to the start of the
-    next one; the last lasts to its end, and to that of its device work.
-    Where work may have run in a step whose records are lost, what is below the devices' classes is null.
+    next one; the last one lasts to its end, and to the end of its device work.
+    If a step may have lost records, the classes after those of the devices are null.
 
     Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
     the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of kernels
-    whose names say a format that tensor cores compute.
+    with names that state a format of tensor cores.
     """
 
     name = "step-time"
@@ -93,7 +93,7 @@ class StepTime(Recipe):
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per step, or one of them all."""
+        """One row per step, or one for all steps."""
         steps = _Steps.of(rank)
         if not len(steps.start):
             return pa.table({"span_ns": pa.array([], pa.int64())})

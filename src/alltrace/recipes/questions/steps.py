@@ -56,8 +56,9 @@ class Steps(Recipe):
     """The training steps: when each begins and ends on every rank, on the host and on the device.
 
     Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
-    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ones those count that hold one work of an optimizer each, else
-    the outermost. Where only optimizers are named, each ends a step; without names the period of the kernel sequence tells.
+    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one optimizer step count,
+    otherwise the outermost. If only optimizers are named, each ends a step; without names, the period of the kernel sequence is
+    used.
 
     A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
     step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
@@ -74,7 +75,7 @@ class Steps(Recipe):
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """Those of a step on a rank, or of a step over all ranks."""
+        """The columns of a step on a rank, or of a step over all ranks."""
         return _SUMMARY if options["per_step"] else _ROWS
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:

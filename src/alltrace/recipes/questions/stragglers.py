@@ -50,7 +50,7 @@ class Stragglers(Recipe):
     to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
     `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
-    With `--source inspector` the operations are those of NCCL Inspector's files, of the whole job. The rank that took the shortest
+    With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
     time arrived last. The files do not show why.
     """
 
@@ -92,7 +92,7 @@ class Stragglers(Recipe):
     )
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """What the source tells."""
+        """The answer from the selected source."""
         return select_columns(self.columns) if options.get("source") == "inspector" else self.columns
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -332,7 +332,7 @@ class _Question:
         return found
 
     def _name_ranges(self, rows: list[dict[str, Any]], why: dict[int, Cause]) -> None:
-        """Name the range of the ranks whose hosts are at fault, the worst few."""
+        """Name the range for the ranks with the host as cause, the worst few."""
         import numpy as np
 
         from alltrace.recipes.analysis.lateness import host_range

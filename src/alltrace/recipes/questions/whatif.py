@@ -116,7 +116,7 @@ def _duration(scale: float | None) -> str:
 
 
 def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any]) -> tuple[str, Change]:
-    """The change that the options tell."""
+    """The change that the options describe."""
     from alltrace.replay.change import Change
 
     scale, labels = options["scale"], []

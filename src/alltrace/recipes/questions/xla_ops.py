@@ -38,9 +38,9 @@ _SUMS = ("executions", "kernels", "copies", "gpu_total_ns")
 class XlaOps(Recipe):
     """GPU time by compiled program and operation (HLO) of JAX and others on XLA, over all ranks.
 
-    XLA names the run of a program and of each of its operations by ranges: what was launched inside is theirs, of ranges in each
-    other the innermost counts. Work that was launched in no such range is in a row without a program. Not tried on a report of a
-    real run: the names are those that XLA's source writes.
+    XLA names the run of a program and of each of its operations by ranges: work launched inside belongs to them; of nested ranges
+    the innermost counts. Work launched outside of these ranges is in a row without a program. Not tested on a report of a
+    real run: the names are taken from XLA's source.
     """
 
     name = "xla-ops"

@@ -45,7 +45,7 @@ CATEGORY = Cell("Category", "text", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
 
 
 class NamedKernels(StatsReport, SqlRecipe):
-    """A report whose statement names kernels by its options.
+    """A report with a statement that names kernels by its options.
 
     `{kernel}` is the id of the name, `{launch_range}` of the range, and `{kernel_name}` the text over keys of these names.
     """
@@ -69,14 +69,14 @@ class NamedKernels(StatsReport, SqlRecipe):
         }
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The rank's tables; `kernels` with the column `launch_range` where that is asked for."""
+        """The rank's tables; `kernels` with the column `launch_range` if requested."""
         tables = super().rank_tables(rank, options)
         if options.get("nvtx_name"):
             tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
         return tables
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The ranges around launches, where they are asked for."""
+        """The ranges around launches, if requested."""
         return "the NVTX range around each launch" if options.get("nvtx_name") else None
 
 

@@ -22,7 +22,7 @@ API_TABLE = ("start", "end", "process", "thread", "correlation", "name")
 
 
 def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str] = ()) -> tuple[Any, Any]:
-    """The kernels whose launch is known, and beside them their phases.
+    """The kernels with a known launch, together with their phases.
 
     Args:
         rank: The rank's tables.
@@ -66,6 +66,6 @@ def _taken(table: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def _ended(events: Any) -> Any:
-    """The events whose end is known; that of others is lacking in a damaged report."""
+    """The events with a known end; a damaged report lacks the end of others."""
     ends = events.column("end")
     return events.filter(ends.is_valid()) if ends.null_count else events

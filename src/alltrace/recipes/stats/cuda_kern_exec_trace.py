@@ -20,7 +20,7 @@ _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 class CudaKernExecTrace(TraceReport):
-    """Every kernel whose launch is known: the call, the wait in the queue, the execution; in the order of the calls."""
+    """Every kernel with a known launch: the call, the wait in the queue, the execution; in the order of the calls."""
 
     name = "cuda_kern_exec_trace"
     title = "CUDA Kernel Launch & Exec Time Trace"

@@ -27,11 +27,11 @@ class KernelSum(NamedKernels, SumReport):
     """A report that counts kernels; what they are called depends on its options."""
 
     def distinct(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys; without the range where that is not asked for, as it is null then."""
+        """The keys; without the range if it is not requested, as it is null then."""
         return tuple(key for key in self.keys if key != "launch_range" or options.get("nvtx_name"))
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that `map` reads under `options`: launches only where ranges around them are asked for."""
+        """The tables and columns that `map` reads under `options`: launches only if ranges around them are requested."""
         reads = super().reads(options)
         if not options.get("nvtx_name"):
             reads["kernels"] = tuple(c for c in reads["kernels"] if c not in ("process", "correlation"))

@@ -45,7 +45,7 @@ class ActivityReport(StatsReport):
         return _summed(pa.concat_tables(parts, promote_options="default"), ["address"])
 
     def together(self, parts: Sequence[Part], options: Mapping[str, Any]) -> Any:
-        """The activity of all ranks by address, and by rank (first column `rank`) where that is asked for."""
+        """The activity of all ranks by address, and by rank (first column `rank`) if requested."""
         tables = [with_rank(part) for part in parts if part.table.num_rows]
         empty = _SCHEMA.insert(0, pa.field(RANK, pa.int64())).empty_table()
         return _summed(pa.concat_tables([empty, *tables]), [RANK, "address"] if options.get("by_rank") else ["address"])
