@@ -115,7 +115,7 @@ def device_activity(rank: RankTables) -> list[Activity]:
 
 
 def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
-    """The rows of all parts with their `rank`, and with `gpu`, what people call their `device` if that is known."""
+    """The rows of all parts with their `rank`, and with `gpu`, the readable name of their `device` if known."""
     gpus = {(r.rank, d.device): d.identity[1] for r in run.ranks for d in r.devices}
     return [
         {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"]), row.get("gpu"))}
@@ -129,7 +129,7 @@ def class_notes(parts: Sequence[Mapping[str, Any]], meeting: Sequence[Meeting] =
 
     Args:
         parts: Rows with the sums of `Activity.facts`.
-        meeting: Kernels without a rule in which ranks meet, for which such kernels were kept out of compute.
+        meeting: Kernels without a rule in which ranks synchronize; they were kept out of compute.
     """
     kernel = sum(p["kernel_ns"] for p in parts)
     unknown = sum(p["without_rule_ns"] for p in parts)

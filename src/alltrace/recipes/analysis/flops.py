@@ -8,9 +8,9 @@ The least bytes are every operand read once and the result written once; caches 
 |---|---|
 | product of (m, k) and (k, n), b of them | 2 b m k n |
 | convolution | 2 (elements of the output) (channels of a group) (elements of the window); transposed: of the input |
-| its backward | the same for each gradient that is asked for, of input and of weight |
+| its backward | the same for each requested gradient, of input and of weight |
 | attention, b batches and h heads, q queries and k keys of d elements, values of v | 2 b h q k (d + v) |
-| its backward, which makes the scores anew (FlashAttention, Dao et al. 2022) | 2 b h q k (3 d + 2 v) |
+| its backward, which computes the scores again (FlashAttention, Dao et al. 2022) | 2 b h q k (3 d + 2 v) |
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _texts(given: Any) -> tuple[str, ...]:
 
 
 def _width(call: Call) -> int | None:
-    """The bytes of an element of the first tensor, which stands for all."""
+    """The bytes of an element of the first tensor, which represents all."""
     for shape, kind in zip(call.shapes, call.types, strict=False):
         if shape:
             return _WIDTHS.get(kind.replace("c10::", "").replace(" ", "").lower())
@@ -183,7 +183,7 @@ def _agree(a: int, b: int) -> None:
 
 
 def _convolution(stride: int, padding: int, dilation: int, transposed: int | None = None) -> Callable[[Call], tuple[int, int]]:
-    """The formula of a convolution whose arguments stand at these places; input and weight come first."""
+    """The formula of a convolution with its arguments at these positions; input and weight come first."""
 
     def formula(call: Call) -> tuple[int, int]:
         x, w = call.shape(0, 3), call.shape(1, 3)
@@ -197,7 +197,7 @@ def _convolution(stride: int, padding: int, dilation: int, transposed: int | Non
             room = [0] * count if call.values[padding : padding + 1] == ("valid",) else call.integers(padding, count)
             out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in zip(x[2:], room, spread, window, steps, strict=True)]
         if transposed is not None and call.truth(transposed):
-            # every element of the input meets the window of all output channels of its group
+            # every element of the input is multiplied with the window of all output channels of its group
             wide = [(n - 1) * s + d * (k - 1) + 1 for n, d, k, s in zip(x[2:], spread, window, steps, strict=True)]
             return 2 * prod(x) * prod(w[1:]), prod(x) + prod(w) + x[0] * w[1] * prod(wide)
         if min(out, default=0) < 0:

@@ -41,7 +41,7 @@ class Origins:
         operator: Row of `operators`, -1 for none.
         module: Row of `modules`, -1 for none.
         line: Row of `lines`, -1 for none.
-        operators: Names of operators; what the backward of an autograd node launches is an operator of its own.
+        operators: Names of operators; work that the backward of an autograd node launches is a separate operator.
         modules: Paths of modules.
         replayed_ns: Time of kernels of replayed graphs, where the trace has a capture; see `graph_captures`.
         joined_ns: Of that, what is joined with the launches of the capture.
@@ -72,7 +72,7 @@ def origins_of(rank: RankTables) -> Origins:
     program = Program.of(rank)
     operators, modules, lines = program.nodes("operator"), program.nodes("module"), _lines(rank, program)
     at_operator, at_module, at_line = (np.where(known, _keys_around(n, calls), -1) for n in (operators, modules, lines))
-    # the thread of the backward has no modules and lines of its own: those of the forward operator stand for it
+    # the backward's thread has no modules and lines: use those of the forward operator
     back, forward = program.backward_pairs()
     step = np.where(known, innermost_node(back, calls), -1)
     rest = np.flatnonzero((step >= 0) & (at_module < 0))

@@ -96,7 +96,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     row = np.full(len(firsts), len(rank))
     np.minimum.at(row, number[own], np.flatnonzero(own))
     judged = np.flatnonzero((last[firsts] >= 0) & (others > 0) & (others < size))
-    # the others' values of each instance in order, so that their median is where it lies
+    # the others' values of each instance in order, so that their median is at the middle
     peers = np.flatnonzero(~own)
     begin = (np.cumsum(others) - others)[judged]
     late_ns = before_ns[row[judged]].astype(np.float64)
@@ -117,7 +117,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
 
 
 def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
-    """The range in which a rank's host spent most of the time in which its device did nothing, within the given intervals.
+    """The range with most of the host's time while the rank's device was idle, within the given intervals.
 
     The innermost range that holds at least half of that time; None where no range holds any.
     """

@@ -77,7 +77,7 @@ def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) 
 
     Args:
         groups: Groups of ranks, such as those of each host.
-        excess: For each rank the share of its work that goes beyond its peers', as `own_excess` tells it.
+        excess: For each rank the share of its work above its peers', as `own_excess` returns it.
     """
     most = max(excess.values(), default=0.0)
     if most < _SLOW_SHARE:

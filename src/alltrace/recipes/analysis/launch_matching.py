@@ -73,7 +73,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
         correlation: Its correlation id; negative for none.
 
     Returns:
-        All pairs; those of one call in the order of the operations. An operation whose call was not recorded is in none of them.
+        All pairs; those of one call in the order of the operations. An operation without a recorded call is in none of them.
     """
     operations = _Operations(process, correlation)
     found, pairs = Growing(5, operations.count), Growing(1, operations.count)

@@ -39,7 +39,7 @@ _FEW_TICKS = 1_000.0
 
 @dataclass(frozen=True)
 class NetworkState:
-    """What the adapters of a host did over some time: means by time; None where no sample tells.
+    """Activity of a host's adapters over some time: means by time; None without samples.
 
     Attributes:
         sent_gb_per_s, received_gb_per_s: Of all adapters together.
@@ -89,7 +89,7 @@ def _mean(of: Traffic, spans: Merged) -> float | None:
 
 
 def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) -> Comparison:
-    """What the adapters of `hosts` did against those of the other hosts.
+    """Activity of the adapters of `hosts` compared with those of the other hosts.
 
     Args:
         states: By host what its adapters did.

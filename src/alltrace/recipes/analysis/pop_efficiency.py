@@ -20,8 +20,8 @@ class DeviceTree:
     Attributes:
         parallel: Useful time of the devices' time: sum U / (D T).
         load_balance: Mean useful time of the largest: what is lost by waiting for a device with more work.
-        communication: Largest useful of the largest active time: what is lost by copies and communication that nothing hides.
-        orchestration: Largest active time of the whole time: what is lost where no device is given work.
+        communication: Largest useful time divided by the largest active time: the loss from exposed copies and communication.
+        orchestration: Largest active time divided by the whole time: the loss while no device has work.
     """
 
     parallel: float | None

@@ -1,4 +1,4 @@
-"""Launches that Nsight Compute measured, joined with a run: the share of all ranks' time of each, and what its advice could save."""
+"""Launches that Nsight Compute measured, joined with a run: their share of all ranks' time, and what their advice could save."""
 
 from __future__ import annotations
 
