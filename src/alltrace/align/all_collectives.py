@@ -1,6 +1,6 @@
 """The `collectives` of all ranks in one table.
 
-A table of its own for each of thousands of ranks would take more room than its rows.
+A separate table for each of thousands of ranks would take more memory than its rows.
 """
 
 from __future__ import annotations

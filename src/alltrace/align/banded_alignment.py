@@ -44,7 +44,7 @@ def align_within_band(
     """Align the operations of a trace with the calls of a log.
 
     A match scores 1, more where sizes, durations and lanes agree and less where they do not; skipping costs. Operations before
-    the first call and behind the last cost nothing.
+    the first call and after the last cost nothing.
 
     Args:
         op: Operation numbers, int64 array of n.

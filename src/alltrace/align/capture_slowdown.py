@@ -1,7 +1,7 @@
 """How much longer steps take while they are captured.
 
-Those of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
-with what the program says of those before, where it counts its steps by `alltrace.instrument.steps`.
+Steps of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
+with the program's times of earlier steps, if it counts its steps with `alltrace.instrument.steps`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CaptureSlowdown(NamedTuple):
         inside_s, outside_s: These medians, s.
         inside, outside: How many steps they are of.
         certain: Whether the medians differ by three standard errors or more.
-        source: What says so: `the training log`, or `alltrace.instrument.steps`.
+        source: Where the times come from: `the training log`, or `alltrace.instrument.steps`.
     """
 
     ratio: float
@@ -68,7 +68,7 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
 
     Args:
         steps: The steps of the run (`alltrace.run.overlay.STEPS`), numbered as the log numbers them.
-        printed: Those of the log (`alltrace.run.run_logs.PRINTED_STEPS`), or None.
+        printed: The steps of the log (`alltrace.run.run_logs.PRINTED_STEPS`), or None.
 
     Returns:
         None with fewer than three steps within or five outside.
@@ -92,7 +92,7 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
 def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlowdown | None:
     """Compare the steps that a run has with what the program says of those before its window.
 
-    A step of the run lasts from its begin to that of the next one on its rank, as the host's steps do that the program counts.
+    A step of the run lasts from its begin to that of the next one on its rank, like the host's steps that the program counts.
 
     Args:
         steps: The steps of the run (`alltrace.run.overlay.STEPS`).
@@ -113,7 +113,7 @@ def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlo
     within = float(np.median(inside))
     without = float(np.median([m.each_ns for m in marks])) / 1e9
     outside_error = max(m.error_ns for m in marks) / 1e9
-    # the host runs ahead in the first steps behind the wait that begins a window, so shorter ones mean nothing
+    # the host runs ahead in the first steps after the wait that begins a window, so shorter ones mean nothing
     certain = within - without > _SIGMAS * float(np.hypot(_error(inside), outside_error))
     count = len(np.unique(number[:-1][follows]))
     return CaptureSlowdown(within / without, within, without, count, max(m.steps for m in marks), certain, PROGRAM)

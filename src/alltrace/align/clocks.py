@@ -1,9 +1,9 @@
 """The clocks of all hosts from matched collectives: offset and rate of each host, and the error of each report's UTC stamp.
 
-Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has an unknown of its
-own, unless the reports tell their host's monotonic clock: then all reports of a host share one. The rate of a host is an unknown
-only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising collective
-connects is connected by sends and receives, and what not even those connect stays at its UTC stamps, which is said.
+Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has its own
+unknown, unless the reports state their host's monotonic clock: then all reports of a host share one. The rate of a host is an
+unknown only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising
+collective connects is connected by sends and receives, and what not even those connect stays at its UTC stamps, which is said.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Solution:
         stamp_errors_ns: For each rank what its UTC stamp is ahead of its host's clock.
         ahead_ns: For each rank what its stamped time is ahead of the run's time at the run's zero: offset and stamp error.
         components: For each rank its component.
-        residuals_ns: For each rank the typical error that remains, None where too little evidence tells.
+        residuals_ns: For each rank the typical error that remains, None with too little evidence.
         notes: What a reader must know.
     """
 

@@ -22,7 +22,7 @@ _SGLANG = re.compile(r"step\[(?P<mode>\w+)(?P<rest>[^\]]*)\]")
 _TENSORRT = re.compile(r"\[Executor\] _forward_step(?: \d+)?: (?P<context>\d+) ctx reqs, (?P<generation>\d+) gen reqs")
 _ATOM = re.compile(r"(?P<mode>prefill|decode)\[(?P<rest>bs=[^\]]*)\]")
 _LENGTHS = re.compile(r"sq(\d+)sk(\d+)sqsq\d+sqsk\d+")
-_TOKENS = re.compile(r"([0-9]+)(?:_[0-9]+)?")  # some versions write the sum of squares behind
+_TOKENS = re.compile(r"([0-9]+)(?:_[0-9]+)?")  # some versions write the sum of squares after it
 _FIELD = re.compile(r"\b(bs|toks?)=(\d+)")
 
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
@@ -35,7 +35,7 @@ class Iteration(NamedTuple):
     Attributes:
         phase: `prefill`, `decode` or `mixed`, or another mode of the server in lower case, such as `target_verify`.
         requests: Requests of the batch.
-        prefill_requests: Of them, those whose prompt is processed.
+        prefill_requests: Requests in prefill.
         query_tokens: Tokens that are computed: the query lengths of all requests together.
         kv_tokens: The lengths of their keys and values together.
     """

@@ -101,7 +101,7 @@ def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], 
 def meet(evidence: Evidence, shifts_ns: Mapping[int, int]) -> bool:
     """Whether all members of all synchronising instances end within a millisecond of each other.
 
-    Clocks that bring that about confirm the matching that they were made from: matched anew by them, it would stay as it is.
+    Clocks that do this confirm the matching they are computed from: with them, the matching would not change.
 
     Args:
         evidence: The matched operations.

@@ -20,7 +20,7 @@ _QUANTILE = 0.02
 
 @dataclass(frozen=True)
 class Bound:
-    """What `other` is ahead of `one`: the middle of the bounds in ns, half their distance, and the messages that tell."""
+    """How far `other` is ahead of `one`: the middle of the bounds in ns, half their distance, and the deciding messages."""
 
     one: int
     other: int

@@ -17,7 +17,7 @@ def read_trace(ranges: Any) -> dict[str, Any] | None:
     work on the GPU and the others its calls; where none does, all of them are.
 
     Args:
-        ranges: NCCL's ranges, as `nccl_ranges` gives them.
+        ranges: NCCL's ranges, as `nccl_ranges` returns them.
     """
     import pyarrow as pa
 

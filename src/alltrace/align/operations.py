@@ -147,7 +147,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
 
 
 def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
+    """The stream of each operation if all ranks have the same streams for a token, so that its number counts; -1 elsewhere."""
     found = np.full(len(rows), -1, np.int64)
     token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
     for one in np.unique(token).tolist():
@@ -162,7 +162,7 @@ def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[
 def _group_ranks(
     rank: NDArray[np.int64], communicator: NDArray[np.int64], told: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Each rank's number in its communicator; where no row tells it but all members are there, they are taken in order of rank."""
+    """Each rank's number in its communicator; if no row has it but all members are present, they are numbered in order of rank."""
     lacking = np.flatnonzero((told < 0) & (communicator >= 0))
     if not len(lacking):
         return told

@@ -1,8 +1,8 @@
 """How one rank's clock runs against another's, found from the pattern of the ends of their synchronising operations.
 
 Members of a synchronising operation end together, so the differences between the ends of equal operations pile up at the true
-offset of the clocks, and nowhere as sharply: shifted by a step they scatter by what steps differ in length. So a repeated,
-identical operation is told from its neighbours by time alone, and a dropped event or a late start costs its partner only.
+offset of the clocks, and nowhere as sharply: shifted by a step they scatter by the difference in step length. So a repeated,
+identical operation is distinguished from its neighbours by time alone, and a lost event or a late start affects only its partner.
 
 A candidate is scored by the surprise of its coincidences: n of them within a width w, when events come every g, are worth
 n * log(g / w); the best width counts.
@@ -70,7 +70,7 @@ class ClockLine:
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
 
     def then(self, outer: ClockLine) -> ClockLine:
-        """The second rank's relation to a third, which `outer` relates the first to: what applying both in turn gives."""
+        """The second rank's relation to a third, to which `outer` relates the first: both relations composed."""
         return ClockLine(
             self.offset_ns + outer.offset_ns + outer.slope * (self.middle_ns + self.offset_ns - outer.middle_ns),
             self.slope + outer.slope + self.slope * outer.slope,
@@ -213,8 +213,8 @@ def _votes(first: Ends, key: NDArray[np.int64], times: NDArray[np.float64], wind
     some = votes > 0
     piles = _piles(first.keyed, times[some], lows[some], highs[some])
     votes_of = piles.many + piles.beside
-    # where steps are alike to a bin's width, all shifts by whole steps have as many votes: what piles up more sharply must not be
-    # lost among them, nor, where nothing does, the small ones
+    # where steps are alike to a bin's width, all shifts by whole steps have as many votes: the sharper peak must not be
+    # lost among them, and without one, the small shifts must not be lost
     strong = np.flatnonzero(votes_of >= _STRONG * votes_of.max())
     strong = strong[np.argsort(np.abs(piles.lowest[strong]), kind="stable")[:_MOST_STRONG]]
     top = np.unique(np.concatenate((strong, *(_most(v, 2 * _MOST_CANDIDATES) for v in (votes_of, piles.sharp)))))
@@ -243,10 +243,10 @@ class _Piles:
     """The differences that were voted for, by bins.
 
     Attributes:
-        many: Votes of each bin that has any, ascending; `beside` those of the bin that adjoins it above.
+        many: Votes of each bin that has any, ascending; `beside`: those of the next higher bin.
         sharp: The most of each that are within two `_FINE_NS`.
         lowest: No difference in each is smaller.
-        of: The differences in some of these bins and beside them, ascending, and where those of each begin.
+        of: The differences in some of these bins and the next ones, ascending, and where those of each begin.
     """
 
     many: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """What an alignment takes from each rank alone: its communication operations and its steps, kept until the rank is another.
 
-So an alignment that was interrupted goes on where it was, and of a run that got a new rank, or one rank anew, only that is read.
-What compares ranks is small beside it.
+So an interrupted alignment continues, and if a rank is new or changed, only that rank is read.
+The comparison of ranks is cheap in comparison.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
         table: Its operations.
         names: The strings that only they refer to.
         steps: Its steps, or None.
-        source: What `rank_signature` gives; empty for a part that is to be made again.
+        source: The value of `rank_signature`; empty for a part to compute again.
 
     Raises:
         OSError: It cannot be written.

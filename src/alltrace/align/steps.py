@@ -1,9 +1,9 @@
 """The training steps of each rank: from ranges that name them, else from what repeats on the device.
 
 Ranges name steps by a number (`step 12`, `ProfilerStep#12`) or by repetition (`train_step`); `step_names` has the names. Of several
-families those win that hold one work of an optimizer each, then the one that covers most of the rank's time, outermost first. Where
-optimizers alone are named, each of their works ends a step. A program without such ranges repeats itself all the same: the shortest
-period under which the sequence of kernel names of the busiest stream agrees with itself gives the steps (autocorrelation, as in
+families those win that contain one optimizer step each, then the one that covers most of the rank's time, outermost first. If
+only optimizers are named, each of their ranges ends a step. A program without such ranges still repeats itself: the shortest
+period under which the sequence of kernel names of the busiest stream agrees with itself is the step (autocorrelation, as in
 Greyhound, ATC'25, for NCCL calls).
 """
 
@@ -78,7 +78,7 @@ class RankSteps:
         starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches, or of the kernels
             where many of their launches are not known.
         ends: int64 array of n ends.
-        numbers: The program's own numbers, or None where it gives none.
+        numbers: The program's own numbers, or None if it has none.
         device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
         took: int64 array of n: from the end of the step before, or its own start where that is later, to its end, on the device
             or on the host, whichever is later.
@@ -104,7 +104,7 @@ def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs
     """The steps of all ranks.
 
     Args:
-        run: The run; its clocks line up ranks whose programs do not number their steps.
+        run: The run; its clocks align ranks with programs that do not number their steps.
         each: What `rank_steps` found on every rank; None to find it.
         jobs: The most processes.
 
@@ -162,7 +162,7 @@ def _took(found: RankSteps) -> Int64:
 
 
 def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:
-    """The steps that `ranges` name, whose names are `names` by `codes`."""
+    """The steps that `ranges` name; their names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
     for code, name in enumerate(names):
@@ -249,10 +249,10 @@ def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
 
 
 def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int64, Int64]:
-    """Starts and ends of the steps whose optimizers are `done` at these times.
+    """Starts and ends of the steps with optimizers `done` at these times.
 
-    A step begins with the program's first range whose name each of the first two steps has as often, such as the loading of data;
-    what comes behind an optimizer, such as reading the loss, belongs to its step. Without such a range the first step is left out.
+    A step begins with the program's first range with a name that occurs equally often in the first two steps, such as data loading;
+    work after an optimizer, such as reading the loss, belongs to its step. Without such a range the first step is left out.
     """
     size = int(codes.max()) + 1
     first, second = starts < done[0], (starts >= done[0]) & (starts < done[1])
@@ -265,13 +265,13 @@ def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int
     at = np.concatenate(([0], np.searchsorted(begins, done[:-1])))
     found = begins[np.minimum(at, len(begins) - 1)]
     begin = np.where(found < done, found, np.concatenate(([done[0]], done[:-1])))
-    # nothing begins behind the last one: it goes on as long as the others do behind their optimizers
+    # nothing begins after the last one: it lasts as long after its optimizer as the others do
     last = min(int(done[-1] + np.median(begin[1:] - done[:-1])), max(int(ends.max()), int(done[-1])))
     return begin, np.append(begin[1:], last)
 
 
 def _launching(rank: StoredRank, families: list[_Family]) -> list[_Family]:
-    """Those whose thread calls CUDA, where there are any: a thread that loads data has ranges for batches too."""
+    """The ranges on threads that call CUDA, if any: a thread that loads data has ranges for batches too."""
     if len({f.thread for f in families}) < 2:
         return families
     calling = set(rank.file_table("api", ("thread",)).column("thread").unique().to_pylist())
@@ -391,7 +391,7 @@ class _DeviceWork:
         self._sort()
 
     def keys(self, table: str, correlations: Any) -> Int64:
-        """Correlations of a table; where the rank has several processes, each of which counts its own, told apart by process."""
+        """Correlations of a table; made distinct by process if the rank has several processes with their own counters."""
         found = integers(correlations, -1)
         if self._several:
             process = integers(self._rank.file_table(table, ("process",)).column("process"), -1)
@@ -399,7 +399,7 @@ class _DeviceWork:
         return found
 
     def launch_of(self, correlations: Int64, otherwise: Int64) -> Int64:
-        """When the calls with these keys began; `otherwise` where there is no such call."""
+        """When the calls with these keys began; `otherwise` if there is no such call."""
         if not len(self._keys):
             return otherwise
         at = np.minimum(np.searchsorted(self._keys, correlations), len(self._keys) - 1)
@@ -411,7 +411,7 @@ class _DeviceWork:
         result = np.full((len(starts), 2), _NONE)
         some = np.flatnonzero(last > first)
         if len(some):
-            # from each first to its last, and from there to the next first, which is left out; the end needs no such part
+            # from each first to its last, and from there to the next first, which is left out; the end needs no further part
             cuts = np.stack((first[some], last[some]), axis=1).reshape(-1)
             for column, (least, values, empty) in enumerate(
                 ((np.minimum, self._start, np.iinfo(np.int64).max), (np.maximum, self._end, _NONE))
@@ -485,7 +485,7 @@ def _middles(found: RankSteps) -> Int64:
 
 
 def _continued(numbers: Int64, places: Int64) -> Int64:
-    """The numbers at some places of a sequence, which goes on by one before its beginning and behind its end."""
+    """The numbers at some places of a sequence, which continues by one before its beginning and after its end."""
     inside = np.clip(places, 0, len(numbers) - 1)
     return numbers[inside] + places - inside
 

@@ -86,7 +86,7 @@ def boxes(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
-    """The names of the kept rows, told apart by `detail` or by number where they are equal."""
+    """The names of the kept rows, made distinct by `detail` or by number if they are equal."""
     names = columns.texts(chart.x)
     names = [names[i] for i in keep.tolist()]
     often = Counter(names)
@@ -121,7 +121,7 @@ def _readable(
 
 
 def _pivoted(columns: Columns, chart: Chart) -> Drawing:
-    """Bars whose colours are the values of `group`."""
+    """Bars coloured by the values of `group`."""
     y = columns.numbers(chart.y[0])
     keep = np.isfinite(y)
     if columns.whole(chart.x) and len(np.unique(columns.numbers(chart.x)[keep])) > 1:

@@ -20,7 +20,7 @@ class Axis:
         log: Whether it is logarithmic.
         whole: Whether only whole numbers have a meaning on it, such as ranks.
         unit: The unit that its numbers are shown in; empty for none.
-        ticks: Where marks stand and what they are called; empty to leave both to what draws.
+        ticks: Positions and labels of marks; empty to leave both to the drawing library.
     """
 
     title: str
@@ -45,8 +45,8 @@ class Series:
         high: Of a band its upper line; of boxes the third quartiles.
         ends: Of boxes, least and greatest of each.
         shade: A number for each point, which chooses its colour on a scale; then `color` is not used.
-        notes: A text for each point, shown where the picture can describe one point; or empty.
-        tag: Of a line a text that stands at it, in the place of a name in the legend where the picture can do that; or empty.
+        notes: A text for each point, shown if the chart can describe one point; or empty.
+        tag: A text at a line, instead of a name in the legend if the chart supports it; or empty.
     """
 
     name: str
@@ -88,11 +88,11 @@ class Drawing:
     """A picture, not yet drawn.
 
     Attributes:
-        title: What stands above it.
+        title: The title above it.
         x: The axis across.
         y: The axis up.
         series: What is drawn, the first at the bottom.
-        lying: Whether bars and boxes lie on their side: `x` then goes down the page, names readable.
+        lying: Whether bars and boxes are horizontal: `x` then goes down the page, with readable names.
         heat: The heat map, or None.
         shade: What the shades of points mean, or empty.
         notes: What was left out or put together to keep the picture readable.

@@ -37,12 +37,12 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     """The picture of an answer, not yet drawn.
 
     Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are put together past 1,024,
-    more than 10 lines become a band, points that would cover each other are drawn once; the notes say so.
+    more than 10 lines become a band, points that would cover each other are drawn once; the notes report it.
 
     Args:
         answer: The answer.
         chart: How to draw it; None for its own.
-        title: What stands above, where the chart has no title.
+        title: The title if the chart has none.
 
     Raises:
         UsageError: The answer has no picture, or lacks a column of it.

@@ -28,8 +28,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _WAIT_S = 1.0
-_RETRIES = 2  # of a task whose worker fails in a way that is not ours to name
-_AHEAD = 4  # tasks per worker that are handed out at once
+_RETRIES = 2  # of a task with a worker that fails for an unknown reason
+_AHEAD = 4  # tasks per worker that are submitted at once
 _LISTED = 4
 
 LOST_S = 30.0
@@ -42,8 +42,8 @@ class ClusterEngine:
     Args:
         client: The `distributed.Client`.
         place: What the cluster is called in messages.
-        wait_s: How long to wait for a worker before giving up; None for ever, as a queue may take its time.
-        connect: Connects to the scheduler again after it went away, within so many seconds; None where it cannot come back.
+        wait_s: How long to wait for a worker before giving up; None to wait without limit, as a queue may be slow.
+        connect: Reconnects to a lost scheduler within this many seconds; None if it cannot come back.
 
     Attributes:
         client: As above.
@@ -71,7 +71,7 @@ class ClusterEngine:
     ) -> Iterator[Outcome[_Result]]:
         """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`.
 
-        A task whose worker is killed is given to another one; one that has killed several workers is an error of its own. After
+        A task with a killed worker goes to another one; a task that has killed several workers is an error. After
         a scheduler has been started again, only the tasks that had not ended run again.
 
         Raises:
@@ -286,7 +286,7 @@ class _Running:
         return found
 
     def _hand_out(self) -> None:
-        """Keep the workers busy, and no more: what is handed out is held by the scheduler until it is fetched."""
+        """Submit only enough tasks to keep the workers busy: the scheduler stores submitted tasks until they are fetched."""
         from alltrace.engine.cluster_worker import on_worker
 
         held = Counter(self._hosts[handed.place] for handed in self._handed.values())
@@ -306,7 +306,7 @@ class _Running:
                 future.add_done_callback(self._ready.put)
 
     def _look(self, lacking_s: float) -> float:
-        """See after tasks that nobody has ended for a while; gives how long there has been no worker for them."""
+        """Check tasks that have not ended for a while; returns how long there has been no worker for them."""
         if self._engine.client.status != "running":
             raise ConnectionError
         there = set(self._engine.workers())

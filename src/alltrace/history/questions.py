@@ -117,7 +117,7 @@ def choices(history: History) -> tuple[list[str], list[str]]:
 
 
 def place_of(history: History, run_id: str, *, job: str | None = None, tag: str | None = None) -> int | None:
-    """The row of a run in the answer by run; None where it is not there. The other arguments are those of `ask_history`."""
+    """The row of a run in the answer by run; None if it is missing. The other arguments are those of `ask_history`."""
     return next((n for n, run in enumerate(_chosen(_runs(history), job, tag)) if run["run_id"] == run_id), None)
 
 

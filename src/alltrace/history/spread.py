@@ -19,7 +19,7 @@ _SMALL_SAMPLE = {5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 
 
 class Usual(NamedTuple):
-    """What is usual: the median of earlier values, and the bounds of what is no more than their spread."""
+    """The usual range: the median of earlier values, and the bounds of their spread."""
 
     median: float
     low: float

@@ -50,7 +50,7 @@ def cell(value: Any, column: AnswerColumn) -> str:
 
 
 def heading(column: AnswerColumn) -> str:
-    """What stands above a column: its name in words."""
+    """The header of a column: its name in words."""
     return f"{label(column)} %" if column.unit == "%" else label(column)
 
 

@@ -30,7 +30,7 @@ def integers(column: Any, null: int = 0) -> Int64:
 
 
 def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
-    """The distinct values of an Arrow column, and the place of each row's among them: that of a null is behind the last."""
+    """The distinct values of an Arrow column, and the index of each row's value; that of a null is after the last."""
     import pyarrow as pa
 
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -71,7 +71,7 @@ def extremes(column: Any) -> tuple[int | None, int | None]:
 
 
 def either(*masks: Any) -> Any:
-    """Where any of the masks, as `unpacked` gives them, is true; None where all are None."""
+    """Where any of the masks, as `unpacked` returns them, is true; None if all are None."""
     given = [mask for mask in masks if mask is not None]
     return functools.reduce(operator.or_, given) if given else None
 

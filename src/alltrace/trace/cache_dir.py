@@ -22,7 +22,7 @@ def default_folder() -> Path:
     """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches.
 
     Raises:
-        UsageError: Neither the environment nor the password database says where the user's home is.
+        UsageError: Neither the environment nor the password database has the user's home.
     """
     given = os.environ.get(_VARIABLE)
     if given:
@@ -39,7 +39,7 @@ def default_folder() -> Path:
 def own_folder(folder: Path) -> Path:
     """Make `folder`, for this user alone, unless it exists; and return it if it can be used as a cache.
 
-    A folder that somebody else filled and that this user cannot write to may be used if it was asked for, to read from.
+    A folder that somebody else filled and that this user cannot write to may be used for reading if it was requested.
 
     Raises:
         InputError: It cannot be made, or another user can write to it.
@@ -101,7 +101,7 @@ def _user_name(number: int) -> str:
 
 
 def _is_private(group_id: int) -> bool:
-    """Whether a group has this user alone, as many distributions make one for each user, whose files the group can write."""
+    """Whether a group has only this user: many distributions create one per user, and the group can write the user's files."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
     except KeyError:

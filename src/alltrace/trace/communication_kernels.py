@@ -19,7 +19,7 @@ _START = r"(?:^|[\s:])"
 
 
 class KernelRule(NamedTuple):
-    """A kernel whose name matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`.
+    """A kernel with a name that matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`.
 
     Attributes:
         pattern: The expression.

@@ -26,7 +26,7 @@ _DROPPED = re.compile(r"\bconst\b|\bvoid\b(?!\s*\*)|\s+")
 def kernel_spelling(name: str) -> str:
     """A kernel's name without what demanglers differ in: parameters, casts of template arguments, `const`, spaces.
 
-    It tells fewer kernels apart than the name: use it for names that have no partner of the same spelling.
+    It distinguishes fewer kernels than the name: use it for names without a partner of the same spelling.
     """
     for pattern, rest in _REWRITTEN:
         name = pattern.sub(rest, name)

@@ -18,14 +18,14 @@ Instance = tuple[Metric | None, Metric | None]
 
 @dataclass(frozen=True)
 class RuleMessage:
-    """What a rule of Nsight Compute said, as the report has it.
+    """The result of a rule of Nsight Compute, as in the report.
 
     Attributes:
         kind: `none`, `ok`, `warning`, `error` or `optimization`.
         title: Its title; empty where it has none.
         text: The text.
-        speedup_percent: The speed-up that Nsight Compute expects; None where it says none.
-        speedup_of: What would be faster: `local`, the part that is looked at, or `global`, the whole launch.
+        speedup_percent: The speed-up that Nsight Compute expects; None if it states none.
+        speedup_of: What would be faster: `local`, the part that the rule examines, or `global`, the whole launch.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class SectionMetric:
         name: The metric.
         label: How the section calls it; empty where it does not.
         part: `header`, the table that a section shows first, or `body`.
-        others: Metrics that stand in its place on other GPUs.
+        others: Metrics that replace it on other GPUs.
     """
 
     name: str
@@ -99,8 +99,8 @@ class Launch:
         context: CUDA context, or None.
         stream: CUDA stream, or None.
         process: Process id, or None.
-        metrics: The metrics by name, in base units (ns, bytes, per second); those without a value of their own are left out.
-        mangled: The mangled name; empty where it is not known.
+        metrics: The metrics by name, in base units (ns, bytes, per second); those without their own value are left out.
+        mangled: The mangled name; empty if unknown.
         instances: Values of metrics for each address, opcode or unit; only of a report that was read with `detail`.
         sections: Sections of the page of details; likewise.
         rules: What NVIDIA's rules said when the launch was measured; likewise.

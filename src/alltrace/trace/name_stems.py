@@ -1,7 +1,7 @@
 """What the names of ranges are without the counters that programs and PyTorch write into them: their stems.
 
-`aten::to, op_id = 998949` is one call of an operator, `step 12` one step of many: what is summed up, drawn or compared between
-runs goes by stems. Arrow and DuckDB have the same regular expressions (RE2, whose time grows with the length of the text alone).
+`aten::to, op_id = 998949` is one call of an operator, `step 12` one step of many: sums, charts and comparisons between
+runs use stems. Arrow and DuckDB have the same regular expressions (RE2, with time linear in the length of the text).
 """
 
 from __future__ import annotations

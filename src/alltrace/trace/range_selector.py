@@ -1,4 +1,4 @@
-"""Which NVTX ranges an option names, as those of Nsight Systems do: `RANGE[@DOMAIN][/INDEX]`."""
+"""Which NVTX ranges an option names, in the syntax of Nsight Systems: `RANGE[@DOMAIN][/INDEX]`."""
 
 from __future__ import annotations
 

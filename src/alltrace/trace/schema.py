@@ -48,7 +48,7 @@ class Table(NamedTuple):
         name: The table's name, which is also its file's.
         doc: What a row is.
         columns: The columns, in order.
-        track: The columns that say which track a row lies on; files are sorted by these and then by `order`.
+        track: The columns that identify the track of a row; files are sorted by these and then by `order`.
         order: The column of time that rows are sorted by within a track, or None for a dictionary.
     """
 
