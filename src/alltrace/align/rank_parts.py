@@ -1,7 +1,7 @@
 """What an alignment takes from each rank alone: its communication operations and its steps, kept until the rank is another.
 
 So an interrupted alignment continues, and if a rank is new or changed, only that rank is read.
-The comparison of ranks is cheap in comparison.
+Comparing the ranks is cheap in relation to that.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
 exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
 report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
-is odd but can be answered is counted, so that answers made from it say so.
+is odd but usable is counted, so that answers made from it have a note.
 """
 
 from __future__ import annotations

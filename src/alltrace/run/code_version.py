@@ -16,7 +16,7 @@ _SOURCES = (".py", ".pyx")
 
 @cache
 def code_version() -> str:
-    """The version of alltrace and a hash of its source: what a changed source had made is not taken for what it makes now."""
+    """The version of alltrace and a hash of its source, so that results of a different source are not reused."""
     import xxhash
 
     from alltrace import __version__

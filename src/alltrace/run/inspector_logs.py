@@ -56,7 +56,7 @@ _NS = ("start", "end", "called")
 
 
 class _File(NamedTuple):
-    """A file whose operations were read: its process, its rank in the largest communicator, and where its operations are."""
+    """A file with operations that were read: its process, its rank in the largest communicator, and where its operations are."""
 
     path: str
     host: str

@@ -111,7 +111,7 @@ def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path |
     """The file of one of `SHARED_TABLES`, checked; None where there is none.
 
     Args:
-        files: Those of the run.
+        files: The files of the run.
         overlay: Its alignment, if there is one.
         table: The name of the table.
 
@@ -145,7 +145,7 @@ def signature(manifest: Manifest) -> str:
 
 
 def rank_signature(manifest: Manifest, rank: Rank) -> str:
-    """What is made of one rank alone is made from: the rank as it was imported, its reports, and the code; not its clock."""
+    """The inputs of data derived from one rank: the rank as imported, its reports, and the code; not its clock."""
     reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
     own = plain(rank._replace(stamp_error_ns=0, reports=()))
     text = json.dumps([code_version(), manifest.kernel_rules, own, reports], sort_keys=True)

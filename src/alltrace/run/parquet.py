@@ -44,7 +44,7 @@ def row_group_order(metadata: Any) -> list[int]:
 
 
 def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
-    """The `columns` of a file of a run as a `pyarrow.Table`, those of `dictionaries` dictionary-encoded.
+    """The `columns` of a file of a run as a `pyarrow.Table`, with the columns in `dictionaries` dictionary-encoded.
 
     Raises:
         InputError: The file cannot be read.
@@ -57,13 +57,13 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
 
 
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
-    """The rows of `read_parquet` where a column of whole numbers has some value; reads only row groups that may have such rows.
+    """The rows of `read_parquet` in which an integer column has a value; reads only row groups that may have such rows.
 
     Args:
         path: The file.
-        columns: The columns wanted, that of `of` among them.
+        columns: The columns to read, including the one in `of`.
         of: The column, and its value.
-        dictionaries: Those of the columns that are dictionary-encoded.
+        dictionaries: The columns that are dictionary-encoded.
 
     Raises:
         InputError: The file cannot be read.
@@ -71,7 +71,7 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
     try:
         table = _read(path, list(columns), list(dictionaries), of)
         rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
-        # mostly they lie together, which is seen without a copy
+        # they are mostly adjacent, which can be checked without a copy
         together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
         table = table.slice(rows[0] if len(rows) else 0, len(rows)) if together else table.take(pa.array(rows))
     except (OSError, pa.ArrowException) as error:
@@ -115,11 +115,11 @@ def _read(path: Path, columns: list[str], dictionaries: list[str], of: tuple[str
 
 
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
-    """Write a table to a file of its own, compressed.
+    """Write a table to a separate file, compressed.
 
     Raises:
         OSError: The file cannot be written.
-        pyarrow.ArrowException: Parquet has no such type.
+        pyarrow.ArrowException: Parquet does not support a type.
     """
     with pq.ParquetWriter(path, table.schema, compression="zstd", **settings) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -131,8 +131,8 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
     Args:
         path: The file.
         columns: The columns wanted.
-        dictionaries: Those of them that are dictionary-encoded.
-        rows: Row groups are read together until they have so many rows; 0 for each alone.
+        dictionaries: The columns that are dictionary-encoded.
+        rows: Row groups are read together up to this many rows; 0 for each alone.
 
     Raises:
         InputError: The file cannot be read.

@@ -71,8 +71,8 @@ class Sinks:
         pieces: What is filled, by number.
         spill: A folder for temporary files.
         memory_bytes: What each writer may take.
-        encoder: Where row groups are encoded; None for a thread for each file.
-        report: The report that the rows come from, whose numbers are checked; empty where they were.
+        encoder: Where row groups are encoded; None for one thread per file.
+        report: The report of the rows, to check their numbers; empty if they were checked.
     """
 
     def __init__(

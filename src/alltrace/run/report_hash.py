@@ -1,4 +1,4 @@
-"""What a report holds, as a hash, and what tells whether its files are as they were."""
+"""The hash of a report's content, and what shows whether its files changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stamps = tuple[tuple[int, ...], ...]
 
 
 class Content(NamedTuple):
-    """The content of a report, as it was when its files were last looked at.
+    """The content of a report when its files were last checked.
 
     Attributes:
         stamps: Size, inode and times of each of its files, in ns.

@@ -16,7 +16,7 @@ class Warned(NamedTuple):
 
     Attributes:
         warning: The warning, its `number` that of all these ranks.
-        ranks: The ranks whose answers it touches, by number.
+        ranks: The ranks with affected answers, by number.
     """
 
     warning: ReportWarning

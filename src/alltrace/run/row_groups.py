@@ -1,7 +1,7 @@
 """The row groups of a table's Parquet file: how they are encoded and written, and the order in which they are read.
 
-Row groups may be in the file in another order than that of the table's rows. The order of the rows is then in the file's
-metadata, and whoever needs sorted rows reads the row groups in that order.
+The order of row groups in the file may differ from that of the table's rows. The order of the rows is then in the file's
+metadata, and a reader that needs sorted rows reads the row groups in that order.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RowGroups:
     Args:
         table: The table.
         path: The file to write.
-        held: How rows are held in memory.
-        encoder: Where row groups are encoded; None for a thread of its own.
+        held: The form of rows in memory.
+        encoder: Where row groups are encoded; None for a separate thread.
 
     Attributes:
         nesting: Fills `depth` and `parent` of `ranges` as rows pass; None for other tables.
@@ -68,7 +68,7 @@ class RowGroups:
         self._pool: ThreadPoolExecutor | None = None  # an encoder of its own
         self._jobs: deque[Future[None]] = deque()
         self._writer: Any = None
-        self._complete: frozenset[str] = frozenset()  # columns of the file that have no nulls, and say so
+        self._complete: frozenset[str] = frozenset()  # columns of the file without nulls, declared as such
         self._relaxed = False
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -82,7 +82,7 @@ class RowGroups:
                 self._write(ROW_GROUP_ROWS, last=False)
 
     def put(self, batch: pa.RecordBatch) -> int:
-        """Write rows as a row group of their own, whose place in the order is not known yet; its number in the file."""
+        """Write rows as a separate row group with a place in the order that is not known yet; returns its number in the file."""
         self._encode([batch], batch.num_rows, last=False)
         return self._count - 1
 
@@ -191,7 +191,7 @@ def _said(schema: pa.Schema, complete: frozenset[str]) -> pa.Schema:
 
 
 def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: frozenset[str]) -> Any:
-    """A writer with the encodings of the table, given its first row group, or None for a table without rows.
+    """A writer with the encodings of the table, from its first row group, or None for a table without rows.
 
     A column of `complete` has no nulls: then nothing is written of which values there are, which takes a third off the time that
     writing and reading take.
@@ -199,9 +199,9 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     Differences suit what ascends or varies (times 2.0 to 2.3 bytes a value, against 4.7 to 5.0 with a dictionary, at a tenth of the
     time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so closely that zstd saves a
     twentieth of them and takes a fifth of the time; what is always the same is a few bytes, for which zstd sets up as much as for
-    all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits that are always the same are packed as well
-    without a dictionary, in half of the time. What else a large table has LZ4 takes: zstd sets up its tables anew for each page,
-    a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
+    all others, so it uses a codec without setup. Numbers of up to 32 bits that are always the same are packed as well
+    without a dictionary, in half of the time. The other columns of a large table use LZ4: zstd sets up its tables again for each
+    page, a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
     are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are looked for,
     below a row group's worth of the sort keys alone, and no dictionary below that.
     """

@@ -1,4 +1,4 @@
-"""The logs of a run's job, kept beside its ranks: NCCL's calls and operations, printed steps, and samples of the GPUs.
+"""The logs of a run's job, stored with its ranks: NCCL's calls and operations, printed steps, and samples of the GPUs.
 
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
@@ -58,8 +58,8 @@ class JobLogs(NamedTuple):
         nccl: Logs of NCCL.
         training: Training logs.
         gpu: GPU logs.
-        gpu_offset_ns: How far local times of these are ahead of UTC; None where it is not told.
-        patterns: Regular expressions for the lines of steps in training logs; where there are any, other forms are not looked for.
+        gpu_offset_ns: How far their local times are ahead of UTC; None if unknown.
+        patterns: Regular expressions for the lines of steps in training logs; if there are any, other forms are not searched.
         inspector: Files of NCCL Inspector.
     """
 
@@ -179,9 +179,9 @@ def _import_nccl(
 
 
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
-    """Whose calls are whose: by host and process id, where no process is known to the run by the rank's number.
+    """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
 
-    Of containers that share both, the rank's number decides, which the communicators tell.
+    For containers that share both, the rank's number from the communicators decides.
 
     Args:
         logs: The logs of the job.
@@ -223,7 +223,7 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
 
 
 def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], folder: Path) -> None:
-    """Write the calls of some ranks, batch by batch, so that memory is that of a batch."""
+    """Write the calls of some ranks, batch by batch, so that memory use is that of one batch."""
     import pyarrow.parquet as pq
 
     writers: dict[int, Any] = {}

@@ -50,7 +50,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
 
 @contextmanager
 def shared_reports(reports: Sequence[Path]) -> Iterator[None]:
-    """A block in which workers of a cluster read reports: one of each folder is looked at, but for those on a disk of one host.
+    """A block in which workers of a cluster read reports: one per folder is checked, except those on a disk of one host.
 
     Raises:
         UsageError: A worker does not see them.

@@ -39,7 +39,7 @@ class Names:
     """The interned strings of a run: looks up the text of ids.
 
     Args:
-        paths: Gives the files that hold them, once the first text is wanted; a name may stand in several.
+        paths: Returns the files with the names when the first text is needed; a name may be in several.
     """
 
     def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
@@ -107,13 +107,13 @@ def _has(files: RankFiles, record: Rank, table: str, overlay: Overlay | None) ->
 
 
 def _wanted(table: Table, columns: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """The columns wanted of a table, all for None; and those of them that are enums."""
+    """The selected columns of a table, all for None; and which of them are enums."""
     wanted = list(table.column_names if columns is None else columns)
     return wanted, [c for c in wanted if table.column(c).type == "enum"]
 
 
 def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table as `schema` has it; a column that a run made by an earlier version lacks is null."""
+    """The table with the columns of `schema`; a column that a run of an earlier version lacks is null."""
     if table.schema == schema:
         return table
     for field in schema:
@@ -143,7 +143,7 @@ class Piece(NamedTuple):
 
 
 class StoredRank:
-    """One rank's tables in a run directory; what a recipe's `map` is given."""
+    """One rank's tables in a run directory; the argument of a recipe's `map`."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class StoredRank:
 
     def _beside(self, record: Rank) -> StoredRank:
         found = StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
-        if self._in_file_time_of is not None:  # ranks of a host have its clock, and time bases of their own
+        if self._in_file_time_of is not None:  # ranks of a host share its clock, but have their own time bases
             found.clock = ClockMap(found.clock.shift_ns - self._in_file_time_of.shift_ns)
         return found
 
@@ -224,9 +224,9 @@ class StoredRank:
 
         Args:
             table: A key of `alltrace.trace.schema.TABLES`.
-            columns: The columns wanted, in order; None for all.
-            rows: Row groups are joined until they have so many rows; 0 for each alone. Memory is bounded by that.
-            lengths: Only how long things are is asked, so that times may stay as the file has them where its clock does not drift.
+            columns: The columns to read, in order; None for all.
+            rows: Row groups are joined up to this many rows; 0 for each alone. This bounds memory.
+            lengths: Only durations are needed, so times may stay as in the file if its clock does not drift.
         """
         from alltrace.run.parquet import read_row_groups
 
@@ -280,7 +280,7 @@ class StoredRank:
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:
-        """The value that a column of whole numbers has in every row of one of `pieces`; None where they differ or are not told."""
+        """The value that a column of whole numbers has in every row of one of `pieces`; None if they differ or are unknown."""
         low, high = self.bounds(table, group, column)
         return low if low == high else None
 
@@ -349,8 +349,8 @@ class StoredRank:
 class Run:
     """A run directory, opened for reading.
 
-    It is read as it was imported until an alignment is adopted: what an answer says must not depend on whether an earlier question
-    has left one behind.
+    It is read as imported until an alignment is adopted: an answer must not depend on whether an earlier question
+    has stored one.
 
     Args:
         path: The run directory.
@@ -409,7 +409,7 @@ class Run:
         return run
 
     def in_session_time(self) -> Self:
-        """The run with times as the profiler's own tools tell them: from the start of the first report's session."""
+        """The run with times as in the profiler's own tools: from the start of the first report's session."""
         run = copy(self)
         run.in_session = True
         run.alignment = None
@@ -421,7 +421,7 @@ class Run:
         return _has(self.files, record, table, self.overlay)
 
     def left_out(self) -> tuple[str, ...]:
-        """The event tables that the import was told to leave out and no alignment made since; nothing is known of their rows."""
+        """The event tables that the import left out on request and no alignment has added since; their rows are unknown."""
         manifest = self._manifest
         if manifest.tables is None:
             return ()
@@ -446,7 +446,7 @@ class Run:
         return self._manifest
 
     def name_files(self) -> Iterator[Path]:
-        """The files with the names of the whole run, and those of the alignment; each is checked when it is asked for.
+        """The files with the names of the whole run, and those of the alignment; each is checked on first use.
 
         Raises:
             DamageError: A file is not as it was written.
@@ -496,7 +496,7 @@ class Run:
     def facts(self) -> dict[str, int]:
         """Ranks, hosts, devices and span of the run: what every answer says of it.
 
-        The span is that of the host with the longest one, by its own clock, so that it is the same with and without an alignment.
+        The span is the longest of any host by its own clock, so that it is the same with and without an alignment.
         """
         manifest = self._imported
         bounds: dict[str, list[int]] = {}
@@ -534,7 +534,7 @@ class Run:
             clock.
 
         Raises:
-            UsageError: There is no such table or rank, or ranks of `names`, which are the whole run's.
+            UsageError: The table or rank does not exist, or ranks were selected for `names`, which belongs to the whole run.
             InputError: The table was not imported.
         """
         if table not in TABLES:
@@ -561,7 +561,7 @@ class Run:
         return self._names.table()
 
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
+        """A DuckDB connection with a view for each canonical table that was imported (or for the selected ones), over all ranks.
 
         The files of these tables are checked first, so name the tables where a run is large. The connection lives in memory; the
         run's files are only read. With `ids` it has the schema `ids` too: the same views with

@@ -8,11 +8,11 @@ from alltrace.trace.errors import AlltraceError
 
 
 class CancelledError(AlltraceError):
-    """Whoever asked has gone."""
+    """The client has disconnected."""
 
 
 class Token:
-    """Says whether the answer is still wanted; work asks it at its checkpoints."""
+    """States whether the answer is still needed; work checks it at its checkpoints."""
 
     def __init__(self) -> None:
         self._gone = threading.Event()

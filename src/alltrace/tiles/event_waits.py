@@ -19,11 +19,11 @@ _WORK = ("kernels", "copies", "graphs")
 
 
 def event_waits(stored: StoredRank, values: dict[str, Any], zero: int) -> dict[str, Any]:
-    """What an API call has to do with waits for CUDA events, where the profiler told which call recorded the event.
+    """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event.
 
     Args:
         stored: The rank.
-        values: The row of `api`, as `row_of` gives it.
+        values: The row of `api`, as `row_of` returns it.
         zero: When the run starts, aligned ns.
 
     Returns:
@@ -77,7 +77,7 @@ def _calls(stored: StoredRank, process: int | None, correlations: Collection[int
 
 
 def _work_around(stored: StoredRank, wait: dict[str, Any], zero: int) -> dict[str, Any]:
-    """`before` and `behind` of a wait; of several devices it is not known on which the event was recorded."""
+    """`before` and `behind` of a wait; with several devices, the device of the event is unknown."""
     if len(stored.record.devices) > 1:
         return {"before": None, "behind": None}
     return {

@@ -1,4 +1,4 @@
-"""What people call the tracks of a rank."""
+"""Readable names of the tracks of a rank."""
 
 from __future__ import annotations
 

@@ -68,5 +68,5 @@ class Prefetcher:
                     continue
                 job = self._jobs.popleft()
                 self._busy = True
-            with suppress(AlltraceError, OSError):  # who asks for it is told
+            with suppress(AlltraceError, OSError):  # the request for it reports the error
                 job()

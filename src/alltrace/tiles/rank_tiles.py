@@ -45,7 +45,7 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True)
 class TrackTiles:
-    """One track: where it lies, and its finest level.
+    """One track: its position, and its finest level.
 
     Attributes:
         key: Its key.

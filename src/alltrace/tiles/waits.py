@@ -65,11 +65,11 @@ class Instance(NamedTuple):
 
 
 def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
-    """The instance at which others waited longest for one of `ranks`, or with `transfer` that of them whose transfer is longest.
+    """The instance at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
 
     Args:
         run: The run.
-        found: What `matched` gives for it.
+        found: The result of `matched` for it.
         ranks: The ranks.
         transfer: Whether the time from the last arrival to the end decides, and not the waiting.
 
@@ -104,7 +104,7 @@ def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[in
 
 
 class Certainty:
-    """What the clocks of an alignment can tell.
+    """What the clocks of an alignment can resolve.
 
     Args:
         overlay: The alignment.
@@ -123,7 +123,7 @@ class Certainty:
         return _SURE_RESIDUALS * max(int(r) for r in residuals)
 
     def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
-        """Whether a wait can be told from an error of the clocks."""
+        """Whether a wait is larger than an error of the clocks."""
         least = self.least_ns(one, other)
         return least is not None and wait_ns >= least
 
