@@ -49,10 +49,10 @@ _PAUSE_S = 1.0
 def profile(
     request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
 ) -> int | None:
-    """Profile the program; gives the exit code, or None where it shall run plainly instead.
+    """Profile the program; returns the exit code, or None if it should run without a profiler.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The program and its arguments.
         variables: The program's variables.
         guard: The process that the launcher knows.
@@ -135,8 +135,8 @@ def _attempted(
 ) -> tuple[Plan, Outcome]:
     """Run the program under the profiler, which may end before the program has started.
 
-    Where it names an option that it refuses, it is started without that one; where it does not, it is started again, as nsys
-    fails now and then on a busy machine, and then without all options that can be left out. The program is started once at most.
+    If it names an option that it refuses, it is started without that option; otherwise it is started again, as nsys
+    sometimes fails on a busy machine, and then without all optional options. The program is started once at most.
     """
     again, turn = False, -1
     while True:  # each turn leaves out an option more, but for the one that is the same again

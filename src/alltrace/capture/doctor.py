@@ -31,7 +31,7 @@ _LOCAL_ONLY = {"nfs", "nfs4", "lustre", "gpfs", "cifs", "fuse.sshfs", "beegfs"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One item that was checked.
 
     Attributes:
         what: What it is.
@@ -170,7 +170,7 @@ class _Timex(ctypes.Structure):
 
 
 def _adjtimex() -> tuple[int, int, int] | None:
-    """State, status bits and largest error in us of the kernel's clock, as adjtimex(2) tells; None where it does not."""
+    """State, status bits and largest error in us of the kernel's clock, from adjtimex(2); None if not available."""
     try:
         call = ctypes.CDLL(None, use_errno=True).adjtimex
     except (AttributeError, OSError):

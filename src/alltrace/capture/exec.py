@@ -34,7 +34,7 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
     """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The program and its arguments.
         environment: The variables, not changed.
         say: Gets each message.

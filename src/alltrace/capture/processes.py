@@ -19,7 +19,7 @@ def become_subreaper() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, orphans that it was given included; empty where the kernel does not say."""
+    """The children of a process, including adopted orphans; empty if the kernel does not list them."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -75,7 +75,7 @@ def reap(statuses: dict[int, int]) -> bool:
 
 
 def end_children(statuses: dict[int, int]) -> None:
-    """Kill every child of this process, and those that it is given while they end."""
+    """Kill every child of this process, and those that it adopts while they end."""
     while below := children(os.getpid()):
         for pid in below:
             send(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A shell around the program, which tells which process the program is and how it ended.
+"""A shell around the program that reports the program's process and how it ended.
 
 nsys runs the program as a grandchild, and its exit code is not always the program's: it is 3 when the program was killed, and 0
 when the profiler's agent was, while the program runs on.

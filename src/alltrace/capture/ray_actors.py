@@ -1,8 +1,8 @@
 """Actors of Ray: what a worker process that the wrapper is put around (`runtime_env`, `py_executable`) is in its job.
 
 Ray starts workers one by one, each with the variables of its own `runtime_env`, and starts an actor that died again. So the job is
-Ray's session and its driver's number, an actor's rank is `RANK` of its variables where they have it, and who comes with a rank that
-another process had before is a restart of it: each process claims its name by a file in the folder of reports.
+Ray's session and its driver's number, an actor's rank is `RANK` of its variables if they have it, and a process with a rank that
+another process had before is its restart: each process claims its name by a file in the folder of reports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ray_variables(request: Request, program: Sequence[str], environment: Mapping
     """The variables from which `find_identity` sees who a worker of Ray is; none where it is not a worker of Ray.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The worker's command line, which names Ray's session.
         environment: The worker's variables.
     """
@@ -48,7 +48,7 @@ def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]
 
     Args:
         request: What is asked.
-        variables: The worker's, with `RAY_JOB` among them; `RANK` where it is known.
+        variables: The worker's, with `RAY_JOB` among them; `RANK` if known.
     """
     numbered = {**variables, RAY_NUMBER: "0", RAY_RESTART: "0"}
     who = find_identity(numbered, os.uname().nodename)

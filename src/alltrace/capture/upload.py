@@ -54,7 +54,7 @@ def upload(
 
     Raises:
         InputError: There is no such file or folder, or nothing in it.
-        UsageError: `url` is none, or what opens it is not installed.
+        UsageError: `url` is not a URL, or the package that opens it is not installed.
     """
     files = [(path, name) for place in places for path, name in _files(place)]
     store = store_at(url)

@@ -1,4 +1,4 @@
-"""The window of steps that a process was told to record, from its variables."""
+"""The window of steps that a process must record, from its variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of many runs beside the one that is shown: their step times, breakdowns, findings and slow hosts."""
+"""The history of many runs, shown with one run: their step times, breakdowns, findings and slow hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that a browser without the token gets: what is missing, and where to find it. It tells nothing of the run."""
+"""The page that a browser without the token gets: what is missing, and where to find it. It shows nothing of the run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ button { font: inherit; padding: .4rem 1rem; }
 label { display: block; margin-bottom: .3rem; }
 """
 
-# A link from elsewhere, such as from a report, brings no cookie along, as that is for this server's own pages: ask once more from
-# here. What stands behind # is kept, also by the form.
+# A link from elsewhere, such as from a report, sends no cookie, as the cookie is only for this server's own pages: request once
+# more from here. The part after # is kept, also by the form.
 _SCRIPT = """
 if (!location.search) location.replace(`/?again${location.hash}`);
 addEventListener("DOMContentLoaded", () => { document.querySelector("form").action = `/${location.hash}`; });

@@ -49,7 +49,7 @@ class Stages:
 
     @contextmanager
     def doing(self, name: str) -> Iterator[Callable[[int], None]]:
-        """A stage is being done: gives what is called with the number of ranks done; what is raised within is told as its error."""
+        """Run a stage: yields a function to call with the number of ranks done; an exception inside becomes the stage's error."""
         stage = _Stage("doing")
         with self._lock:
             if name in self._stages:

@@ -24,7 +24,7 @@ def word(text: str) -> str:
 
 
 def meant(texts: Iterable[str]) -> list[str]:
-    """The line that tells shellcheck that a dollar or a last backslash between single quotes is meant, where there is one."""
+    """A directive for shellcheck if single quotes contain an intended dollar or trailing backslash."""
     given = [t for t in texts if not isinstance(t, Expression)]
     codes = [c for c, pattern in (("SC2016", r"[$`]"), ("SC1003", r"\\('|$)")) if any(re.search(pattern, t) for t in given)]
     return [f"# shellcheck disable={','.join(codes)}  # it is meant as it stands"] if codes else []
