@@ -1,4 +1,4 @@
-"""What viewers show of a slice beside its name and times: its arguments, called as in traces of PyTorch's profiler."""
+"""The arguments of a slice that viewers show with its name and times, named as in traces of PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Arguments(NamedTuple):
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns that a table's arguments are made of."""
+    """The columns of a table's arguments."""
     few = [c for columns in _FEW.get(table, {}).values() for c in columns]
     return [*few, *_MANY.get(table, {}).values()]
 

@@ -88,7 +88,7 @@ class NsysTables:
             self.write_table(kind, table, place / f"{table}.{ENDINGS[kind]}")
 
     def write_table(self, kind: Kind, table: str, path: Path) -> None:
-        """Write one table to a file of its own."""
+        """Write one table to a separate file."""
         if kind == "parquetdir":
             with pq.ParquetWriter(path, self.schema(table), compression="zstd") as writer:
                 for batch in self.batches(table):

@@ -1,6 +1,6 @@
 """Messages of Perfetto's trace format, written by hand and in columns.
 
-Field numbers are those of Perfetto's `trace_packet.proto`, `track_descriptor.proto`, `process_descriptor.proto`,
+Field numbers are from Perfetto's `trace_packet.proto`, `track_descriptor.proto`, `process_descriptor.proto`,
 `thread_descriptor.proto`, `track_event.proto` and `debug_annotation.proto`.
 """
 
@@ -29,7 +29,7 @@ _UNSIGNED = 1 << 64
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it; a negative one is that of 64 bits."""
+    """A number as protobuf writes it; a negative one as 64 bits."""
     number %= _UNSIGNED
     found = bytearray()
     while number > 127:

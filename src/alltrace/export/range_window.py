@@ -24,7 +24,7 @@ def window_of(run: Run, ranks: Sequence[Rank], wanted: RangeName) -> tuple[int, 
     Args:
         run: The run.
         ranks: The ranks; one without such a range counts for nothing.
-        wanted: Which ranges; an index counts those of each rank.
+        wanted: Which ranges; an index counts the ranges of each rank.
 
     Returns:
         Start and end, ns on the run's aligned clock.

@@ -166,12 +166,12 @@ class Launches:
 
     def find(self, processes: Int64, correlations: Int64) -> Int64:
         """For each piece of work the row of the call that launched it, -1 for none; of nested calls, the outermost."""
-        # correlation 0 is that of work which nobody launched
+        # correlation 0 belongs to work without a launch
         return np.where(correlations > 0, _places(self.keys, call_keys(processes, correlations)), -1)
 
 
 def call_keys(processes: Int64, correlations: Int64) -> Int64:
-    """One number for a process and a correlation, which are that of a call and of what it launched."""
+    """One number for a process and a correlation; a call and its work share it."""
     found: Int64 = (processes + 1) << np.int64(40) | (correlations & ((1 << 40) - 1))
     return found
 
@@ -191,10 +191,10 @@ def launches_of(selection: Selection, tracks: Tracks) -> Launches:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Rows of a table that lie on tracks: n of them.
+    """Rows of a table on tracks: n of them.
 
     Attributes:
-        rows: The rows, with the columns that were asked for.
+        rows: The rows, with the requested columns.
         tracks: int64 array of n tracks, -1 for none.
         starts: int64 array of n starts, ns from the zero of the selection.
         ends: int64 array of n ends; never before the start.
@@ -209,7 +209,7 @@ class Intervals:
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
     """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window.
 
-    Anything else without an end, as a damaged report may have it, ends where it starts.
+    Other rows without an end, as in a damaged report, end where they start.
     """
     zero = selection.zero_ns
     last = selection.end_ns - zero

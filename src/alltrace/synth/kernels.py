@@ -108,6 +108,6 @@ ALL_KERNELS: tuple[Kernel, ...] = (*KERNELS, *(nccl_kernel(op) for op in NCCL_OP
 
 
 def nccl_kernel_index(op: str) -> int:
-    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all is made of sends and receives."""
+    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives."""
     op = "SendRecv" if op == "AlltoAll" else op
     return len(KERNELS) + NCCL_OPS.index(op)

@@ -44,7 +44,7 @@ def host_ranges(
 ) -> tuple[list[tuple[str, int, int, dict[str, object]]], int]:
     """The ranges of the calls before the one that launches, and the time after them.
 
-    Sends and receives that belong together stand between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
+    Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
     kernel for all of them.
 
     Args:

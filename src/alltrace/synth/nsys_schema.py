@@ -1,6 +1,6 @@
 """The tables of an Nsight Systems export, as data: columns with their types, for two versions of the export schema.
 
-A column is written `name:type`, with `!` after it where the column is never null and `*` where it is the primary key. Types are
+A column is written `name:type`, with `!` after it if the column is never null and `*` if it is the primary key. Types are
 those of the columnar exports; in SQLite every integer is INTEGER.
 """
 

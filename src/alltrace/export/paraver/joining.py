@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
-_REMAINDERS = 1 << 22  # correlations count up, so this many are told apart
+_REMAINDERS = 1 << 22  # correlations count up, so this many are distinct
 
 
 class CallJoin:
     """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
 
-    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 is that of work which nobody launched. Of
-    nested calls of one correlation the outermost is taken.
+    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
+    nested calls of one correlation the outermost is used.
 
     Args:
         rows: Where to sort, of five columns.

@@ -23,7 +23,7 @@ class Resources:
     Attributes:
         tracks: The tracks of each task.
         hosts: The nodes.
-        gpus: For each node its GPUs, by UUID or what stands for it.
+        gpus: For each node its GPUs, by UUID or its substitute.
     """
 
     tracks: tuple[Tracks, ...]

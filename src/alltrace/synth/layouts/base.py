@@ -90,7 +90,7 @@ class Frame:
         return ops if work.nvtx else [op for op in ops if not isinstance(op, (Push, Pop))]
 
     def kernels(self, menu: tuple[int, ...], count: int, rng: np.random.Generator, thread: int, part: str = "layer") -> list[Op]:
-        """`count` kernels, of the menu in turn; or of many names on three streams, if the work is so.
+        """`count` kernels, from the menu in turn; or with many names on three streams, if the work requires it.
 
         Args:
             menu: Indices into `KERNELS`.

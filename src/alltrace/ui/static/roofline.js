@@ -18,7 +18,7 @@ import { keep, link } from "./url.js";
 const named = (answer) => answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]])));
 
 /**
- * The roofline of the launches that Nsight Compute measured, and what they stand for in the run.
+ * The roofline of the launches that Nsight Compute measured, and what they represent in the run.
  * @param {import("./main.js").Context} ctx
  * @param {Record<string, string>} values
  */
@@ -154,14 +154,14 @@ class Roofline {
   }
 
   /**
-   * The table beside the picture: a row for each launch of the device.
+   * The table next to the picture: a row for each launch of the device.
    * @param {(Row & {of: number})[]} points
    * @param {(launch: Row) => boolean} mine
    */
   #fill(points, mine) {
     /** @type {Map<number, Row>} */
     const best = new Map();
-    // of all levels the one whose ceiling is nearest
+    // the level with the nearest ceiling
     for (const p of points) if (!best.has(p.of) || (p.roof_percent ?? -1) > (best.get(p.of)?.roof_percent ?? -1)) best.set(p.of, p);
     const head = [
       { name: "launch", unit: null, doc: "number of the launch, over all reports" },
