@@ -69,7 +69,7 @@ class Packed:
 
 
 def _lost_of_gzip(path: Path, done: int) -> tuple[bytes, bool]:
-    """What comes before the break but behind the first `done` bytes; and whether only zeros follow, which pad a file."""
+    """The data after the first `done` bytes and before the break; and whether only zeros follow, which pad a file."""
     import zlib
 
     found, at = bytearray(), 0
@@ -96,7 +96,7 @@ def _lost_of_gzip(path: Path, done: int) -> tuple[bytes, bool]:
 
 
 def _lost_of_zstd(path: Path, done: int) -> tuple[bytes, bool]:
-    """What comes before the break but behind the first `done` bytes: a byte at a time, so that the last piece is one of none."""
+    """The data after the first `done` bytes and before the break: a byte at a time, so that the last piece is empty."""
     import pyarrow as pa
 
     found = bytearray()

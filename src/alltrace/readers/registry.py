@@ -1,4 +1,4 @@
-"""Which reader opens which report: a literal list, asked in order, then those that other packages add."""
+"""Which reader opens which report: a fixed list, tried in order, then those of other packages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_report(path: Path) -> bool:
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
-    """Open a report with the first reader that takes it for one of its own.
+    """Open a report with the first reader that recognizes it.
 
     Args:
         path: The report.
@@ -59,7 +59,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
     for package in (*READERS, *NAMED, *_added()):
         if _module(package).is_report(path):
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
-            if scratch is not None and package == "alltrace.readers.nsys":  # the others read what they are given
+            if scratch is not None and package == "alltrace.readers.nsys":  # the others read what they get
                 more["scratch"] = scratch
             reader: ReportReader = _module(f"{package}.read").open_report(path, **more)
             return reader

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 4 << 30
 _HEAD_BYTES = 1 << 16
-_SHOWN = 250  # items of a list that what is shown is made of
+_SHOWN = 250  # items of a list that are used for display
 _RANK = re.compile(r"(\d+)\D*$")
 _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
@@ -94,8 +94,8 @@ class Recording:
         path: The file.
         version: The format's version.
         ranks: The ranks with entries.
-        groups: Members of each group, as far as the file tells; an empty tuple where it does not.
-        descriptions: What each group is for, as the program says.
+        groups: Members of each group, as far as the file states them; otherwise an empty tuple.
+        descriptions: The program's description of each group.
         entries: The operations.
         unread: Entries that are not understood.
     """

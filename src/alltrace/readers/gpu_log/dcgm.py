@@ -1,4 +1,4 @@
-"""What DCGM tells: `dcgmi dmon -e ...`, and the metrics that its exporter serves."""
+"""Output of DCGM: `dcgmi dmon -e ...`, and the metrics that its exporter serves."""
 
 from __future__ import annotations
 

@@ -34,5 +34,5 @@ def role_of(category: str) -> int:
 
 
 def is_unknown(category: str) -> bool:
-    """Whether nothing is known of a category, so that what its events are has to be told by what they carry."""
+    """Whether a category is unknown, so that its events must be classified by their content."""
     return category.lower() not in ROLES and category.lower() not in IGNORED

@@ -94,9 +94,9 @@ class Communication:
             into.append(np.stack([block[f][rows] for f in fields]))
 
     def batch(self) -> Any:
-        """The rows of `collectives`; None where no call says which operation it is, so that names alone can tell.
+        """The rows of `collectives`; None if no call states its operation, so that only names show it.
 
-        What groups do on the host counts where the trace has no kernel: else it is barriers and the like beside a device's work.
+        Operations of groups on the host count if the trace has no kernel: otherwise they are barriers and the like.
         """
         kernels = _joined(self._kernels, (*_KERNEL_FIELDS, *_ARGUMENTS))
         if kernels is None:
@@ -212,7 +212,7 @@ class Communication:
         return record_batch("collectives", columns)
 
     def _call_times(self, calls: Any, call: Any, launches: Any, launch: Any, count: int) -> dict[str, Any]:
-        """Start, end and thread of the call: that of the operation, else the one that launched the kernel."""
+        """Start, end and thread of the call: the operation's call, else the one that launched the kernel."""
         start, length, pid, tid = (np.full(count, NOTHING) for _ in range(4))
         for source, rows in ((calls, call), (launches, launch)):
             if source is None:
@@ -267,7 +267,7 @@ class Communication:
         if not called and not ranks:
             return None
         shown = ", ".join(map(str, ranks[:_MOST_MEMBERS_NAMED])) if ranks else listed.strip("[] ")
-        # one name may stand for a group of its own on every node, and one set of ranks may form several groups
+        # one name may mean a different group on every node, and one set of ranks may form several groups
         identity = f"pg {called or '?'} [{shown}]" if shown else f"pg {called} of {count or '?'}"
         return _Group(identity, count, ranks if len(ranks) == count else ())
 
@@ -288,7 +288,7 @@ def _type_of(text: str) -> tuple[str, int] | None:
 
 
 def _operation(collective: str) -> str | None:
-    """The operation that a `Collective name` stands for."""
+    """The operation of a `Collective name`."""
     return _OPS.get(_NOT_LETTERS.sub("", collective.lower()))
 
 
@@ -310,7 +310,7 @@ def _lookup(wanted: Any, keys: Any) -> Any:
 
 
 def _enclosing(launches: Any, launch: Any, calls: Any) -> Any:
-    """The call on the launching thread that the launch lies inside; -1 where there is none."""
+    """The call on the launching thread that the launch lies inside; -1 if there is none."""
     found = np.full(len(launch), -1, np.int64)
     at = np.maximum(launch, 0)
     for thread in np.unique(calls["tid"]).tolist():

@@ -30,7 +30,7 @@ _SHARED_OUT = "ReduceScatter"
 
 
 class HostCommunication:
-    """Gathers such ranges; `batch` makes rows of `collectives` of them.
+    """Collects these ranges; `batch` makes rows of `collectives` from them.
 
     Sends and receives are left out: their ranges do not say with whom.
     """

@@ -1,8 +1,8 @@
 """Opens a snapshot of PyTorch's allocator as the table `allocations`.
 
-The format is that of `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp): `segments`, what
-the allocator holds at the end, and `device_traces`, for each device what it did before, with the Python stacks of those who asked.
-The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is executed.
+The format is defined by `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp): `segments`,
+the memory that the allocator has at the end, and `device_traces`, for each device its earlier actions, with the Python stacks of
+the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _lists(value: Any) -> bool:
 
 
 def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the allocator did on a device, in order of time, with what it holds behind each event."""
+    """What the allocator did on a device, in order of time, with its memory after each event."""
     times, changes, reserves, addresses, stacks = [], [], [], [], []
     known: dict[int, str] = {}
     for event in trace:
@@ -184,7 +184,7 @@ def _whole(value: Any) -> bool:
 
 
 def _at_the_end(segments: list[dict[str, Any]], device: int) -> tuple[int, int]:
-    """Bytes asked for by the blocks that are held, and bytes taken from the device."""
+    """Requested bytes of the blocks in use, and bytes reserved on the device."""
     held = taken = 0
     for segment in segments:
         if segment.get("device") != device:

@@ -60,7 +60,7 @@ def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
 
     Args:
         body: The record from its operation on.
-        cut: Whether the record is known to go on behind `body`; then its last value is not trusted.
+        cut: Whether the record is known to continue after `body`; then its last value is not trusted.
     """
     head = g.COLL.match(body)
     if head is None or head["op"].decode() not in OPERATIONS:

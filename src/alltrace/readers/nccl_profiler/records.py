@@ -1,6 +1,6 @@
 """Reads the files of NCCL's example profiler plugin: a JSON list of events, a line each, a file for each communicator and rank.
 
-The format is that of `plugins/profiler/example/print_event.cc` in NVIDIA/nccl (before 2.29 `ext-profiler/example`). Times are
+The format is defined by `plugins/profiler/example/print_event.cc` in NVIDIA/nccl (before 2.29 `ext-profiler/example`). Times are
 microseconds since the plugin's start in the process, by a clock that never goes back. Lines are nested: an operation (`COLL`,
 `P2P`) holds its proxy operations (`PROXY`: one channel, one peer, sending or receiving), these hold the steps that the proxy
 thread took through the network (`NET`), and steps hold what the network plugin did (`NET_IB`, `NET_SOCK`). Ids count the events of
@@ -267,7 +267,7 @@ class _Parser:
                     self._proxy.network.append((kind, _whole(args[device]), _whole(args["size"]), (start, at)))
 
     def finished(self) -> ProfilerFile:
-        """The file; who it is of is in its name where no operation tells."""
+        """The file; its rank is in its name if no operation states it."""
         told = _NAMED.search(Path(self.file.path).name)
         if told and self.file.rank is None:
             self.file.communicator = f"{int(told[1]) % 2**64:#x}"

@@ -30,7 +30,7 @@ class Word(NamedTuple):
     target: int | None
 
     def shown(self, start: int | None) -> str:
-        """The text, with the address of its target where it is known where the function lies."""
+        """The text, with the address of its target if the function's address is known."""
         return self.text if self.target is None else f"{self.text} {self.target + (start or 0):#x}"
 
 

@@ -112,7 +112,7 @@ def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
     rows = _rows(path, full)
     drafts: list[_Draft] = []
     columns: list[str] | None = next(rows, None)
-    while columns is not None:  # pages that were put behind each other, each with its own columns
+    while columns is not None:  # concatenated pages, each with its own columns
         of = {name: n for n, name in reversed(list(enumerate(columns)))}
         if "Metric Name" in of:
             needed = [n for n in ("Metric Unit", "Metric Value") if n not in of]
@@ -182,7 +182,7 @@ def _details(
 
 
 def _plain(lines: Iterable[str]) -> list[_Draft]:
-    """The launches of a page printed as text: a line for the kernel, then tables whose columns stand between dashes."""
+    """The launches of a page printed as text: a line for the kernel, then tables with columns marked by dashes."""
     drafts: list[_Draft] = []
     process: int | None = None
     section = ""
@@ -226,7 +226,7 @@ def _begun(row: Sequence[str], of: dict[str, int]) -> _Draft:
 
 
 def _is_repeat(row: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether the head stands here again: pages that were put behind each other."""
+    """Whether the header is repeated here: concatenated pages."""
     return list(row[:2]) == list(columns[:2])
 
 
@@ -257,7 +257,7 @@ def _value(text: str, unit: str) -> Metric | None:
     if text in _ABSENT:
         return None
     found = _NUMBER.match(text)
-    # values of instances stand in brackets behind the metric's own
+    # values of instances are in brackets after the metric's own
     if found is None or not (found.end() == len(text) or text[found.end() :].startswith(" (")):
         return float("nan") if text.lower() in ("nan", "-nan", "+nan") else text
     digits = found[0].replace(",", "")

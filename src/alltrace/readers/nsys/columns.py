@@ -137,7 +137,7 @@ class Columns:
 
 
 def _wider(one: Any, other: Any) -> Any:
-    # one that is not a number is as wide whatever it is for
+    # one that is not a number has the same width for any use
     return other if one is None or (pa.types.is_integer(one) and one.bit_width < other.bit_width) else one
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as tuples of the wanted columns; a column that is absent gives None, an absent table no rows.
+    """The rows of a table as tuples of the wanted columns; an absent column yields None, an absent table no rows.
 
     Bytes, of a column that is declared so, are given as text.
     """

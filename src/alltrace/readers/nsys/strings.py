@@ -15,14 +15,14 @@ from alltrace.trace.names import name_id, text_of_bytes
 if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
 
-_MOST_RECENT = 1 << 16  # texts in place whose ids are remembered
+_MOST_RECENT = 1 << 16  # inline texts with cached ids
 _DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are looked up in a plain array
 
 
 class Strings:
     """Interns the strings that rows refer to, and remembers which they were.
 
-    A string of `StringIds` is kept once, as Arrow has it; there can be millions.
+    A string of `StringIds` is stored once, in an Arrow array; there can be millions.
     """
 
     def __init__(self, source: RawSource) -> None:
@@ -53,7 +53,7 @@ class Strings:
             self._dense = np.full(top + 2, -1, np.int32 if count < 2**31 else np.int64)  # the last place is for ids too large
             good = keys >= 0
             self._dense[keys[good]] = np.flatnonzero(good)
-            self._hash_of = np.zeros(len(self._dense), np.int64)  # by id, once it was asked for
+            self._hash_of = np.zeros(len(self._dense), np.int64)  # by id, after its first use
             self._asked = np.zeros(len(self._dense), np.bool_)
         else:
             self._order = np.argsort(keys, kind="stable")
@@ -85,7 +85,7 @@ class Strings:
             return pa.nulls(len(ids), pa.int64())
         numbers = (pc.fill_null(ids, -1) if ids.null_count else ids).to_numpy(zero_copy_only=False)
         at = None
-        if self._dense is not None:  # mostly all were asked for before
+        if self._dense is not None:  # usually all were used before
             at = self._within(numbers)
             if self._asked[at].all():
                 return pa.array(self._hash_of[at])

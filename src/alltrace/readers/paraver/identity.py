@@ -76,7 +76,7 @@ def look_at(path: Path) -> Facts:
     """Read the beginning of a trace and its .row file.
 
     Raises:
-        InputError: It is damaged, not one of ours, or its .row file is not beside it.
+        InputError: It is damaged, not written by alltrace, or its .row file is not next to it.
     """
     first, *comments = head_lines(path)
     if not comments or not comments[0].startswith(ev.ABOUT):

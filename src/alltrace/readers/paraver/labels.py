@@ -1,6 +1,6 @@
-"""Numbers and labels of events and states, and the .pcf file that tells them, as read.
+"""Numbers and labels of events and states, and the .pcf file that defines them, as read.
 
-Numbers of well-known types are those of Extrae 5.1 or of nsys2prv 0.5.8, the states and their colours those of Extrae.
+Numbers of well-known types are from Extrae 5.1 or nsys2prv 0.5.8, the states and their colours from Extrae.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ PRECISION = 2
 
 @dataclass(frozen=True)
 class Profile:
-    """Whose numbers of event types are used.
+    """The numbering of event types.
 
     Attributes:
         nccl: NCCL kernels.
@@ -177,7 +177,7 @@ PROFILES = {
 
 
 def our_label(label: str) -> str:
-    """Our label of a type, from that of any profile."""
+    """Our label of a type, from the label in any profile."""
     domain = _THEIR_DOMAIN.fullmatch(label)
     return f"NVTX {domain[1]}" if domain else _OURS.get(label, label)
 

@@ -69,7 +69,7 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 @dataclass
 class Step:
-    """A step's line: the framework, the step, what it tells by metric (`_KEYS`), and the rank of its prefix."""
+    """A step's line: the framework, the step, its values by metric (`_KEYS`), and the rank of its prefix."""
 
     framework: str
     step: int | None
@@ -208,7 +208,7 @@ def _iteration(text: str) -> Step | None:
 
 
 def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | None]:
-    """Reads a line whose values are groups called as their metrics; `pairs` and `words` hold further ones."""
+    """Reads a line with values in groups named like their metrics; `pairs` and `words` have further ones."""
 
     def read(text: str) -> Step | None:
         found = pattern.search(text)
@@ -230,7 +230,7 @@ def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | No
 
 def _bar(text: str) -> Step | None:
     found = None
-    for found in _BAR.finditer(text):  # noqa: B007  a bar is drawn anew behind the old one; the last counts
+    for found in _BAR.finditer(text):  # noqa: B007  a bar is redrawn after the old one; the last counts
         pass
     if found is None or "iteration" in text[: found.start()].lower():
         return None
@@ -293,7 +293,7 @@ def _nano_gpt(text: str) -> Step | None:
 
 
 def _composer(text: str) -> Step | None:
-    """The line that begins a batch, or one of the lines of values behind it, which have no step."""
+    """The line that begins a batch, or one of the lines of values after it, which have no step."""
     begun = _COMPOSER.search(text)
     if begun is not None:
         total = None if begun["total"] is None else int(begun["total"])

@@ -49,7 +49,7 @@ class SqliteSource:
         self.path: Path = Path(path)
         self._engine = engine
         self._lock = threading.Lock()
-        self._counted_about: dict[str, int] = {}  # opening asks three times
+        self._counted_about: dict[str, int] = {}  # opening calls this three times
         self._warnings: dict[str, str] = {}
         self._descriptor = -1
         self._release: weakref.finalize[..., SqliteSource] | None = None
@@ -104,7 +104,7 @@ class SqliteSource:
         Raises:
             InputError: The file is corrupt or cut short or changes meanwhile, or a value does not fit its column's type; the
                 message names the table and the column.
-            UsageError: There is no such table or column.
+            UsageError: The table or column does not exist.
         """
         found = self._table(table)
         if batch_rows is not None and batch_rows < 1:
