@@ -33,7 +33,7 @@ class Finding:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Finding:
-        """That of a row of `diagnose`."""
+        """The text of a row of `diagnose`."""
         return cls(row["kind"], row["lost_share"], row.get("opportunity_share"))
 
     def share_text(self) -> str:
@@ -50,7 +50,7 @@ class StepTimes:
     Attributes:
         steps: How many there are; the most of any rank.
         mean_ns: From the start of the first to the end of the last, by their number; the median of the ranks.
-        median_ns: The median of steps that are neither warm-up nor checkpoint, of all ranks; None where there is none.
+        median_ns: The median of steps that are neither warm-up nor checkpoint, of all ranks; None if there is none.
     """
 
     steps: int

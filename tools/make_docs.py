@@ -5,7 +5,7 @@ the registry of verbs and docs/cli.md. In docs/cli.md the comment
 `<!-- options of: VERB -->` is followed by a table of the verb's options up to `<!-- end of options -->`, and
 `<!-- output of: COMMAND -->` by what the command prints, on a small simulated run. In docs/logs.md
 `<!-- columns of: KIND VIEW -->` is followed by the columns of a view of `logs` up to `<!-- end of columns -->`, and in
-docs/history.md by those of a question; options are as in docs/cli.md.
+docs/history.md by the columns of a question; options are as in docs/cli.md.
 """
 
 from __future__ import annotations

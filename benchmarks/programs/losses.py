@@ -39,9 +39,9 @@ class Truth:
 
     Attributes:
         judged_ns: Time of the judged steps, with all causes.
-        causes: For each planted cause, the share of that time which its removal alone gives back.
-        together: The share that the removal of all of them gives back.
-        natural: The share that a kind costs without anything planted of it, by kind.
+        causes: For each planted cause, the share of that time gained by removing only it.
+        together: The share gained by removing all of them.
+        natural: The share that a kind costs without a planted cause, by kind.
         kinds: The share that a kind costs, planted and natural, by kind.
     """
 
@@ -58,7 +58,7 @@ class Truth:
 
 
 def judged_ns(program: Program, timeline: Timeline) -> int:
-    """Time of the judged steps: of each, from the end of the step before to its own end, ends being those of the last rank."""
+    """Time of the judged steps: for each, from the end of the previous step to its own end, on the last rank."""
     ends = {step: max(rank[step] for rank in timeline.ends) for step in timeline.ends[0]}
     return sum(ends[s] - ends[s - 1] for s in program.judged)
 
