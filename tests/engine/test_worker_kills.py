@@ -1,4 +1,4 @@
-"""Workers killed in each stage of a real Dask cluster: the results are those of this machine, and only their tasks ran again."""
+"""Workers killed in each stage of a real Dask cluster: the results equal local ones, and only the killed tasks ran again."""
 
 from __future__ import annotations
 
