@@ -23,7 +23,7 @@ class Finding:
 
     Attributes:
         kind: Its kind.
-        lost_share: What the job would get back, of the judged time, 0 to 1; None where it is not known.
+        lost_share: What the job would get back, of the judged time, 0 to 1; None if it is not known.
         ceiling_share: Of an opportunity, the most that could be gained, 0 to 1; None for a loss.
     """
 
@@ -64,7 +64,7 @@ class Diagnosed:
 
     Attributes:
         findings: The findings about the program, in their order.
-        steps: Its steps; None where none was found.
+        steps: Its steps; None if none was found.
         notes: The notes of the diagnosis.
     """
 
@@ -113,5 +113,5 @@ def percent(share: float) -> str:
 
 
 def milliseconds(ns: float | None) -> str:
-    """Such as `1.23 ms`, with three digits that count; empty where it is not known."""
+    """Such as `1.23 ms`, with three digits that count; empty if it is not known."""
     return "" if ns is None else f"{ns / 1e6:.3g} ms" if ns < 1e9 else f"{ns / 1e6:.0f} ms"

@@ -67,7 +67,7 @@ class Side:
 
 
 def gained(before: float | None, after: float | None) -> float | None:
-    """What the change saves, as a share of the time before; below 0 where it costs time; None where a time is not known."""
+    """What the change saves, as a share of the time before; below 0 if it costs time; None if a time is not known."""
     return None if before is None or after is None else 1 - after / before
 
 

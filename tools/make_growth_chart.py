@@ -28,7 +28,7 @@ def growth_table(text: str) -> tuple[list[int], Series, dict[str, str]]:
     """The table of growth in a page.
 
     Returns:
-        The numbers of ranks; for each stage its CPU seconds, None where a cell has none; and its power as it is written.
+        The numbers of ranks; for each stage its CPU seconds, None if a cell has none; and its power as it is written.
     """
     lines = text.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.endswith("| power |") and len(_RANKS.findall(line)) > 2)

@@ -78,7 +78,7 @@ _FOLDERS = {"The recipes of nsys": "nsys-recipes", "The reports of nsys stats": 
 
 
 def main() -> int:
-    """Build the site; the exit code is Sphinx's, which is not 0 where it has a warning."""
+    """Build the site; the exit code is Sphinx's, which is not 0 if it has a warning."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     for path, text in pages().items():
         target = SOURCE / path

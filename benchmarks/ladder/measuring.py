@@ -38,7 +38,7 @@ class Torch:
     Attributes:
         python: How it is started.
         version: Of PyTorch.
-        gpu: The name of the first GPU; None where it can use none.
+        gpu: The name of the first GPU; None if it can use none.
     """
 
     python: str
@@ -76,7 +76,7 @@ class Times:
 
     @property
     def gained(self) -> float:
-        """What the switch saves, as a share of the slow side's step: of medians; below 0 where it costs time."""
+        """What the switch saves, as a share of the slow side's step: of medians; below 0 if it costs time."""
         return 1 - statistics.median(self.fast_ns) / statistics.median(self.slow_ns)
 
     @property

@@ -74,7 +74,7 @@ def truth_of(program: Program, base_ns: int | None = None) -> Truth:
 
     Args:
         program: The program.
-        base_ns: Its judged time with all causes, where that is known.
+        base_ns: Its judged time with all causes, if known.
     """
     base = base_ns or measure(program)
     every = range(len(program.causes))

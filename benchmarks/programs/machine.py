@@ -108,7 +108,7 @@ class _Rank:
             queue.popleft()
 
     def _done(self, stream: int, item: tuple[Any, ...]) -> bool:
-        """Give the item at the head of a stream its times; False where something it waits for has none yet."""
+        """Give the item at the head of a stream its times; False if something it waits for has none yet."""
         code, reached = item[0], item[1]
         free = self.free[stream]
         if code == KERNEL:

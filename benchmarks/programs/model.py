@@ -87,7 +87,7 @@ class Cause:
     Attributes:
         kind: As `alltrace diagnose` calls it.
         variant: How it comes about.
-        ranks: The culprits; empty where no rank is one more than others.
+        ranks: The culprits; empty if no rank is one more than others.
         amount: A factor of durations, or ns a step, as the kind wants.
         steps: The steps in which it acts.
         communicator: Index of the communicator that it is about.
@@ -180,7 +180,7 @@ class Program:
         norm: Whether gradients are clipped by a global norm.
         norm_item: Whether the host reads the norm.
         loss_item_every: Every how many steps the host reads the loss; 0 for never.
-        loader_workers: Processes that load data; 0 where the host itself does.
+        loader_workers: Processes that load data; 0 if the host itself does.
         loader_ns: Time that one batch takes a worker.
         input_bytes: Bytes of a batch, copied to the device.
         input_stream: Whether that copy has its own stream.

@@ -34,14 +34,14 @@ class Judgement:
         seed: Of the program.
         program: What it is, in a few words.
         planted: The kinds of its causes that cost enough to count, with their true share, variant and ranks.
-        expected: The kind that costs most, planted or natural; None where nothing costs enough.
+        expected: The kind that costs most, planted or natural; None if nothing costs enough.
         accepted: Kinds that the first finding may have.
         natural: Whether the costliest loss is the program's own, without a planted cause.
         share: The true share of the expected kind.
-        first: Kind of the first finding; None where there is none.
+        first: Kind of the first finding; None if there is none.
         confidence: Of the first finding.
         right: Whether the first finding has an accepted kind, or there is rightly none.
-        ranks_right: Whether it names the culprits; None where none were planted or the kind is wrong.
+        ranks_right: Whether it names the culprits; None if none were planted or the kind is wrong.
         all_found: Whether every planted cause that counts is in the first findings; None with fewer than two.
         true_shares: The gain from removing the only planted cause, and from removing the whole loss of its kind.
         found_share: The loss that the finding of the only planted cause states; None if it states none.

@@ -42,7 +42,7 @@ _CORE = Path("src/alltrace/core")
 
 
 def compiler() -> str | None:
-    """The command of a C compiler on this machine, with its arguments; None where there is none.
+    """The command of a C compiler on this machine, with its arguments; None if there is none.
 
     A compiler that the user names is used as it is; if it is wrong, setuptools reports it.
     """

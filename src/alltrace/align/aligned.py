@@ -28,7 +28,7 @@ class Aligned:
     know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
     `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations that are explained, each
         weighed by
-    how sure its match is; None where there is no communication. `matching_reason` is one sentence where the score is too low to
+    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too low to
     compute a loss or a wait from, else None.
     """
 

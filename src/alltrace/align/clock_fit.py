@@ -49,7 +49,7 @@ class Block:
     Attributes:
         instances: Their numbers, ascending.
         ranks: Places of the members in the list of ranks.
-        ends: Stamped ends in ns, instances x members; 0 where a member is missing.
+        ends: Stamped ends in ns, instances x members; 0 if a member is missing.
         present: Where a member is there.
         weights: What the fit gave each end; 0 for those it left out.
         scale: What the fit took for a typical residual, in ns.
@@ -191,7 +191,7 @@ def corrected(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Fl
 
 
 def residuals(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Floats:
-    """What each end is later than the median of its instance, ns; 0 where a member is missing."""
+    """What each end is later than the median of its instance, ns; 0 if a member is missing."""
     found = np.empty(block.ends.shape)
     ahead, rate = c[units.of_rank[block.ranks]], b[units.host_of_rank[block.ranks]]
     core.residuals(block.ends, block.present, ahead, rate, t0, np.empty(len(block.ranks)), found)
@@ -221,7 +221,7 @@ def _reweigh(blocks: list[Block], units: Units, c: Floats, b: Floats, t0: float,
 
 
 def _weights(residual: Floats, present: NDArray[np.bool_], scale: float, *, tukey: bool) -> Floats:
-    """The weight of each end, 1/ns^2; 0 where a member is missing.
+    """The weight of each end, 1/ns^2; 0 if a member is missing.
 
     It is Tukey's biweight, 0 from `_TUKEY` scales on and less where the end is late, or one over the absolute residual.
     """
@@ -342,7 +342,7 @@ def _sums(at: Int64, values: Floats, count: int) -> Floats:
 
 
 def _over(values: Floats, weights: Floats) -> Floats:
-    """Values over weights; 0 where there is no weight."""
+    """Values over weights; 0 if there is no weight."""
     ratio: Floats = np.divide(values, weights, out=np.zeros(len(values)), where=weights > 0.0)
     return ratio
 

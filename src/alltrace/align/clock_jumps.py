@@ -48,7 +48,7 @@ class Jump:
 
 
 def find_jump(blocks: Sequence[Block], units: Units, fitted: Fit, known: Collection[int]) -> Jump | None:
-    """The clearest step of a host's clock; None where there is none.
+    """The clearest step of a host's clock; None if there is none.
 
     Args:
         blocks: The evidence.
@@ -86,7 +86,7 @@ def _series(blocks: Sequence[Block], units: Units, fitted: Fit) -> dict[int, tup
 
 
 def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
-    """Where the values step: the time, the step and whether the larger part is after it; None where a line does as well."""
+    """Where the values step: the time, the step and whether the larger part is after it; None if a line does as well."""
     bins = min(_BINS, max(_LEAST_BINS, len(times) // 10))
     edges = np.linspace(0, len(times), bins + 1).astype(np.int64)
     spans = list(pairwise(edges.tolist()))

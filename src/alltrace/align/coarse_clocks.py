@@ -63,7 +63,7 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
     Args:
         operations: The operations of all ranks.
         stamped: Whether the shifts are roughly right; else any offset is possible.
-        hosts: The host of each rank: between hosts stamps can be off by any time. None where all are of one clock.
+        hosts: The host of each rank: between hosts stamps can be off by any time. None if all are of one clock.
     """
     ranks = np.unique(operations.rank).tolist()
     zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS

@@ -58,7 +58,7 @@ class Inferred:
     """Communicators found.
 
     Attributes:
-        number: For each operation the number of its communicator, -1 where none was found.
+        number: For each operation the number of its communicator, -1 if none was found.
         count: How many there are.
         score: For each communicator how clearly it was distinguished from others, from 0 to 1.
     """

@@ -48,7 +48,7 @@ class Iteration(NamedTuple):
 
 
 def iteration_of(name: str) -> Iteration | None:
-    """What the name of a range says of an iteration; None where it names none."""
+    """What the name of a range says of an iteration; None if it names none."""
     if found := _VLLM.fullmatch(name):
         context, generation = _number(found["context"]), _number(found["generation"])
         sizes = [_sizes(found[f"{part}_sizes"]) for part in ("context", "generation")]
@@ -90,6 +90,6 @@ def _number(digits: str) -> int | None:
 
 
 def _sum(*values: int | None) -> int | None:
-    """The sum; None where a part is not known."""
+    """The sum; None if a part is not known."""
     known = [v for v in values if v is not None]
     return sum(known) if len(known) == len(values) else None

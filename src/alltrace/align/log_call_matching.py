@@ -49,10 +49,10 @@ class TracedOps:
 
     Attributes:
         op: Number of the operation.
-        duration_ns: How long it took on the device, 0 where not known.
+        duration_ns: How long it took on the device, 0 if not known.
         lane: Number of the stream, or -1.
         bytes: Message size, or -1.
-        utc_ns: When it was issued, by the host's clock; None where the report does not say.
+        utc_ns: When it was issued, by the host's clock; None if the report does not say.
     """
 
     op: Int64
@@ -184,7 +184,7 @@ def _chance(trace: TracedOps, log: LoggedCalls) -> float:
 def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:
     """The calls with lines written while the trace was made, for each possible time zone of the lines.
 
-    Times of another zone differ by quarters of an hour. Where the lines' times fit as they are, no other zone is tried.
+    Times of another zone differ by quarters of an hour. If the lines' times fit as they are, no other zone is tried.
     """
     if trace.utc_ns is None or log.utc_ns is None:
         return [(0, len(log.op))]

@@ -29,9 +29,9 @@ class Units:
         ops: Names of operations, as in traces.
         kind: Number of the unit's content; equal numbers have equal content.
         group: Number of the communicator.
-        numbers: `bytes`, `count`, `root`, `peer`, `group_rank`, `group_size`, each -1 where not known.
-        communicator_id: Id of the communicator's name, 0 where ranks may call it differently.
-        datatype_id: Id of the type's name, 0 where not known.
+        numbers: `bytes`, `count`, `root`, `peer`, `group_rank`, `group_size`, each -1 if not known.
+        communicator_id: Id of the communicator's name, 0 if ranks may call it differently.
+        datatype_id: Id of the type's name, 0 if not known.
         single_id: Id of the operation's name if the unit is one send, one receive or one exchange among all; else 0.
         time_ns: When its first line was written; None unless all lines have a time.
         texts: The strings of all ids.

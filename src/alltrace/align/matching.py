@@ -47,8 +47,8 @@ class Matching:
         members: A `pyarrow.Table` of `MEMBERS`.
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
-        score: How sure it is which ranks communicate, from 0 to 1; None where there is no communication.
-        reason: One sentence why the score is too low to rely on; None where it is not.
+        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
+        reason: One sentence why the score is too low to rely on; None if it is not.
     """
 
     groups: tuple[Group, ...]
@@ -70,9 +70,9 @@ def match(
     Args:
         tables: Each rank's `collectives`, in its own time.
         texts: The strings of an Arrow array of name ids.
-        shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None where
+        shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None if
             nothing does.
-        hosts: The host of each rank; between hosts the shifts may be off by any time. None where all ranks are of one.
+        hosts: The host of each rank; between hosts the shifts may be off by any time. None if all ranks are of one.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -120,7 +120,7 @@ def _named(operations: Operations, found: Inferred) -> Operations:
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
     """Number the instances that communicator and sequence number determine.
 
-    Operations that were coalesced have one number: the k-th of each rank are an instance. Where ranks have not as many of them,
+    Operations that were coalesced have one number: the k-th of each rank are an instance. If ranks have not as many of them,
     time decides.
     """
     told = np.flatnonzero((operations.sequence >= 0) & (operations.communicator >= 0) & (operations.paired == 0))

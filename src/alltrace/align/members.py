@@ -133,7 +133,7 @@ def described(
         tables: Each rank's `collectives`.
         group_sizes: The ranks of each communicator, by its number.
         texts: The strings of an Arrow array of name ids.
-        residual_ns: The error between the clocks of two ranks; None where it is not known.
+        residual_ns: The error between the clocks of two ranks; None if it is not known.
     """
     import pyarrow as pa
 
@@ -185,7 +185,7 @@ def described(
 def _residuals(
     residual_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The residual between each rank and the last, -1 where it is not known."""
+    """The residual between each rank and the last, -1 if not known."""
     key = rank.astype(np.int64) << 32 | last
     distinct, back = np.unique(key, return_inverse=True)
     found = [residual_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]

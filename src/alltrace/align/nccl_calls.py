@@ -65,7 +65,7 @@ class Calls:
 
 
 def nccl_ranges(rank: RankTables) -> Any:
-    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None where there are none.
+    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None if there are none.
 
     NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
     """

@@ -62,7 +62,7 @@ class Kernels:
 
 
 def read_kernels(rank: RankTables) -> Kernels | None:
-    """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None where there are none."""
+    """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None if there are none."""
     parts = []
     if rank.has("kernels"):
         keep = is_one_of(rank.table("kernels", ["kind"]).column("kind"), COMMUNICATION)

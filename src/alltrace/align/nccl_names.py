@@ -56,7 +56,7 @@ _SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
 
 @dataclass(frozen=True)
 class Payload:
-    """The fields of one payload, None where it has none; a communicator is written as an unsigned hexadecimal number or text."""
+    """The fields of one payload, None if it has none; a communicator is written as an unsigned hexadecimal number or text."""
 
     communicator: str | None = None
     bytes: int | None = None

@@ -38,7 +38,7 @@ class Operations:
         paired: 1 for a send, -1 for a receive, 0 else.
         exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
         all_to_all: Whether every member sends something to every other, bool.
-        sequence: The profiler's sequence number where it has one.
+        sequence: The profiler's sequence number if it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
         peer: Peer; likewise `group_rank`, `group_size`.

@@ -54,7 +54,7 @@ class ClockLine:
         scale_ns: Standard deviation of the remaining differences, robust.
         count: Coincidences found.
         share: Their share of the events that had a chance of one.
-        certainty: 1 where no other offset explains nearly as many, down to 0 where another does as well.
+        certainty: 1 if no other offset explains nearly as many, down to 0 if another does as well.
     """
 
     offset_ns: float
@@ -116,7 +116,7 @@ def ends_of(time: NDArray[np.float64], key: NDArray[np.int64]) -> Ends:
 
 
 def relate(first: Ends, second: Ends, window_ns: float | None) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, or None where their ends show none.
+    """The line of the second rank's clock against the first's, or None if their ends show none.
 
     Args:
         first: Ends of the first rank.
@@ -180,7 +180,7 @@ def offset_votes(first: Ends, second: Ends, window_ns: float | None, place: floa
         second: Ends of the second.
         window_ns: How far the offset can be from 0; None for any.
         place: Where in the second rank's events the clump is, from 0 to 1.
-        rate: By how much the clocks' rates may differ; 0 where the clump is too short to show it.
+        rate: By how much the clocks' rates may differ; 0 if the clump is too short to show it.
     """
     window = np.inf if window_ns is None else window_ns
     low, high = first.time[0] - window, first.time[-1] + window
@@ -326,7 +326,7 @@ def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float
 
 
 def nearest_ends(first: Ends, keys: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The time of the first rank's event of the same key that is nearest to each time; far away where there is none."""
+    """The time of the first rank's event of the same key that is nearest to each time; far away if there is none."""
     wanted = _packed(keys, times)
     at = np.searchsorted(first.packed, wanted)
     before, after = first.packed[np.maximum(at - 1, 0)], first.packed[np.minimum(at, len(first.packed) - 1)]

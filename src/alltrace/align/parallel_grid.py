@@ -37,7 +37,7 @@ _MESSAGES, _EXPERTS, _OTHER = "PP", "EP", ""
 
 
 def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | None:
-    """The grid that communicators form; None where no regular ones divide the ranks.
+    """The grid that communicators form; None if no regular ones divide the ranks.
 
     Dimensions are taken from the smallest stride on, each beginning where the previous one ends, until their sizes multiply to the
     number of ranks. A dimension of messages is a pipeline (PP); one with exchanges among all members has experts (EP). Of

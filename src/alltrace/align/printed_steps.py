@@ -1,4 +1,4 @@
-"""Steps from what the training printed: their numbers where the reports have none, the steps themselves where there are none.
+"""Steps from what the training printed: their numbers where the reports have none, the steps themselves if there are none.
 
 A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it can: a
 sequence of step times that fits at several places about as well numbers nothing.
@@ -53,7 +53,7 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
         notes: What a reader must know of it.
 
     Returns:
-        The same where there is no log or it does not fit; and notes, with how well it fits.
+        The same if there is no log or it does not fit; and notes, with how well it fits.
     """
     printed = printed_steps(run.path)
     if printed is None or not printed.num_rows:
@@ -142,7 +142,7 @@ def _numbered(
 def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
     """How many lines are before that of the first step: the middle of a step is between the previous line and its own.
 
-    None where the lines' times are missing, too coarse, or of another time.
+    None if the lines' times are missing, too coarse, or of another time.
     """
     if not np.isfinite(stamp).all() or not np.isfinite(middle).all() or (np.diff(stamp) < 0).any():
         return None

@@ -60,8 +60,8 @@ class Alignment:
         rows: For each rank the rows of its `collectives`.
         steps_notes: What a reader of the steps must know.
         log_matches: How NCCL's logs fit each rank.
-        matching_score: How sure it is which ranks communicate, from 0 to 1; None where there is no communication.
-        matching_reason: One sentence why it is not sure; None where it is.
+        matching_score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
+        matching_reason: One sentence why it is not sure; None if it is.
     """
 
     signature: str

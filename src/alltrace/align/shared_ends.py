@@ -54,7 +54,7 @@ class _Peak(NamedTuple):
 
 
 def relate_part(first: Ends, second: Ends, window_ns: float | None, *, rate: bool = True) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, or None where no part of their ends coincides.
+    """The line of the second rank's clock against the first's, or None if no part of their ends coincides.
 
     Args:
         first: Ends of the first rank.
@@ -188,7 +188,7 @@ def _followed(first: Ends, second: Ends, vote: Vote, *, rate: bool) -> tuple[flo
 def _peak(
     x: Floats, rest: Floats, loose: float, reach: float, widths: tuple[float, ...], around_ns: float = _AROUND_NS
 ) -> _Peak | None:
-    """The sharpest peak of the differences less a slope of at most `loose`; None where nothing is one."""
+    """The sharpest peak of the differences less a slope of at most `loose`; None if nothing is one."""
     best = _Peak(0.0, 0.0, 0.0, 0.0)
     for width in widths:
         steps = min(int(np.ceil(2 * loose * reach / width)), _MOST_SLOPES)

@@ -84,7 +84,7 @@ class StepName(NamedTuple):
     Attributes:
         role: A step of the program, an iteration of an evaluation, or the work of an optimizer, with which a step ends.
         family: The common part of the names of all these ranges.
-        number: The program's number of the step; None where the name has none.
+        number: The program's number of the step; None if the name has none.
         alone: Whether one such range is already a step; other names need repetition to be steps.
     """
 

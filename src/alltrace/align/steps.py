@@ -79,7 +79,7 @@ class RankSteps:
             where many of their launches are not known.
         ends: int64 array of n ends.
         numbers: The program's own numbers, or None if it has none.
-        device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
+        device: int64 array (n, 2): extent of the device work; the lowest integer if there is none.
         took: int64 array of n: from the end of the step before, or its own start where that is later, to its end, on the device
             or on the host, whichever is later.
         copied: int64 array of n: bytes copied from the device to the host.
@@ -137,7 +137,7 @@ def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> Ran
 
 
 def rank_steps(rank: StoredRank) -> RankSteps | None:
-    """The steps of one rank, in the time of its files; None where nothing shows them."""
+    """The steps of one rank, in the time of its files; None if nothing shows them."""
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
@@ -156,7 +156,7 @@ def _took(found: RankSteps) -> Int64:
 
     A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited for.
     """
-    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer where there is no work
+    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer if there is no work
     reached = np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1]))
     return done - np.maximum(found.starts, reached)
 
@@ -234,7 +234,7 @@ def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64
 
 
 def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
-    """When the optimizers' work of each step is done; None where it is not known.
+    """When the optimizers' work of each step is done; None if it is not known.
 
     Of nested optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
     """
@@ -308,7 +308,7 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> RankSteps | None:
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
     """The positions at which periods begin, and whether the last goes on to the sequence's end, so that it is a whole one too.
 
-    None where nothing repeats at least three times.
+    None if nothing repeats at least three times.
     """
     n = len(tokens)
     if n > _LONGEST_SEQUENCE:
@@ -333,7 +333,7 @@ def _period(tokens: Int64) -> int | None:
     """The shortest shift under which at least nine tenths of the sequence agree with itself, by correlation over tokens."""
     n = len(tokens)
     size = 1 << (2 * n - 1).bit_length()
-    # a random sign per token and round: the expected product is 1 where tokens agree and 0 where not
+    # a random sign per token and round: the expected product is 1 if tokens agree and 0 if not
     random = np.random.default_rng(0)
     agreement = np.zeros(n)
     rounds = 8

@@ -100,7 +100,7 @@ def has_alignment(run: Run) -> bool:
 
 
 def _kept(plain: Run) -> Path | None:
-    """Where the alignment of a run as it was imported is kept; None where there is none."""
+    """Where the alignment of a run as it was imported is kept; None if there is none."""
     return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
 
 
@@ -121,7 +121,7 @@ def _has_logged_calls(run: Run) -> bool:
 
 
 def _nothing_to_match(run: Run) -> str | None:
-    """Why no rank's operations are compared with another's; None where they are."""
+    """Why no rank's operations are compared with another's; None if they are."""
     if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):

@@ -188,7 +188,7 @@ def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> lis
 
 
 def _complaint(private: Path) -> str:
-    """What the profiler printed before it ended, as one short sentence; empty where that is not known."""
+    """What the profiler printed before it ended, as one short sentence; empty if that is not known."""
     try:
         lines = (private / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

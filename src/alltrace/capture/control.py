@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 16
 
 
 def read_control(path: str) -> dict[str, Any] | None:
-    """What a file says; None where it says nothing yet, or only a part of it can be seen."""
+    """What a file says; None if it says nothing yet, or only a part of it can be seen."""
     try:
         number = os.open(path, os.O_RDONLY)
     except OSError:

@@ -37,7 +37,7 @@ class Finding:
         what: What it is.
         state: `ok`, `limited` (some kinds of recording will fail) or `bad`.
         found: What was found.
-        fix: What to do; empty where nothing has to be done.
+        fix: What to do; empty if nothing has to be done.
     """
 
     what: str

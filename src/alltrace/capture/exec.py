@@ -40,7 +40,7 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
         say: Gets each message.
 
     Returns:
-        The program's exit code; 4 where `strict` is set, the program succeeded and its report is missing. Where a signal
+        The program's exit code; 4 where `strict` is set, the program succeeded and its report is missing. If a signal
         ended the program, it ends this process, too.
     """
     runnable = shutil.which(program[0], path=environment.get("PATH"))

@@ -21,11 +21,11 @@ class Identity(NamedTuple):
     Attributes:
         launcher: The launcher with the variables in use; None if there were none.
         rank: Its number in the world; 0 without a launcher.
-        local_rank: Its number on its node; None where it is unknown.
-        world_size: How many there are; None where it is unknown.
-        local_size: How many its node has; None where it is unknown.
-        node: The number of its node; None where it is unknown.
-        job: The job's name, fit for a file's name; None where it is unknown.
+        local_rank: Its number on its node; None if it is unknown.
+        world_size: How many there are; None if it is unknown.
+        local_size: How many its node has; None if it is unknown.
+        node: The number of its node; None if it is unknown.
+        job: The job's name, fit for a file's name; None if it is unknown.
         host: The node's name, fit for a file's name.
         notes: What a reader must know: sources that disagree, or no source.
         restart: The end of a job's name if the job, or its workers, were started again; part of `job`.

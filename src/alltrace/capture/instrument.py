@@ -187,7 +187,7 @@ def torch_profile(
     here.
 
     Args:
-        folder: Where the traces go, made where it is missing; None for what `capture exec` says.
+        folder: Where the traces go, made if it is missing; None for what `capture exec` says.
         wait: Steps of a cycle that are passed over; 1 where nothing is said.
         warmup: Steps of a cycle that are recorded and thrown away; 1 where nothing is said.
         active: Steps of a cycle that are kept; 3 where nothing is said.

@@ -31,7 +31,7 @@ class JobFolder:
     Args:
         folder: Where it is.
         rank: The rank.
-        count: How many ranks are profiled; None where it is unknown.
+        count: How many ranks are profiled; None if it is unknown.
     """
 
     def __init__(self, folder: Path, rank: int, count: int | None = None) -> None:

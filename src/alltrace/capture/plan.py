@@ -63,7 +63,7 @@ class Request(NamedTuple):
     """The request to `capture exec`.
 
     Attributes:
-        output: The folder for reports, made where it is missing; may hold fields.
+        output: The folder for reports, made if it is missing; may hold fields.
         name: The report's name without ending, with fields.
         job: The job's name; None for what the launcher says.
         selection: Which ranks are profiled.
@@ -121,9 +121,9 @@ class Plan(NamedTuple):
         command: The profiler's switches, without the program; None to run the program plainly.
         report: The report that there should be afterwards; None for none.
         notes: What a reader must know.
-        traces: The folder in which `torch_profile` writes; None where it records nothing.
+        traces: The folder in which `torch_profile` writes; None if it records nothing.
         left_out: Each option that this node cannot have, with the reason.
-        gpu_log: The command that records the GPUs' clocks; None where this rank does not.
+        gpu_log: The command that records the GPUs' clocks; None if this rank does not.
     """
 
     who: Identity

@@ -40,14 +40,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def words(pid: int) -> list[bytes]:
-    """The command line of a process; empty where it is gone."""
+    """The command line of a process; empty if it is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return []
 
 
 def started_at(pid: int) -> str | None:
-    """When a process was started, in the kernel's ticks; None where it is gone or has ended."""
+    """When a process was started, in the kernel's ticks; None if it is gone or has ended."""
     try:
         # the name in it may be cut within a letter
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -67,7 +67,7 @@ class Selection(NamedTuple):
         return not any(self.takes(rank, rank % size) for rank in range(who.rank))
 
     def chosen(self, who: Identity) -> int | None:
-        """How many ranks are chosen, where a node's ranks follow each other; None where it is unknown."""
+        """How many ranks are chosen, where a node's ranks follow each other; None if it is unknown."""
         if who.world_size is None and self.spans is not None and self.most is None:
             count = end = 0
             for first, last in sorted(self.spans):
@@ -86,7 +86,7 @@ class Selection(NamedTuple):
         return min((n for n in (self.per_node, 1 if self.first_local else None) if n is not None), default=None)
 
     def outside(self, world_size: int | None) -> str | None:
-        """The chosen ranks that the world does not have, as text; None where there are none."""
+        """The chosen ranks that the world does not have, as text; None if there are none."""
         if self.spans is None or world_size is None:
             return None
         over = [(max(first, world_size), last) for first, last in self.spans if last >= world_size]

@@ -48,7 +48,7 @@ class Finding(NamedTuple):
         rank: The rank.
         own_s: Time of its own work in a step, in s.
         others_s: The same for the median rank.
-        phase: The phase in which it loses most; empty where no phases are measured.
+        phase: The phase in which it loses most; empty if no phases are measured.
         phase_s: How much it loses there, in s.
     """
 

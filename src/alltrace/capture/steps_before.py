@@ -44,7 +44,7 @@ class StepsBefore:
         self._warm_up = 1
 
     def mark(self) -> StepTimeMark | None:
-        """How long they took; None where they are too few."""
+        """How long they took; None if they are too few."""
         stamps = self._stamps[-_MOST:]
         count = len(stamps) - 1
         if count < _LEAST:

@@ -73,7 +73,7 @@ class FolderStore:
     """A folder, such as one that all nodes share. A file gets its name once it is whole.
 
     Args:
-        folder: The folder, made where it is missing.
+        folder: The folder, made if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -165,7 +165,7 @@ class HttpStore:
             return int(answer.headers["Content-Length"] or "")
 
     def put(self, path: Path, name: str) -> int:
-        """Send the file from where the server's part of it ends; all of it where there is none, or the server refuses that."""
+        """Send the file from where the server's part of it ends; all of it if there is none, or the server refuses that."""
         length = path.stat().st_size
         there = self.size(name) or 0
         if 0 < there < length and self._ends_alike(path, name, there):

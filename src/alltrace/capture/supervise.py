@@ -51,7 +51,7 @@ class Manners(NamedTuple):
         held: Signals that are blocked in it.
         ends_by: Makes it finish its report and end; not one of `held`.
         stops_by: The arguments with which its program, called once more, ends the recording and not the program, `{}` being the
-            process of the first call; empty where it cannot.
+            process of the first call; empty if it cannot.
     """
 
     held: frozenset[signal.Signals] = frozenset()

@@ -48,7 +48,7 @@ class Columns:
         return bool(pa.types.is_integer(self.answer.table.schema.field(name).type)) and self.column(name).unit is None
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """The cells as float64, NaN where there is none."""
+        """The cells as float64, NaN if there is none."""
         found = self.answer.table.column(name)
         if pa.types.is_dictionary(found.type):
             found = found.cast(found.type.value_type)

@@ -36,10 +36,10 @@ class Series:
     """Things of one colour.
 
     Attributes:
-        name: What they are; empty where there is but one series.
+        name: What they are; empty if there is but one series.
         mark: How they are drawn.
         x: Positions across, n.
-        y: Positions up, n; of boxes the medians. None where there is no value.
+        y: Positions up, n; of boxes the medians. None if there is no value.
         color: `#rrggbb`.
         low: Of a band its lower line; of boxes the first quartiles.
         high: Of a band its upper line; of boxes the third quartiles.
@@ -69,7 +69,7 @@ class Heat:
     Attributes:
         edges: Where the columns begin, and where the last ends, in the units of the axis across: m + 1.
         rows: The names of the n rows.
-        values: n rows of m numbers, NaN where nothing is known.
+        values: n rows of m numbers, NaN if nothing is known.
         name: What the numbers are, with the unit.
         low: The number at the light end of the colours.
         high: The number at the dark end.

@@ -61,7 +61,7 @@ class Places(NamedTuple):
 
 
 def places_of(columns: Iterable[AnswerColumn], zero_ns: int = 0) -> Places | None:
-    """Where the rows of an answer are on the timeline; None where no row has a time.
+    """Where the rows of an answer are on the timeline; None if no row has a time.
 
     Args:
         columns: The answer's columns.

@@ -27,7 +27,7 @@ def read_reports(
     Args:
         paths: The reports.
         detail: Whether sections, results of rules and values of instances are read too.
-        listings: Lists the instructions of each launch, which needs `detail`; None where they are not wanted.
+        listings: Lists the instructions of each launch, which needs `detail`; None if they are not wanted.
 
     Raises:
         InputError: A file is not a report, or cannot be read.

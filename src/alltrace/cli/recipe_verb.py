@@ -144,7 +144,7 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:
-    """The folder that -o names, or None where it names a file; a file's name becomes a path."""
+    """The folder that -o names, or None if it names a file; a file's name becomes a path."""
     if not isinstance(args.output, str):
         return None
     if args.output == "-" and not args.csv:

@@ -116,7 +116,7 @@ class Operations:
             self._places = Places(tracks.of_streams(numbers(self.rows, "device"), numbers(self.rows, "stream")), starts)
 
     def of(self, tracks: Int64, starts: Int64) -> Int64 | None:
-        """For each kernel, by its stream and start, its operation, -1 for none; None where no kernel has one."""
+        """For each kernel, by its stream and start, its operation, -1 for none; None if no kernel has one."""
         if self.rows is None:
             return None
         found = self._places.find(tracks, starts)
@@ -197,7 +197,7 @@ def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequen
 
 
 def _value(parts: Sequence[Any]) -> Value | None:
-    """One argument: a list where it has several columns, None where one is null."""
+    """One argument: a list where it has several columns, None if one is null."""
     if any(p is None for p in parts):
         return None
     return list(parts) if len(parts) > 1 else parts[0]

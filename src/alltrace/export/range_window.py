@@ -83,7 +83,7 @@ def _calls_in(stored: StoredRank, threads: Int64, starts: Int64, ends: Int64) ->
 
 
 def _last_work(stored: StoredRank, calls: Int64) -> int:
-    """The last end of work that these calls launched; before all times where there is none."""
+    """The last end of work that these calls launched; before all times if there is none."""
     last = np.iinfo(np.int64).min
     for table in GPU_TABLES if len(calls) else ():
         for batch in stored.batches(table, ["start", "end", "process", "correlation"]):

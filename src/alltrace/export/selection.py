@@ -95,7 +95,7 @@ class Selection:
             yield from self._wanted(batch, order, table)
 
     def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
-        """The wanted rows of a batch, where there are any."""
+        """The wanted rows of a batch, if there are any."""
         found = batch
         if self.window_ns is not None:
             found = self._clipped(batch, order, table, *self.window_ns)

@@ -44,11 +44,11 @@ class Tracks:
         threads: Rows of `threads`, ascending; `UNKNOWN` where a row does not say.
         streams: (device, stream), ascending; the stream is `UNKNOWN` where streams are folded.
         metered: Devices with metrics, rows of `devices`.
-        ordinals: For each device of the rank its CUDA ordinal, or its row where that is not known.
+        ordinals: For each device of the rank its CUDA ordinal, or its row if not known.
         names: Names of the threads.
-        thread_ids: The system's ids of the threads, where they are known.
+        thread_ids: The system's ids of the threads, if known.
         folded: Whether the streams of a device are one track.
-        role: What the rank does in a program of several groups of ranks; None where that is not known.
+        role: What the rank does in a program of several groups of ranks; None if that is not known.
     """
 
     rank: Rank

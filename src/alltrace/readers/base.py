@@ -36,7 +36,7 @@ class ReportWarning(NamedTuple):
     """What a user should know about a report, or of the rows of a rank.
 
     Attributes:
-        text: One sentence, with its `number` at the end where there is one.
+        text: One sentence, with its `number` at the end if there is one.
         tables: The canonical event tables with affected answers; answers from one of them have it as a note. Without any, it
             only concerns the report, and `info` shows it.
         number: How many rows, events or values it applies to; None if not relevant.
@@ -87,12 +87,12 @@ class Report(NamedTuple):
         path: The report's path, as passed.
         format: The reader's name, such as `nsys-sqlite`.
         profiler: Name and version of the profiler, such as `Nsight Systems 2025.1.1.110`, or its name alone.
-        schema_version: Version of the format, or None where the report has none.
-        host: Host name, or None where the report does not say.
-        utc_ns: UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None where unknown.
-        system_clock_ns: The host's monotonic clock at time 0 of the report; None where unknown. It relates the reports of one host
+        schema_version: Version of the format, or None if the report has none.
+        host: Host name, or None if the report does not say.
+        utc_ns: UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None if unknown.
+        system_clock_ns: The host's monotonic clock at time 0 of the report; None if unknown. It relates the reports of one host
             exactly, where their UTC stamps are off by milliseconds.
-        start_ns: When the capture started, in the report's own time; None where unknown.
+        start_ns: When the capture started, in the report's own time; None if unknown.
         stop_ns: When it stopped.
         processes: The processes with events, with the evidence of their rank.
         environment: The allow-listed variables of the profiled command.

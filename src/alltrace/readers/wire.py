@@ -80,7 +80,7 @@ def number_of(part: Value, *, real: bool) -> int | float:
 
 
 def first(found: Iterable[tuple[int, int, Value]], number: int) -> Value | None:
-    """The first field of this number; None where there is none."""
+    """The first field of this number; None if there is none."""
     return next((value for n, _, value in found if n == number), None)
 
 

@@ -263,7 +263,7 @@ class RunFacts(Protocol):
         ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         ...
 
     def name_table(self) -> pa.Table:
@@ -324,7 +324,7 @@ class Recipe(ABC):
         return self.columns
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:  # noqa: ARG002
-        """How to draw the answer under `options`; None where no picture fits."""
+        """How to draw the answer under `options`; None if no picture fits."""
         return self.chart
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002

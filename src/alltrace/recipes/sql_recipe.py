@@ -67,7 +67,7 @@ class SqlRecipe(Recipe):
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce_statement` makes the same.
 
-        None where there is none. It is run first where parts have many rows.
+        None if there is none. It is run first where parts have many rows.
         """
         return None
 
@@ -96,7 +96,7 @@ class SqlRecipe(Recipe):
             raise
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """What a compiled loop adds to the tables under `options`; None where the statement reads nothing but tables."""
+        """What a compiled loop adds to the tables under `options`; None if the statement reads nothing but tables."""
         return None
 
     def shown_statement(self, options: Mapping[str, Any]) -> str:
@@ -122,7 +122,7 @@ def not_by_sql(name: str, computed: str) -> UsageError:
 
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
-    """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
+    """A canonical table of a rank with its number as the column `rank` in front; empty if the rank has none."""
     return with_rank(rank.table(table, columns), rank.rank)
 
 

@@ -84,7 +84,7 @@ def definitions(section: Section) -> list[tuple[str, str, str]]:
 
 
 def docs_url() -> str | None:
-    """Where the package says that its documentation is; None where it does not."""
+    """Where the package says that its documentation is; None if it does not."""
     try:
         urls = metadata("alltrace").get_all("Project-URL") or []
     except PackageNotFoundError:

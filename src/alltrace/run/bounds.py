@@ -84,7 +84,7 @@ class Bounds:
         return batch
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What is wrong with rows, or was left out; nothing where nothing is."""
+        """What is wrong with rows, or was left out; nothing if nothing is."""
         name = self._table.name
         return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)
 

@@ -114,7 +114,7 @@ class RankFiles:
         return self._folders[record.folder]
 
     def logs(self) -> CheckedFiles | None:
-        """What is kept of the job's logs; None where there are no logs.
+        """What is kept of the job's logs; None if there are no logs.
 
         Raises:
             DamageError: Their record is damaged.
@@ -164,7 +164,7 @@ def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any], fi
         folder: Where the rank's files are.
         rank: Its facts.
         signature: What it was made from.
-        files: The checksums of its files, where they are known.
+        files: The checksums of its files, if known.
     """
     found = checksums(folder, RANK_RECORD) if files is None else dict(files)
     write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: found})
@@ -186,7 +186,7 @@ def recorded(folder: Path, record: str) -> CheckedFiles:
 
 
 def log_files(run: Path) -> CheckedFiles | None:
-    """The files that are kept of the job's logs; None where there are no logs.
+    """The files that are kept of the job's logs; None if there are no logs.
 
     Raises:
         DamageError: Their record is damaged.

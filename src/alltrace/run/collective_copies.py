@@ -65,7 +65,7 @@ def mark_collective_copies(folder: Path, rows: Mapping[str, int], scratch: Path)
 
 
 def collective_copies(folder: Path, rows: Mapping[str, int]) -> Flags | None:
-    """Which copies are part of a collective by copy engines; None where none is."""
+    """Which copies are part of a collective by copy engines; None if none is."""
     if not all(rows.get(name) for name in ("copies", "api", "ranges")):
         return None
     columns = ["kind", "bytes", "process", "correlation", "src_device", "dst_device"]

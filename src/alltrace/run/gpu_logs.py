@@ -252,7 +252,7 @@ def _offset_text(ahead_ns: int) -> str:
 
 
 def _span_utc_ns(rank: Rank) -> tuple[int, int] | None:
-    """First and last event of a rank by its host's UTC; None where its report does not say."""
+    """First and last event of a rank by its host's UTC; None if its report does not say."""
     if rank.time_base_utc_ns is None or rank.start_ns is None or rank.end_ns is None:
         return None
     return rank.time_base_utc_ns + rank.start_ns, rank.time_base_utc_ns + rank.end_ns

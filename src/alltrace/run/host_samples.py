@@ -99,7 +99,7 @@ def _sampled(rank: Any) -> set[int]:
 
 
 def _named(rank: Any) -> dict[str, int]:
-    """The rows of a rank's `devices` by UUID or bus id, where they have one."""
+    """The rows of a rank's `devices` by UUID or bus id, if they have one."""
     table = rank.table("devices", ["device", "uuid", "bus_id"])
     names = zip(*(table.column(c).to_pylist() for c in table.column_names), strict=True)
     return {uuid or bus: device for device, uuid, bus in names if uuid or bus}

@@ -247,7 +247,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
             own = host if lead is None or lead.host is None else lead.host
             same = found.setdefault((own, *place, lead.pid if lead and not again else None), [])
-            # two processes of one report are two, also where they have one id, as in containers or after ids came round
+            # two processes of one report are two, also if they have one id, as in containers or after ids came round
             known = next((c for c in same if c.sources[-1].report != index and c.may_be(report, lead)), None)
             if known is None:
                 known = _Candidate(own, stem, len(leads) <= 1)

@@ -249,7 +249,7 @@ def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
 
 @contextmanager
 def _scratch(reports: Sequence[Path], output: Path) -> Iterator[str]:
-    """A temporary folder with one for each report, for what has to be made to read it; empty where no report is of that kind.
+    """A temporary folder with one for each report, for what has to be made to read it; empty if no report is of that kind.
 
     It is next to the run if other machines import, since they share no other folder.
     """

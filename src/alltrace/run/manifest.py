@@ -38,7 +38,7 @@ class ReportRecord(NamedTuple):
         format: The reader that read it.
         profiler: Profiler and version.
         schema_version: Version of the format, or None.
-        host: Host name, or None where the report does not say.
+        host: Host name, or None if the report does not say.
         utc_ns: UTC at the report's time 0, by the host's clock, or None.
         system_clock_ns: The host's monotonic clock at the report's time 0, or None.
         environment: The allow-listed variables.
@@ -200,7 +200,7 @@ class Clock(NamedTuple):
         host: The host.
         offset_ns: How far it is ahead of the first host's clock, at the run's start.
         drift_ppm: How much faster it runs.
-        residual_ns: Typical error that remains, or None where there is no evidence.
+        residual_ns: Typical error that remains, or None if there is no evidence.
         evidence: Collectives used.
         component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
     """
@@ -217,7 +217,7 @@ class Labels(NamedTuple):
     """What distinguishes a run from others of its job, and the job from other jobs.
 
     Attributes:
-        job: The job's name, equal in all its runs; None where nobody gave one.
+        job: The job's name, equal in all its runs; None if nobody gave one.
         revision: The version of the program that ran, such as a git commit, or None.
         tags: Further words for it, such as `nightly`.
     """
@@ -270,7 +270,7 @@ class Manifest(NamedTuple):
         return tuple(dict.fromkeys(r.host for r in self.ranks))
 
     def role_of(self, rank: Rank) -> str | None:
-        """What a rank does in a program of several groups of ranks, such as `actor`; None where its reports do not say."""
+        """What a rank does in a program of several groups of ranks, such as `actor`; None if its reports do not say."""
         return next((role for n in rank.reports if (role := self.reports[n].environment.get(ROLE)) is not None), None)
 
     def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:

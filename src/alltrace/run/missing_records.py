@@ -1,6 +1,6 @@
 """Records that a profiler lost: launches without their kernel, kernels without their launch, graph launches without what they ran.
 
-A launch and what it ran carry one correlation id in a process. Where one of the two is there and the other is not, a record is
+A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a record is
 missing, unless the edge of the capture explains it: work that was launched before the capture began, and work that was still queued
 when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
 
@@ -165,7 +165,7 @@ class _Calls(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, named: _Named) -> _Calls | None:
-        """The launches of a rank that succeeded; None where there are none."""
+        """The launches of a rank that succeeded; None if there are none."""
         kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
         if not len(kernel) and not len(graph):
             return None

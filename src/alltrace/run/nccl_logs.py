@@ -297,7 +297,7 @@ def _global_ranks(members: list[Member], parts: list[LogPart]) -> None:
 
 
 def _communicators(members: list[Member]) -> list[str]:
-    """Name the communicators; ends without a commId are put together only where there is no other way."""
+    """Name the communicators; ends without a commId are put together only if there is no other way."""
     for m in members:
         if m.comm_id is not None:
             m.communicator, m.identified = m.comm_id, "commId"

@@ -108,7 +108,7 @@ class Overlay(NamedTuple):
 
 
 def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path | None:
-    """The file of one of `SHARED_TABLES`, checked; None where there is none.
+    """The file of one of `SHARED_TABLES`, checked; None if there is none.
 
     Args:
         files: The files of the run.
@@ -164,7 +164,7 @@ def unaligned(manifest: Manifest) -> Manifest:
 
 
 def find_overlay(manifest: Manifest, folder: Path) -> Overlay | None:
-    """The alignment kept in `folder`; None where there is none, its facts are damaged, or it is of other ranks or rows."""
+    """The alignment kept in `folder`; None if there is none, its facts are damaged, or it is of other ranks or rows."""
     try:
         facts = read_json(folder / FACTS)
         if facts["signature"] != signature(manifest):

@@ -123,7 +123,7 @@ def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | Non
 
 
 def logged_calls(run: Path, rank: int) -> Any:
-    """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None where its log is not there."""
+    """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None if its log is not there."""
     path = _checked(run, f"calls/rank={rank}.parquet")
     return read_parquet(path, list(CALLS), ["communicator"]) if path is not None else None
 
@@ -141,13 +141,13 @@ def found_by(run: Path) -> dict[int, str]:
 
 
 def printed_steps(run: Path) -> Any:
-    """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None where there is no training log."""
+    """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None if there is no training log."""
     path = _checked(run, "steps.parquet")
     return read_parquet(path, list(PRINTED_STEPS)) if path is not None else None
 
 
 def _checked(run: Path, name: str) -> Path | None:
-    """The path of one of the files, once it is seen to be as it was written; None where there is none."""
+    """The path of one of the files, once it is seen to be as it was written; None if there is none."""
     files = log_files(run)
     return files.path(name) if files is not None and files.has(name) else None
 

@@ -24,7 +24,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
         place: A folder, which need not exist yet.
 
     Yields:
-        The file; None where the work is done on this machine, or no file can be made.
+        The file; None if the work is done on this machine, or no file can be made.
 
     Raises:
         UsageError: A worker does not see it.

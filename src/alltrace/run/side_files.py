@@ -25,7 +25,7 @@ class Told(NamedTuple):
 
     Attributes:
         left_out: The options that the node refused.
-        role: What the report's rank does in a program of several groups of ranks; None where it has no role.
+        role: What the report's rank does in a program of several groups of ranks; None if it has no role.
     """
 
     left_out: tuple[ReportWarning, ...] = ()

@@ -75,7 +75,7 @@ class Names:
         return pa.table({"id": pa.array(ids), "value": values})
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""
+        """The strings of an Arrow array of ids, as a string array; null if the id is null or unknown."""
         import numpy as np
 
         known, values = self._sorted
@@ -129,7 +129,7 @@ class Piece(NamedTuple):
         group: Its number in the file.
         first_row: The row of the table that it begins with.
         rows: Its rows.
-        start_ns: Its first start, aligned; None where the file does not say.
+        start_ns: Its first start, aligned; None if the file does not say.
         end_ns: Its last end, likewise; None also where a row has none.
         last_start_ns: Its last start, likewise.
     """
@@ -276,7 +276,7 @@ class StoredRank:
         return _complete(read_row_group(path, metadata, group, wanted, enums), TABLES[table].arrow_schema(wanted))
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
-        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not say."""
+        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None if it does not say."""
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:
@@ -313,7 +313,7 @@ class StoredRank:
         return self._files.of(self.record).path(f"{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None where there are none."""
+        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None if there are none."""
         path = shared_file(self._files, self._overlay, table)
         if path is None:
             return None
@@ -325,7 +325,7 @@ class StoredRank:
         return self._aligned(found, declared.time_columns())
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         return self._names.texts(ids)
 
     def name_table(self) -> pa.Table:
@@ -519,7 +519,7 @@ class Run:
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         return self._names.texts(ids)
 
     def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
@@ -573,7 +573,7 @@ class Run:
 
 
 def _bounds_of(group: pq.RowGroupMetaData, column: str) -> tuple[int | None, int | None]:
-    """Least and most value of a column in a row group; None where the file does not say, or not for all of its rows."""
+    """Least and most value of a column in a row group; None if the file does not say, or not for all of its rows."""
     for number in range(group.num_columns):
         facts = group.column(number)
         if facts.path_in_schema == column:

@@ -30,7 +30,7 @@ class Run:
     """Work of one device with ascending starts: n rows.
 
     Attributes:
-        device: The device, -1 where it is not known.
+        device: The device, -1 if not known.
         clock: The map from the times of the rank's files to aligned ones.
         start: int64 array, ns in the time of the rank's files: only the rows of a window are aligned.
         end: int64 array.

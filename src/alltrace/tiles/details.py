@@ -157,9 +157,9 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
     Returns:
         `instance`, `communicator`, `last_rank` (the lowest of those that arrived last), `last_arrival`, `end`, and `members`:
-        `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None where the operation was not matched. A
+        `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None if the operation was not matched. A
         member waits from its arrival to the last, or to its own end where that is earlier. A wait is `certain` from three
-        residuals of the clocks on, which are its `least_ns`, None where the clocks are not connected. `perhaps_last` are the ranks
+        residuals of the clocks on, which are its `least_ns`, None if the clocks are not connected. `perhaps_last` are the ranks
         with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is known.
     """
     overlay = reader.run.overlay
@@ -213,7 +213,7 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
 
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:
-    """The next or previous event of the same name on the same track: its row, start and end; None where there is none.
+    """The next or previous event of the same name on the same track: its row, start and end; None if there is none.
 
     Raises:
         UsageError: The rank, table or row does not exist.

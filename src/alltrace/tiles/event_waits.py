@@ -29,7 +29,7 @@ def event_waits(stored: StoredRank, values: dict[str, Any], zero: int) -> dict[s
     Returns:
         Of a call that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
         process with one device `before` (the last work of that stream that was launched before the record) and `behind` (the first
-        work of the waiting stream that was launched after the wait), each None where there is none. Of a call that recorded an
+        work of the waiting stream that was launched after the wait), each None if there is none. Of a call that recorded an
         event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`, `track`, `columns`, work is
         `table`, `row`, `track`, `name`, `start`, `end`.
     """

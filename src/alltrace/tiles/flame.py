@@ -141,7 +141,7 @@ def _mixed(above: NDArray[np.uint64], names: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, token: Token = WANTED) -> Nested | None:
-    """The nested intervals of a rank that overlap [start, end), aligned ns; None where it has none.
+    """The nested intervals of a rank that overlap [start, end), aligned ns; None if it has none.
 
     Args:
         reader: The run's events.

@@ -27,7 +27,7 @@ class Place(NamedTuple):
         peer: A rank that is neither among the culprits nor the first or last to arrive; None if there is none.
         start: Where to begin, ns from the run's first event.
         end: Where to end, likewise.
-        event: The rank, table and row of what is to be chosen; None where nothing is.
+        event: The rank, table and row of what is to be chosen; None if nothing is.
     """
 
     ranks: tuple[int, ...]

@@ -341,7 +341,7 @@ def _at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked) -> NDArray
 
 
 def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, reduce: np.ufunc) -> NDArray[np.float32]:
-    """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN where there is none."""
+    """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN if there is none."""
     out = np.full(asked.count * TILE_BINS, np.nan, np.float32)
     own = _own_range(track, len(values), asked)
     known = np.flatnonzero(np.isfinite(values[own])) + own.start

@@ -74,7 +74,7 @@ def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[in
         transfer: Whether the time from the last arrival to the end decides, and not the waiting.
 
     Returns:
-        The instance; None where no operation is matched, or with `ranks` nobody waited for them.
+        The instance; None if no operation is matched, or with `ranks` nobody waited for them.
     """
     if found is None or not len(found["instance"]):
         return None
@@ -114,7 +114,7 @@ class Certainty:
         self._residuals, self._components = (overlay.facts.get(n, {}) for n in ("residuals_ns", "components"))
 
     def least_ns(self, one: int, other: int) -> int | None:
-        """From how long on a wait of one rank for another is a fact: three residuals; None where nothing connects their clocks."""
+        """From how long on a wait of one rank for another is a fact: three residuals; None if nothing connects their clocks."""
         if one == other:
             return 0
         residuals = [self._residuals.get(str(r)) for r in (one, other)]

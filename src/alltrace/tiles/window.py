@@ -169,7 +169,7 @@ def events_between(
         token: States whether the answer is still needed.
 
     Returns:
-        `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False where there
+        `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False if there
         are more than 200,000, of which the first found are returned, or more ranks than were read.
 
     Raises:
@@ -275,7 +275,7 @@ class Named(NamedTuple):
 
 
 def longest_named(reader: EventReader, rank: int, name: str) -> Named | None:
-    """The longest event of that name, short or full, on a rank; None where there is none."""
+    """The longest event of that name, short or full, on a rank; None if there is none."""
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])

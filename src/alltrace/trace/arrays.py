@@ -59,7 +59,7 @@ def is_true(column: Any) -> NDArray[np.bool_]:
 
 
 def extremes(column: Any) -> tuple[int | None, int | None]:
-    """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None where it has nothing else.
+    """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None if it has nothing else.
 
     Of arrays without nulls NumPy finds them in a tenth of the time that Arrow takes.
     """
@@ -77,7 +77,7 @@ def either(*masks: Any) -> Any:
 
 
 def unpacked(values: Any) -> tuple[Any, Any]:
-    """An int64 Arrow array as a NumPy array, 0 where null, and where it is null, or None where it nowhere is."""
+    """An int64 Arrow array as a NumPy array, 0 if null, and where it is null, or None if it nowhere is."""
     if not values.null_count:
         return values.to_numpy(), None
     return pc.fill_null(values, 0).to_numpy(), pc.is_null(values).to_numpy(zero_copy_only=False)

@@ -66,7 +66,7 @@ def own_folder(folder: Path) -> Path:
 
 
 def existing_folder() -> Path | None:
-    """The user's cache folder if it exists and can be used; None where there is nothing to look for."""
+    """The user's cache folder if it exists and can be used; None if there is nothing to look for."""
     with suppress(AlltraceError):
         folder = default_folder()
         return own_folder(folder) if folder.is_dir() else None
@@ -83,7 +83,7 @@ def unwritable(folder: Path, error: OSError) -> InputError:
 
 
 def _usual_folder() -> Path | None:
-    """The system's place for caches; None where the user's home is not known."""
+    """The system's place for caches; None if the user's home is not known."""
     import platformdirs  # most commands need no cache
 
     try:

@@ -37,7 +37,7 @@ STEM = (RECORDED, COUNTED)
 
 
 def stems(names: Any) -> Any:
-    """The names of ranges without counters, of an Arrow array of strings; null where the name is."""
+    """The names of ranges without counters, of an Arrow array of strings; null if the name is."""
     import pyarrow.compute as pc
 
     for pattern, rest in STEM:

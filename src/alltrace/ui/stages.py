@@ -75,7 +75,7 @@ class Stages:
 
         Returns:
             `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done` of `ranks` ranks,
-            `rest_s` (how long those left take at the speed of those done; None where it is not known), and `error`.
+            `rest_s` (how long those left take at the speed of those done; None if it is not known), and `error`.
         """
         now = time.monotonic()
         with self._lock:

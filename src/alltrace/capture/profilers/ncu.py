@@ -120,7 +120,7 @@ def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, p
         report: The report to write, with its ending.
         options: What to record.
         force: Whether an existing report may be replaced.
-        peers: How many ranks are chosen; None where it is unknown.
+        peers: How many ranks are chosen; None if it is unknown.
 
     Raises:
         UsageError: The filter is missing or unsafe, or the installed version does not support the request.

@@ -67,7 +67,7 @@ class NsysOptions(NamedTuple):
 
     @property
     def range_began_by(self) -> str | None:
-        """What begins the range that is recorded, in words; None where there is none."""
+        """What begins the range that is recorded, in words; None if there is none."""
         if self.steps is not None:
             return f"step {self.steps[0]} of `alltrace.instrument.steps`"
         if self.capture_range is None:

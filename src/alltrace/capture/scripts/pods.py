@@ -107,7 +107,7 @@ def pod(job: Job, containers: Sequence[Mapping[str, Any]], *, restart: str | Non
     Args:
         job: The settings.
         containers: Its containers.
-        restart: Its restart policy; None where the operator sets one.
+        restart: Its restart policy; None if the operator sets one.
     """
     claim = job.text("kubernetes.claim")
     volumes: list[dict[str, Any]] = []

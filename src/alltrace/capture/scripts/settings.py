@@ -266,7 +266,7 @@ class Job:
 
     @property
     def steps(self) -> tuple[int, int] | None:
-        """The first step that is recorded and the one after the last; None where none are named."""
+        """The first step that is recorded and the one after the last; None if none are named."""
         first, _, end = self.text("profiler.steps").partition(":")
         return (int(first), int(end)) if first else None
 

@@ -69,7 +69,7 @@ def rule_column(cell: RecipeCell) -> Column:
 
 
 def time_unit(text: str) -> str | None:
-    """The unit that `--timeunit` names, by the beginning of a name of it; None where there is none."""
+    """The unit that `--timeunit` names, by the beginning of a name of it; None if there is none."""
     names = {**_TIME_UNITS, "seconds": "sec"}
     found = {unit for name, unit in names.items() if text and name.startswith(text)}
     return found.pop() if len(found) == 1 else None

@@ -51,10 +51,10 @@ class Entry:
         sequence: Its number among the group's collectives, or among its point-to-point operations.
         op: `all_reduce`, `send`, ...
         state: `scheduled`, `started` or `completed`.
-        bytes: The input's bytes; None where the type is not known.
+        bytes: The input's bytes; None if the type is not known.
         sizes, datatypes: Of its inputs, as recorded.
         output_sizes, output_datatypes: Of its outputs.
-        elements: Elements of its first input and output, where they are known.
+        elements: Elements of its first input and output, if known.
         p2p: Whether it is point to point.
         ends: The sender and the receiver in the group, then.
         peer: Its peer, then.
@@ -224,7 +224,7 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
 
 
 def _time(value: Any) -> int | None:
-    """JSON writes 0 where the pickle has None."""
+    """JSON writes 0 if the pickle has None."""
     return value if type(value) is int and 0 < value < 1 << 63 else None
 
 

@@ -74,7 +74,7 @@ class Sample(NamedTuple):
 
 @lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
-    """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None where there is none.
+    """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None if there is none.
 
     Raises:
         ValueError: The text is not such a value.

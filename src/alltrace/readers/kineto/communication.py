@@ -124,7 +124,7 @@ class Communication:
         return self._rows(kernels, calls, call, launches, launch)
 
     def _calls_of(self, kernels: Any, calls: Any, launches: Any, launch: Any) -> Any:
-        """The row of the call that launched each kernel; -1 where none is known."""
+        """The row of the call that launched each kernel; -1 if none is known."""
         none = np.full(len(kernels["ts"]), -1, np.int64)
         if calls is None:
             return none
@@ -237,7 +237,7 @@ class Communication:
         return found[1] if found else None
 
     def _type(self, code: int) -> tuple[str, int] | None:
-        """The name of a type as everywhere, and its bytes; None where it is not known."""
+        """The name of a type as everywhere, and its bytes; None if it is not known."""
         if code == NOTHING:
             return None
         return _type_of(self._names.text(code))
@@ -282,7 +282,7 @@ class Communication:
 
 
 def _type_of(text: str) -> tuple[str, int] | None:
-    """The name of a type as everywhere, and its bytes; None where it is not known."""
+    """The name of a type as everywhere, and its bytes; None if it is not known."""
     name = standard_datatype(text) or _OTHER_TYPES.get(_NOT_LETTERS.sub("", text.lower()))
     return None if name is None else (name, _SIZES[name])
 

@@ -145,7 +145,7 @@ class Scanner:
             self.scan.metadata[key[1:-1].decode("utf-8", "replace")] = _parsed(value)
 
     def _value(self) -> bytes | None:
-        """The JSON text of the value that begins here; None where it is broken, too long or cut short."""
+        """The JSON text of the value that begins here; None if it is broken, too long or cut short."""
         while True:
             stop = core.skip_value(self._data, self._at, len(self._data))
             if stop >= 0:
@@ -180,7 +180,7 @@ class Scanner:
             yield self._block(rows[:, :count])
 
     def _resume(self) -> bool:
-        """Go to the next event after one that is broken; false where there is none."""
+        """Go to the next event after one that is broken; false if there is none."""
         while True:
             found = core.next_event(self._data, self._at, len(self._data))
             if found >= 0:

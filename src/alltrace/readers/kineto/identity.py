@@ -66,7 +66,7 @@ class Facts:
     events: int = 0
 
     def number(self, *names: str) -> int | None:
-        """The whole number in the metadata under the names, one inside the other; None where there is none."""
+        """The whole number in the metadata under the names, one inside the other; None if there is none."""
         found: Any = self.metadata
         for name in names:
             found = found.get(name) if isinstance(found, dict) else None

@@ -48,7 +48,7 @@ class Names:
         return decoded(self._texts[code])
 
     def ids(self, codes: Any) -> Any:
-        """The interned ids of strings that rows refer to, as an Arrow array; null where there is none."""
+        """The interned ids of strings that rows refer to, as an Arrow array; null if there is none."""
         if len(self._ids) < len(self._texts):
             fresh = len(self._texts) - len(self._ids)
             self._ids = np.concatenate((self._ids, np.zeros(fresh, np.int64)))

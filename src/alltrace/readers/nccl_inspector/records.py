@@ -37,14 +37,14 @@ class Operation(NamedTuple):
             the messages of the rank.
         bytes: Size of the message as NCCL counts it.
         duration_us: How long it took.
-        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty where the file does not say.
+        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty if the file does not say.
         busbw: Bus bandwidth in 1e9 bytes a second, as written; None if missing.
         algorithm, protocol: Those of NCCL; empty if the file does not state them.
         peer: The peer of a message; None for collectives.
-        start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None where the file is
+        start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None if the file is
             not verbose.
         written_ns: When it was written, likewise.
-        called_ns: When the program called it, likewise; None where the file is not verbose.
+        called_ns: When the program called it, likewise; None if the file is not verbose.
     """
 
     communicator: str
@@ -84,7 +84,7 @@ class InspectorFile:
         pid: Its process id.
         communicators: Those it is in, by hash.
         operations: The operations, in the order of the file.
-        dropped: Collectives and messages that the ring buffers lost, by communicator; empty where the version describes none.
+        dropped: Collectives and messages that the ring buffers lost, by communicator; empty if the version describes none.
         tells_drops: Whether the version states what was lost.
         others: Records without an operation, such as those of the proxy.
         unread: Lines that are not records.
@@ -192,7 +192,7 @@ def _operation(raw: dict[str, Any], communicator: str, rank: int, meta: dict[str
 
 
 def _stamps(trace: Any) -> tuple[int | None, int | None]:
-    """Start of the first channel and end of the last, ns; None where the file is not verbose."""
+    """Start of the first channel and end of the last, ns; None if the file is not verbose."""
     if not isinstance(trace, dict) or not isinstance(trace.get("kernel_events"), list):
         return None, None
     times = [
@@ -203,7 +203,7 @@ def _stamps(trace: Any) -> tuple[int | None, int | None]:
 
 
 def _called(trace: Any, word: str) -> int | None:
-    """When the operation was called, ns; None where the file is not verbose."""
+    """When the operation was called, ns; None if the file is not verbose."""
     at = trace.get(f"{word}_start_ts") if isinstance(trace, dict) else None
     return 1000 * _whole(at, _MOST // 1000) or None if at is not None else None
 

@@ -56,7 +56,7 @@ def signed(text: bytes) -> int:
 
 
 def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
-    """The call of a COLL record, or None where a needed field is missing, cut or no number.
+    """The call of a COLL record, or None if a needed field is missing, cut or no number.
 
     Args:
         body: The record from its operation on.

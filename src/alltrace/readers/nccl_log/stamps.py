@@ -66,7 +66,7 @@ class Stamp:
             pass
 
     def time_ns(self, lead: bytes) -> int:
-        """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` where there is none."""
+        """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` if there is none."""
         found = self._pattern.search(lead.decode("utf-8", "replace"))
         if found is None:
             return ABSENT

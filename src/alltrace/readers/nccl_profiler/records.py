@@ -61,7 +61,7 @@ class ProxyOperation:
         steps: How many steps it has, of which `spans` may hold the last alone.
         bytes: What it moved, in all of its steps.
         start: When the proxy thread began with it, ns since the plugin's start.
-        end: When it ended, None where that is not known.
+        end: When it ended, None if that is not known.
         spans: By phase (`SEND_PHASES` or `RECV_PHASES`) the spans of its steps.
         network: What the network plugin did: kind (`ib`, `socket`), device or socket, bytes, span.
     """
@@ -85,9 +85,9 @@ class Operation:
         op: The function, such as `AllReduce` or `Send`.
         sequence: Of a collective its number among the calls of its function on the communicator; else None.
         peer: The peer of a message.
-        count: Elements; likewise `datatype`, `algorithm`, `protocol` ("" where not known), `channels`.
+        count: Elements; likewise `datatype`, `algorithm`, `protocol` ("" if not known), `channels`.
         start: When it was enqueued, ns since the plugin's start.
-        kernel_ns: From the first start of a channel on the GPU to the last end, by the GPU's clock; None where not known.
+        kernel_ns: From the first start of a channel on the GPU to the last end, by the GPU's clock; None if not known.
         proxies: What the proxy thread did for it.
         ready_ns: Of an operation by copy engines: how long the GPU waited for the other ranks before the copies; likewise
             `copies_ns` (in copies), `complete_ns` (for the others afterwards).

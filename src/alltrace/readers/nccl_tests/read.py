@@ -40,7 +40,7 @@ _MOST_RANKS = 65_536
 
 @dataclass
 class Half:
-    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None where not checked."""
+    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None if not checked."""
 
     time_us: float
     algbw: float

@@ -51,7 +51,7 @@ class Cubin:
 
     Attributes:
         functions: The functions by mangled name.
-        ptx: The PTX's lines, the first is line 1, by the name that line tables call it; empty where it is not kept.
+        ptx: The PTX's lines, the first is line 1, by the name that line tables call it; empty if it is not kept.
     """
 
     functions: dict[str, Function]

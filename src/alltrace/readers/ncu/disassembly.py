@@ -22,7 +22,7 @@ class Word(NamedTuple):
     Attributes:
         offset: Its place in the function.
         text: The instruction, without its target.
-        target: Offset in the function that it jumps to; None where it does not, or to what is not known.
+        target: Offset in the function that it jumps to; None if it does not, or to what is not known.
     """
 
     offset: int

@@ -252,7 +252,7 @@ def _sizes_of(metrics: dict[str, Metric], name: str) -> Sizes | None:
 
 
 def _value(text: str, unit: str) -> Metric | None:
-    """A printed value in base units; a text where it is none; None where there is no value."""
+    """A printed value in base units; a text where it is none; None if there is no value."""
     text = text.strip()
     if text in _ABSENT:
         return None

@@ -29,7 +29,7 @@ class EventRecords:
         self._entities = entities
         found = find_table(source.tables, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
         self.table = found if found is not None and set(_COLUMNS) <= set(source.tables[found]) else None
-        """The table of the export that they are read from; None where there is none."""
+        """The table of the export that they are read from; None if there is none."""
 
     def joined(self, waits: Any) -> Any:
         """A batch of `syncs` with `record_correlation` and `record_stream`.

@@ -66,7 +66,7 @@ class Payloads:
         self._known: dict[tuple[int | None, bytes], str | None] = {}
 
     def decode(self, domain: int | None, data: bytes | str) -> str | None:
-        """One binary payload as compact JSON of its entries by name, or None where it cannot be decoded."""
+        """One binary payload as compact JSON of its entries by name, or None if it cannot be decoded."""
         raw = _as_bytes(data)
         if raw is None or len(raw) < _HEADER.size:
             return None
@@ -240,7 +240,7 @@ def _as_bytes(data: bytes | str) -> bytes | None:
 
 
 def payload_texts(batch: Any, strings: Strings, payloads: Payloads) -> Any:
-    """The payloads of a batch of NVTX events as an Arrow array of strings, or None where no event has one."""
+    """The payloads of a batch of NVTX events as an Arrow array of strings, or None if no event has one."""
     result: Any = None
     for column in ("jsonText", "jsonTextId", "binaryData", *_NUMBERS):
         if column not in batch.schema.names:

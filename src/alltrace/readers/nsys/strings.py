@@ -78,7 +78,7 @@ class Strings:
         return np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)
 
     def from_ids(self, ids: Any) -> Any:
-        """Interned ids for an int64 Arrow array of `StringIds.id`; null where the id is null or not there."""
+        """Interned ids for an int64 Arrow array of `StringIds.id`; null if the id is null or not there."""
         if self._values is None:
             self._load()
         if ids.null_count == len(ids):
@@ -113,7 +113,7 @@ class Strings:
         return self._values[place].as_py() if place < len(self._values) else None
 
     def from_texts(self, texts: Any) -> Any:
-        """Interned ids for an Arrow array of strings; null where the text is."""
+        """Interned ids for an Arrow array of strings; null if the text is."""
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), pa.int64())
         encoded = pc.dictionary_encode(_as_text(texts))

@@ -57,7 +57,7 @@ def find_nsys() -> Path | None:
 
 
 def tool_version(nsys: Path) -> str | None:
-    """The version of an nsys, such as `2023.4.4.54`, or None where it does not say."""
+    """The version of an nsys, such as `2023.4.4.54`, or None if it does not say."""
     try:
         answer = subprocess.run([str(nsys), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -113,7 +113,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
 
     Args:
         text: One line, without its end.
-        own: A user's own patterns, by `own_pattern`; where there are any, other forms are not looked for.
+        own: A user's own patterns, by `own_pattern`; if there are any, other forms are not looked for.
     """
     if len(text) > _LONGEST:
         text = text[:_LONGEST]
@@ -135,7 +135,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
 
 
 def stamp_ns(step: Step) -> int | None:
-    """When a step's line was written, ns since 1970 as if its local time were UTC; None where the line does not say."""
+    """When a step's line was written, ns since 1970 as if its local time were UTC; None if the line does not say."""
     if step.stamp is None:
         return None
     try:

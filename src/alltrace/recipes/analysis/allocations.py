@@ -41,7 +41,7 @@ class Pool:
         allocated: Bytes allocated after the event; if the trace does not state it, the sum of the sizes.
         stated: Whether the trace states it.
         reserved: Bytes that the allocator has taken from the device; -1 where unknown.
-        partner: The row of the event that takes the block back, or of the one that handed it out; -1 where there is none.
+        partner: The row of the event that takes the block back, or of the one that handed it out; -1 if there is none.
         addressed: Whether the trace has addresses, without them no event has a partner.
         stack: Id of the stack that allocated the block; 0 if the source has none with the event.
     """
@@ -142,7 +142,7 @@ def _partners(address: Int64, size: Int64) -> Int64:
 
 
 def owners_of(nodes: Nodes, pool: Pool) -> Int64:
-    """The key of the innermost node around each event of a pool, on its thread; -1 where there is none."""
+    """The key of the innermost node around each event of a pool, on its thread; -1 if there is none."""
     inner = innermost_node(nodes.at, Intervals(pool.thread, pool.time, pool.time))
     return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
 

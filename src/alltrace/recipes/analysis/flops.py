@@ -41,7 +41,7 @@ class Call:
     Attributes:
         shapes: The shape of each argument; empty for one that is not a tensor.
         types: The type of each argument as the profiler names it.
-        values: Each argument that is not a tensor as the profiler writes it; empty where it did not.
+        values: Each argument that is not a tensor as the profiler writes it; empty if it did not.
     """
 
     shapes: tuple[Shape, ...]
@@ -56,7 +56,7 @@ class Call:
         return found
 
     def integers(self, at: int, count: int) -> Sequence[int]:
-        """The whole numbers of an argument that is a list, or one number for all; ValueError where there are none."""
+        """The whole numbers of an argument that is a list, or one number for all; ValueError if there are none."""
         found = json.loads(self.values[at]) if at < len(self.values) and self.values[at] else None
         listed = [found] * count if isinstance(found, int) else found
         if not isinstance(listed, list) or any(not isinstance(n, int) for n in listed) or len(listed) not in (1, count):
@@ -64,7 +64,7 @@ class Call:
         return listed * count if len(listed) == 1 else listed
 
     def truth(self, at: int) -> bool:
-        """Whether an argument is true; ValueError where it is not known."""
+        """Whether an argument is true; ValueError if not known."""
         if at >= len(self.values) or self.values[at] not in ("True", "False"):
             raise ValueError(f"argument {at} is not a truth value")
         return self.values[at] == "True"
@@ -76,7 +76,7 @@ class Work:
 
     Attributes:
         flops: Floating-point operations.
-        moved_bytes: The least bytes it moves; None where a type is not known.
+        moved_bytes: The least bytes it moves; None if a type is not known.
     """
 
     flops: int
@@ -84,7 +84,7 @@ class Work:
 
 
 def call_of(payload: str | None) -> Call | None:
-    """What the payload of an operator's range says it was called with; None where it does not say, or is damaged."""
+    """What the payload of an operator's range says it was called with; None if it does not say, or is damaged."""
     try:
         about = json.loads(payload) if payload else None
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def call_of(payload: str | None) -> Call | None:
 
 
 def work_of(name: str, call: Call | None) -> Work | None:
-    """What the operator `name` does when it is called so; None where there is no formula or the shapes do not do for it."""
+    """What the operator `name` does when it is called so; None if there is no formula or the shapes do not do for it."""
     formula = _FORMULAS.get(name)
     if formula is None or call is None:
         return None

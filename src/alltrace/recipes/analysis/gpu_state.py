@@ -75,7 +75,7 @@ def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
         spans: int64 array (n, 2): start and end of each, ns, in order and without overlap.
 
     Returns:
-        None where no sample is in the spans.
+        None if no sample is in the spans.
     """
     log = rank.shared("gpu_log")
     found = None if log is None else state_of_log(log, spans)

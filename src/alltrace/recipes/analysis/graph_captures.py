@@ -1,7 +1,7 @@
 """Kernels of replayed graphs, and the calls that launched them while the graph was captured.
 
 A replay is one call that starts many kernels. The operators, modules and lines of the program were around the launches of the
-capture, which ran nothing by themselves. Where a trace has both, kernel and launch are joined by their order: nodes of a graph are
+capture, which ran nothing by themselves. If a trace has both, kernel and launch are joined by their order: nodes of a graph are
 numbered as they are made, which is the order of the launches.
 """
 
@@ -57,7 +57,7 @@ class Replays(NamedTuple):
 
 
 def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
-    """How much of the time of replays counts for the launches of the capture; nothing where no trace has a capture."""
+    """How much of the time of replays counts for the launches of the capture; nothing if no trace has a capture."""
     if not replayed_ns:
         return []
     share = f"{100 * joined_ns / replayed_ns:.1f} %"
@@ -121,7 +121,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
         replayed: The kernels of each replay, in order.
 
     Returns:
-        The number of the capture of each replay; None where it is not known.
+        The number of the capture of each replay; None if it is not known.
     """
     count, nothing = len(captured), [None] * len(replayed)
     known: list[int | None] | None = None
@@ -140,7 +140,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
-    """Whether there is a whole block where they begin at `offset`, and the capture of each replay, None where that is not known.
+    """Whether there is a whole block where they begin at `offset`, and the capture of each replay, None if that is not known.
 
     None if the replays do not form such blocks.
     """

@@ -47,7 +47,7 @@ _TAKEN = 0.2
 
 @dataclass(frozen=True)
 class HostState:
-    """What CPUs did over some time; None where the report does not say.
+    """What CPUs did over some time; None if the report does not say.
 
     Attributes:
         on_cpu_share: Share of the time in which a launching thread was on a CPU.
@@ -122,7 +122,7 @@ def _spells(rank: RankTables) -> _Spells:
 
 
 def _scheduled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
-    """The shares and the mean that `HostState` begins with; None where no event describes a launching thread in that time."""
+    """The shares and the mean that `HostState` begins with; None if no event describes a launching thread in that time."""
     if not rank.has("sched"):
         return None
     spells = _spells(rank)

@@ -47,7 +47,7 @@ class KernelFamily(NamedTuple):
 
     Attributes:
         family: One of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `LOG_SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`.
-        precision: The format of the products, one of `FP64` to `FP4`; None where the name does not say.
+        precision: The format of the products, one of `FP64` to `FP4`; None if the name does not say.
     """
 
     family: str

@@ -35,7 +35,7 @@ class Origins:
     """The kernels of a rank, n of them, by where they come from; int64 arrays of n.
 
     Attributes:
-        name: Id of the kernel's name, of the short one where it has one.
+        name: Id of the kernel's name, of the short one if it has one.
         full_name: Id of its name as it is.
         length: Duration, ns.
         operator: Row of `operators`, -1 for none.
@@ -130,5 +130,5 @@ def _lines(rank: RankTables, program: Program) -> Nodes:
 
 
 def _own_line(stack: Sequence[str]) -> str:
-    """The innermost line of a stack, the outermost first, that is of the program itself; the innermost where none is."""
+    """The innermost line of a stack, the outermost first, that is of the program itself; the innermost if none is."""
     return next((f for f in reversed(stack) if not _LIBRARY.search(f.partition("(")[0])), stack[-1])

@@ -67,7 +67,7 @@ class Cause:
     """Why a rank is late.
 
     Attributes:
-        name: One of `CAUSES`, `mixed` where none has four fifths of the excess, or None where there is no excess.
+        name: One of `CAUSES`, `mixed` where none has four fifths of the excess, or None if there is no excess.
         share: The share of the excess that the greatest class has.
         excess_ns: Time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last.
     """
@@ -119,7 +119,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
 def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
     """The range with most of the host's time while the rank's device was idle, within the given intervals.
 
-    The innermost range that holds at least half of that time; None where no range holds any.
+    The innermost range that holds at least half of that time; None if no range holds any.
     """
     ranges = rank.table("ranges", ("start", "end", "name", "depth"))
     if not ranges.num_rows or not len(begin):

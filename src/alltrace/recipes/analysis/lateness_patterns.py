@@ -104,7 +104,7 @@ def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
 
 
 def stages(members: Any) -> list[list[int]]:
-    """The ranks of each stage of a pipeline, in order, by who sends to whom; empty where the messages make no chains.
+    """The ranks of each stage of a pipeline, in order, by who sends to whom; empty if the messages make no chains.
 
     Args:
         members: `Aligned.members`. Two ranks that exchange messages are neighbours; ranks at the same place of chains of equal

@@ -37,7 +37,7 @@ class Launches:
         correlation: Its correlation id.
         row: Its row in the table `api`.
         op: Rows of the operations, pair by pair.
-        many: How many operations each call launched; None where each launched one, so that pairs are calls.
+        many: How many operations each call launched; None if each launched one, so that pairs are calls.
     """
 
     thread: Int64
@@ -149,7 +149,7 @@ class _Operations:
         self._sorted, self._by_key = keys[order], known[order]
 
     def of(self, process: Int64, correlation: Int64) -> tuple[Int64, Int64 | None, Int64]:
-        """The rows of calls that have operations, how many each has, None where all have one, and these, call by call."""
+        """The rows of calls that have operations, how many each has, None if all have one, and these, call by call."""
         keys = self._keys(process, correlation)
         if self._place is not None:
             place = self._place[keys]  # what has no key looks at the last place, which is empty

@@ -42,8 +42,8 @@ class GpuWork:
         device: Row of `devices`, -1 where unknown.
         stream: Stream id, -1 where unknown.
         kind: Index into `KINDS`.
-        name: Id of the kernel's name, of the short one where it has one; 0 where there is none, and for all but kernels.
-        call: Row in `calls` of the call that launched it, the earliest of several; -1 where none is known.
+        name: Id of the kernel's name, of the short one if it has one; 0 if there is none, and for all but kernels.
+        call: Row in `calls` of the call that launched it, the earliest of several; -1 if none is known.
         direction: Of copies and fills the row of its word in `directions`; -1 for others.
         directions: Such as `HtoD`.
         calls: The rank's API calls: a table with `start`, `end`, `thread` and `name`.

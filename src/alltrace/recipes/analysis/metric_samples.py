@@ -42,7 +42,7 @@ class Weights:
         return int(self.covered.sum())
 
     def mean(self, values: Reals) -> float | None:
-        """The mean of the samples' values, each by the time of the work that it describes; None where none describes any."""
+        """The mean of the samples' values, each by the time of the work that it describes; None if none describes any."""
         return float((values * self.covered).sum() / self.covered_ns) if self.covered_ns else None
 
 

@@ -66,7 +66,7 @@ def network_state(rank: RankTables, spans: Merged) -> NetworkState | None:
         spans: The time in question, ns.
 
     Returns:
-        None where no sample describes that time.
+        None if no sample describes that time.
     """
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None

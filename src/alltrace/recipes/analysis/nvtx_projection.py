@@ -155,7 +155,7 @@ class Spans:
 
 
 def _nested(start: Int64, end: Int64) -> Int64 | None:
-    """For each range the last one before it that is open when it starts, or -1; None where some cross, or one has no length.
+    """For each range the last one before it that is open when it starts, or -1; None if some cross, or one has no length.
 
     Args:
         start: Starts, ascending.
@@ -251,7 +251,7 @@ class Pieces:
     """Some calls, sorted, and for each range which of them it contains.
 
     Attributes:
-        calls: Rows of the calls, in the order of their start and of their end; None where that is all of them in their order.
+        calls: Rows of the calls, in the order of their start and of their end; None if that is all of them in their order.
         first: For each range, the first of `calls` inside.
         stop: One past the last; not below `first`.
     """
@@ -397,7 +397,7 @@ def project(rank: RankTables) -> Projection:
 
 
 class _Work(NamedTuple):
-    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number where it has none."""
+    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number if it has none."""
 
     spans: Spans
     first: Int64
@@ -476,7 +476,7 @@ def close_ends(table: Any, *others: Any) -> Any:
 
 
 def innermost_ranges(rank: RankTables, thread: Int64, start: Int64, end: Int64) -> Any:
-    """The name of the innermost range around each call, as name ids: an int64 array, null where there is none or it has no name.
+    """The name of the innermost range around each call, as name ids: an int64 array, null if there is none or it has no name.
 
     Innermost is the containing range that starts last.
 

@@ -76,7 +76,7 @@ class _Operators:
 
     @cached_property
     def work(self) -> tuple[Floats, Int64]:
-        """What each does by its shapes, not a number where no formula applies, and the least bytes, -1 where not known."""
+        """What each does by its shapes, not a number where no formula applies, and the least bytes, -1 if not known."""
         payloads = self.payloads
         kinds, places = distinct(self.name * len(payloads) + self.payload)
         calls = {p: call_of(payloads[p]) for p in distinct(self.payload)[0].tolist()}
@@ -137,7 +137,7 @@ class Program:
         return _nodes(self._rank, self._ranges, self._domain, self.operators, by)
 
     def backward_pairs(self) -> tuple[Intervals, Intervals]:
-        """The backward steps, and of each the forward operator that it belongs to, where that is known."""
+        """The backward steps, and of each the forward operator that it belongs to, if known."""
         back, forward = _backward_pairs(self.operators)
         return self.operators.at.of(back), self.operators.at.of(forward)
 
@@ -221,7 +221,7 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
 
 
 def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
-    """The GPU time of the backward of the operators within each node; None where no operator has a number."""
+    """The GPU time of the backward of the operators within each node; None if no operator has a number."""
     if not (operators.sequence >= 0).any():
         return None
     back, forward = _backward_pairs(operators)

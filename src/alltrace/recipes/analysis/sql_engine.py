@@ -27,7 +27,7 @@ _LIMITS = ("SET memory_limit = '256MiB'", "SET memory_limit = '1GiB'", "RESET me
 cannot. Four times as much makes nothing faster. The last is DuckDB's own limit, four fifths of the machine's memory."""
 
 MACROS = (
-    # the text of a name's id; null where the id is null
+    # the text of a name's id; null if the id is null
     "text_of(i) AS (SELECT any_value(value) FROM names WHERE id = i)",
     # of rows sorted by value, `reach` being the running sum of their counts: the k-th smallest value, k from 0
     "kth(value, reach, k) AS min(value) FILTER (reach > k)",
@@ -140,7 +140,7 @@ def no_memory(folder: str, error: Exception) -> AlltraceError:
     """What to say of a statement for which memory and disk do not suffice.
 
     Args:
-        folder: The temporary folder that it may go to; empty where none could be made.
+        folder: The temporary folder that it may go to; empty if none could be made.
         error: DuckDB's.
     """
     lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"

@@ -330,7 +330,7 @@ def _ask_rank(
     item: tuple[int, RankWindow | None, RankParts | None],
     advance: Callable[[int], None],
 ) -> Part:
-    """The part of one rank; the recipe goes by name where it has one in the registry, so that little is pickled."""
+    """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
     rank, window, kept = item
     stored = sent.run.rank(rank)
     tables: RankTables = stored if window is None else WindowedRank(stored, window)

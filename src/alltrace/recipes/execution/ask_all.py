@@ -36,7 +36,7 @@ class Reply:
 
     Attributes:
         recipe: The recipe.
-        answer: Its answer, or None where it was skipped.
+        answer: Its answer, or None if it was skipped.
         skipped: Why it was, or None.
     """
 

@@ -95,7 +95,7 @@ class PlacedParts:
 
 
 def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
-    """For each rank where its parts are kept; empty where they are not, because the run is small or cannot be written.
+    """For each rank where its parts are kept; empty if they are not, because the run is small or cannot be written.
 
     Args:
         run: The run, aligned.

@@ -182,7 +182,7 @@ class PartStore(PartFiles):
         return parts
 
     def _write_objects(self, rank: int, objects: Mapping[int, Any]) -> bool:
-        """Write the objects of a rank to a file; False where they are small, or cannot be."""
+        """Write the objects of a rank to a file; False if they are small, or cannot be."""
         arrays: list[pickle.PickleBuffer] = []
         try:
             head = pickle.dumps(objects, protocol=5, buffer_callback=arrays.append)

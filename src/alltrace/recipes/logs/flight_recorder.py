@@ -243,7 +243,7 @@ def _shown(entry: Any) -> str:
 def _of_messages(entries: list[Any], members: Sequence[int]) -> list[dict[str, Any]]:
     """Sends and receives of a group that have no other end, or one of another size or type.
 
-    The k-th send from one rank to another belongs to its k-th receive. Where records do not reach back to a rank's first operation,
+    The k-th send from one rank to another belongs to its k-th receive. If records do not reach back to a rank's first operation,
     only operations that have not ended are matched.
     """
     whole = {r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members}

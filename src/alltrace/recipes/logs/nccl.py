@@ -74,7 +74,7 @@ def reduction_name(code: int) -> str:
 
 
 def datatype_bytes(codes: Any) -> Any:
-    """Bytes of an element by an array of datatype numbers; 0 where the number is not known."""
+    """Bytes of an element by an array of datatype numbers; 0 if the number is not known."""
     known = (codes >= 0) & (codes < len(DATATYPES))
     return _SIZES[np.where(known, codes, len(DATATYPES))]
 
@@ -112,7 +112,7 @@ def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
 
 
 def rank_of(logs: NcclLogs, member: int) -> int | None:
-    """The rank of a communicator's end: of its process in the job where known, else in the communicator."""
+    """The rank of a communicator's end: of its process in the job if known, else in the communicator."""
     its = logs.members[member]
     return its.rank if its.global_rank is None else its.global_rank
 

@@ -112,7 +112,7 @@ CHARTS = {
 
 
 def factor(program: str | None, ranks: int) -> float | None:
-    """Bus bandwidth over algorithm bandwidth for a program on `ranks` ranks; None where either is not known."""
+    """Bus bandwidth over algorithm bandwidth for a program on `ranks` ranks; None if either is not known."""
     if program is None or ranks < 1:
         return None
     family = _FAMILY.get(program.lower().removesuffix("_perf").replace("_", "").replace("-", ""))

@@ -85,7 +85,7 @@ def findings(launch: Launch) -> list[Finding]:
 
 
 def _headroom(launch: Launch) -> float:
-    """What the most used unit leaves over, 0 to 1; 1 where it is not known."""
+    """What the most used unit leaves over, 0 to 1; 1 if not known."""
     used = [v for name in ("sm_percent", "memory_percent") if (v := main_of(launch, name)) is not None]
     return min(1.0, max(0.0, 1 - max(used, default=0.0) / 100))
 

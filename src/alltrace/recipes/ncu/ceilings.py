@@ -56,7 +56,7 @@ class Ceiling:
         name: A precision or a level of memory.
         kind: `compute` or `memory`.
         value: FLOP/s or bytes/s, at the clock of the launch.
-        greatest: The same at the device's highest clock; None where that is not known.
+        greatest: The same at the device's highest clock; None if that is not known.
         source: Where the rate per cycle is from: `metric`, `device attributes`, or `data sheet` of the GPU of that name.
     """
 

@@ -106,7 +106,7 @@ def state_of_sample(metric: str) -> tuple[str, bool] | None:
 
 
 def top_stall(launch: Launch) -> tuple[str, float] | None:
-    """The state that holds the most warps back, and its share of all warps' time in percent; None where it is not known."""
+    """The state that holds the most warps back, and its share of all warps' time in percent; None if it is not known."""
     found = stalls(launch)
     column = 0 if any(c is not None for c, _ in found.values()) else 1
     values = {state: float(v) for state, both in found.items() if (v := both[column]) is not None}

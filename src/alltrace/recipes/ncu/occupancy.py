@@ -53,9 +53,9 @@ class Limits(NamedTuple):
         warps: Warps that it holds at most.
         blocks: Blocks.
         registers: Registers.
-        shared: Shared memory as the launch had it configured, bytes; None where it is not known or not used.
+        shared: Shared memory as the launch had it configured, bytes; None if it is not known or not used.
         schedulers: Schedulers, of which each has its share of the registers.
-        barriers: Blocks that barriers allow; None where the report does not say.
+        barriers: Blocks that barriers allow; None if the report does not say.
     """
 
     warps: int
@@ -67,7 +67,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(launch: Launch) -> Limits | None:
-    """The limits of a launch; None where the report does not have them."""
+    """The limits of a launch; None if the report does not have them."""
     found = {name: launch.number_of(_DEVICE + attribute) for name, attribute in _NEEDED.items()}
     warps, blocks, registers = (found[name] for name in _NEEDED)
     if not warps or not blocks or not registers:

@@ -131,7 +131,7 @@ def _text(
 
 
 def _samples(values: dict[str, float], *, issued: bool = True) -> int | None:
-    """Samples of all states; None where there are none."""
+    """Samples of all states; None if there are none."""
     parts = [v for metric, v in values.items() if (s := state_of_sample(metric)) is not None and s[1] == issued]
     if parts:
         return int(sum(parts))

@@ -66,7 +66,7 @@ def number_and_text(value: Metric) -> tuple[float | None, str | None]:
 
 
 def wanted(name: str, patterns: Sequence[str] | None) -> bool:
-    """Whether a name is one of the patterns, in which * is any text; where there are none, every name is."""
+    """Whether a name is one of the patterns, in which * is any text; if there are none, every name is."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

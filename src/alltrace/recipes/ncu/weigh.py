@@ -158,6 +158,6 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Grid and block of a row of the run; None where not known."""
+    """Grid and block of a row of the run; None if not known."""
     grid, block = (tuple(row[f"{what}_{axis}"] for axis in "xyz") for what in ("grid", "block"))
     return None if None in grid else grid, None if None in block else block

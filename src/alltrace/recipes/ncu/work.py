@@ -111,7 +111,7 @@ def _pipe_share(launch: Launch) -> float | None:
 
 
 def moved(launch: Launch, level: str) -> float | None:
-    """Bytes per second that a level of memory moved; None where the report does not say.
+    """Bytes per second that a level of memory moved; None if the report does not say.
 
     DRAM: read and written. L2: sectors that L1 requested from it. L1: sectors of global, local, texture and surface accesses; where
         those

@@ -178,7 +178,7 @@ def with_filters_told(answer: Answer, options: Mapping[str, Any]) -> Answer:
 
 
 def filtered_input(options: Mapping[str, Any]) -> str | None:
-    """Which rows pass the filters among the options; None where there are none. A statement has no filters."""
+    """Which rows pass the filters among the options; None if there are none. A statement has no filters."""
     filters = given_filters(options)
     return f"which rows pass {filters}" if filters else None
 

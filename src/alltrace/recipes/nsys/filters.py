@@ -273,7 +273,7 @@ class FilteredRank:
 
 
 def filtered(rank: RankTables, options: Mapping[str, Any], *, host: bool = True) -> RankTables:
-    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself where there are none."""
+    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself if there are none."""
     filters = given_filters(options)
     if not filters:
         return rank

@@ -1,7 +1,7 @@
 """What the recipes share that cut the run's time into bins, equal on all ranks: heat maps of use and of sampled values.
 
 Bins are equally long, the last as short as it must be. A cell is about the part of its bin in which the rank was recorded, and is
-null where it was not. nsys begins the first bin where the capture began; here it begins with the run's first event, or where
+null if it was not. nsys begins the first bin where the capture began; here it begins with the run's first event, or where
 `--start` or `--filter-time` says. The overlap of intervals with bins is exact.
 """
 
@@ -42,7 +42,7 @@ class Binning:
     Attributes:
         edges: int64 array of b + 1 ascending edges, ns.
         extents: When each rank was recorded: its first event's start and its last one's end, ns.
-        origins: What is taken from the times of a rank first; nothing where it is not named.
+        origins: What is taken from the times of a rank first; nothing if it is not named.
     """
 
     edges: Int64
@@ -168,8 +168,8 @@ class Kernels:
     """The kernels of one process on one device.
 
     Attributes:
-        process: The process' row in the rank's `processes`; -1 where it is not known.
-        device: The device's row in the rank's `devices`; -1 where it is not known.
+        process: The process' row in the rank's `processes`; -1 if not known.
+        device: The device's row in the rank's `devices`; -1 if not known.
         pid: The process' id.
         ordinal: The device's CUDA ordinal.
         start: Starts, ns.

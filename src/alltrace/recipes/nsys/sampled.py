@@ -83,14 +83,14 @@ def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
 
 
 def texts_of(rank: RankTables, ids: Int64) -> dict[int, str]:
-    """The texts of name ids; empty where there is none."""
+    """The texts of name ids; empty if there is none."""
     distinct = np.unique(ids)
     texts = rank.texts(pa.array(distinct, mask=distinct == -1))
     return {i: t or "" for i, t in zip(distinct.tolist(), texts.to_pylist(), strict=True)}
 
 
 def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | None]:
-    """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal where that is not known."""
+    """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal if not known."""
     rows = pa.array(list(devices), pa.int32())
     known = rank.table("devices", ["device", "ordinal", "gpu"])
     numbers = pc.coalesce(look_up(known, "gpu", rows), look_up(known, "ordinal", rows))
@@ -98,7 +98,7 @@ def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | Non
 
 
 def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
-    """The mean of the samples of each bin, NaN where there is none.
+    """The mean of the samples of each bin, NaN if there is none.
 
     A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
     """

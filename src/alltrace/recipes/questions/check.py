@@ -59,9 +59,9 @@ class Limit:
         check: As it was written.
         recipe: The recipe to run.
         column: The column of its answer.
-        statistic: One of `STATISTICS` over the rows; None where every row must hold.
+        statistic: One of `STATISTICS` over the rows; None if every row must hold.
         compare: The sign between value and bound.
-        scale: What the baseline is multiplied by; 0 where the bound is a number.
+        scale: What the baseline is multiplied by; 0 if the bound is a number.
         shift: What is added to that.
         where: Values that other columns of a row must have for it to count.
     """

@@ -262,13 +262,13 @@ def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
         b: The same in sample B, for the same values.
 
     Returns:
-        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None where a
+        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None if a
         sample is empty.
     """
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:
         return None
-    # float128 where there is one would not help: products of counts of 1e9 stay exact to 1e-16 of the whole
+    # float128 if there is one would not help: products of counts of 1e9 stay exact to 1e-16 of the whole
     a, b = a.astype(np.float64), b.astype(np.float64)
     below = np.cumsum(a) - a
     wins = float((b * (below + a / 2)).sum())

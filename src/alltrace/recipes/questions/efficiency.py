@@ -331,7 +331,7 @@ class _Work:
             self._devices[identity] = useful, difference(union(found[_MOVING]), useful)
 
     def span(self) -> tuple[int, int]:
-        """First start and last end of any device's work; of calls where there is none."""
+        """First start and last end of any device's work; of calls if there is none."""
         found = [(m.starts[0], m.ends[-1]) for pair in self._devices.values() for m in pair if len(m.starts)]
         if not found:
             found = [(t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)]

@@ -25,10 +25,10 @@ class Info(Recipe):
     The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
     `residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
     the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
-    dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
+    dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
-    should be computed from that; null where it is sure enough).
+    should be computed from that; null if it is sure enough).
 
     Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
     `launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in

@@ -90,7 +90,7 @@ class Memory(Recipe):
 
 
 def _known(value: int) -> int | None:
-    """The bytes reserved, null where the trace does not say: it has 0 for memory of the host."""
+    """The bytes reserved, null if the trace does not say: it has 0 for memory of the host."""
     return value if value > 0 else None
 
 

@@ -149,7 +149,7 @@ _PART = pa.schema(
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
-    """The sum of what is known; None where nothing is."""
+    """The sum of what is known; None if nothing is."""
     known = [row[column] for row in rows if row[column] is not None]
     return sum(known) if known else None
 

@@ -109,7 +109,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
 
 
 def _scratch() -> TemporaryDirectory[str] | None:
-    """A temporary folder for what memory does not hold; None where none can be made, as most queries need none."""
+    """A temporary folder for what memory does not hold; None if none can be made, as most queries need none."""
     try:
         return scratch_folder("alltrace-sql-")
     except InputError:

@@ -145,7 +145,7 @@ def _batches(rank: RankTables) -> list[dict[str, Any]]:
 
 
 def _added(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """The iterations of a step together; null where one does not say."""
+    """The iterations of a step together; null if one does not say."""
     phases = {i.phase for i in iterations}
     sums = {
         name: None if any(getattr(i, name) is None for i in iterations) else sum(getattr(i, name) for i in iterations)

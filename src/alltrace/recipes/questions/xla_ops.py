@@ -136,7 +136,7 @@ class XlaOps(Recipe):
 
 
 def _parsed(name: str) -> dict[str, Any]:
-    """What a range's name says; empty where it is none of XLA's."""
+    """What a range's name says; empty if it is none of XLA's."""
     for kind, pattern in (("module", _MODULE), ("thunk", _THUNK)):
         if (found := pattern.fullmatch(name)) is not None:
             return {"kind": kind, **found.groupdict()}

@@ -352,7 +352,7 @@ def statistics_columns(table: Any, counted: str, *, sizes: bool = False, totaled
 
 
 def shares(totals: Any, within: Any = None) -> Any:
-    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null where that sum is 0."""
+    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null if that sum is 0."""
     values = np.asarray([float(v) for v in totals.to_pylist()])
     if within is None:
         sums = np.full(len(values), values.sum())
@@ -369,7 +369,7 @@ def stack(tables: Sequence[Any]) -> Any:
 
 
 def without_null_words(table: Any) -> Any:
-    """The table with null where a word of a dictionary is null."""
+    """The table with null if a word of a dictionary is null."""
     for position, field in enumerate(table.schema):
         column = table.column(position)
         if pa.types.is_dictionary(field.type) and any(chunk.dictionary.null_count for chunk in column.chunks):

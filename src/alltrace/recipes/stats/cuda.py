@@ -149,7 +149,7 @@ def call_labels(texts: Any) -> Any:
 
 
 def look_up(table: Any, name: str, rows: Any) -> Any:
-    """Values of a dictionary table's column at row numbers; null where the number is null or not in the table.
+    """Values of a dictionary table's column at row numbers; null if the number is null or not in the table.
 
     Args:
         table: A dictionary of the rank (`processes`, `threads`, `devices`).
@@ -210,7 +210,7 @@ def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def launch_ranges(rank: RankTables, kernels: Any) -> Any:
-    """The name id of the innermost NVTX range around the call that launched each kernel, null where there is none.
+    """The name id of the innermost NVTX range around the call that launched each kernel, null if there is none.
 
     Args:
         rank: The rank's tables.

@@ -31,7 +31,7 @@ def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str]
 
     Returns:
         Rows of `kernels`; and a table of as many rows: `api_start`, `api_ns`, `queue_ns` (from the end of the call to the start
-        of the kernel, null where the kernel started before), `kernel_start`, `kernel_ns`, `total_ns` (from the start of the call
+        of the kernel, null if the kernel started before), `kernel_start`, `kernel_ns`, `total_ns` (from the start of the call
         to the end of the call or the kernel, whichever is later), `api` (name id), `pid`, `tid`, `device` (CUDA ordinal).
     """
     wanted = ["start", "end", "process", "device", "correlation", *kernel_columns(options), *more]

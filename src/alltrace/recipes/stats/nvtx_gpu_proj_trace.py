@@ -115,7 +115,7 @@ def _rows(part: Part, numbering: Numbering, run: RunFacts) -> Any:
 
 
 def _in_order(tables: Sequence[Any]) -> dict[str, Any]:
-    """The columns of all ranges in the order of their numbers; none where there is no range."""
+    """The columns of all ranges in the order of their numbers; none if there is no range."""
     some = [table for table in tables if table.num_rows]
     if not some:
         return {}

@@ -104,7 +104,7 @@ def stacks(level: Int64, parent: Int64, number: Int64) -> tuple[Any, Int64]:
 
 
 def name_tree(level: Int64, labels: Any) -> Any:
-    """The name of each range after two dashes for each of its ancestors, a dictionary array; null where it has no name.
+    """The name of each range after two dashes for each of its ancestors, a dictionary array; null if it has no name.
 
     Args:
         level: How many ancestors each range has.

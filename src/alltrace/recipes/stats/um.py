@@ -23,8 +23,8 @@ _SCHEMA = pa.schema([(name, pa.int64()) for name in ("address", *_SUMS)])
 class ActivityReport(StatsReport):
     """A report on the activity of all ranks by virtual address.
 
-    A part has `address` (null where the source has none), `htod` and `dtoh` (bytes migrated), `took_ns` (time of these migrations),
-    `cpu` and `gpu` (page faults); each null where there was none.
+    A part has `address` (null if the source has none), `htod` and `dtoh` (bytes migrated), `took_ns` (time of these migrations),
+    `cpu` and `gpu` (page faults); each null if there was none.
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -115,7 +115,7 @@ class Frame:
         ]
 
     def backward(self, passes: Callable[[int], list[Op]]) -> list[Op]:
-        """The backward pass, on the autograd thread where there is one, for which the main thread waits.
+        """The backward pass, on the autograd thread if there is one, for which the main thread waits.
 
         Args:
             passes: The instructions of all layers on a thread.

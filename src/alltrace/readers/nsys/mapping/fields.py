@@ -11,8 +11,8 @@ class Field(NamedTuple):
     """How one canonical column is made.
 
     Attributes:
-        how: `copy`: the value, which must fit the canonical type. `loose`: the value, null where it does not fit. `id`: the value,
-            null where it is 2^32-1, with which CUPTI marks what does not apply. `string`: the
+        how: `copy`: the value, which must fit the canonical type. `loose`: the value, null if it does not fit. `id`: the value,
+            null if it is 2^32-1, with which CUPTI marks what does not apply. `string`: the
             name with the id in `StringIds` that the column has. `text`: the name in the column itself. `thread` and
             `process`: the row of a global thread or process id. `device`: the row of a CUDA ordinal. `words`: the word at
             the number in `words`. `flag`: whether the number is not 0. `constant`: always `word`.
