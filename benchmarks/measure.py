@@ -23,7 +23,7 @@ def _installed() -> list[str]:
 
 
 ALLTRACE = _installed()
-"""The command line as users start it: the script that installing makes, where it was installed beside this Python."""
+"""The command line as users start it: the installed script, if it is next to this Python."""
 
 
 @dataclass(frozen=True)

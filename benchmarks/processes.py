@@ -23,7 +23,7 @@ VERBS = ("info", "collectives", "stragglers", "critical-path", "whatif", "effici
 
 _RANKS_OF_A_HOST = 8
 _MANY = 1_024
-"""From so many ranks on a command runs once."""
+"""The number of ranks from which a command runs once."""
 
 
 def equal_ranks(ranks: int) -> Path:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _LEAST_STEPS = 3
 _ALIKE = 0.95
-"""Of the kernels, the share whose name comes again one period later."""
+"""The share of kernels with the same name one period later."""
 
 Range = tuple[str, int, int, Any]
 """Name, start and end in ns, and the thread."""

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, SITE = ROOT / "build" / "site-source", ROOT / "build" / "site"
 REPOSITORY = os.environ.get("SITE_REPOSITORY", "")
-"""Where files of the repository can be looked at, such as `https://github.com/OWNER/NAME/blob/main/`."""
+"""The address to browse files of the repository, such as `https://github.com/OWNER/NAME/blob/main/`."""
 
 _NAV = {
     "Start": ("start",),

@@ -24,7 +24,7 @@ FIXED = ("exposed-communication", "serialized-communication")
 """Causes without an amount: what they cost follows from the program."""
 
 UNDONE_OTHERWISE = ("sync", "pageable-copy", "sync-copy", "exposed-transfer")
-"""Causes whose removal leaves something done rightly, so that a program without them is not one that never had them."""
+"""Causes that are replaced by a correct version when removed, so that the result differs from a program that never had them."""
 
 _NOW_AND_THEN = ("host-pause", "module-loading", "recompilation", "allocation")
 _STEP_TEXTS = (
@@ -46,7 +46,7 @@ _FIT = {
     "low-bandwidth": {"tensor": 3, "pipeline": 2, "hybrid": 1},
     "recompilation": {"ddp": 2, "fsdp": 2, "zero": 1},
 }
-"""The families in which a kind can be told at all."""
+"""The families in which a kind can be detected."""
 
 
 def _log_uniform(chance: random.Random, low: float, high: float) -> float:

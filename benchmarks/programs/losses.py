@@ -22,7 +22,7 @@ KIND_OF_NATURAL = {
     "sync": "sync",
     "noise": "jitter",
 }
-"""What a diagnosis calls what a program loses by itself."""
+"""The diagnosis' names for a program's own losses."""
 
 FAMILIES = (
     {"exposed-communication", "slow-communicator", "low-bandwidth", "serialized-communication"},
@@ -30,7 +30,7 @@ FAMILIES = (
      "pageable-copy"},
     {"exposed-transfer", "pageable-copy", "sync-copy"},
 )  # fmt: skip
-"""Kinds that remove each other's time: what a program loses by itself to one is measured without planted causes of the others."""
+"""Kinds that remove each other's time: a program's own loss of one kind is measured without planted causes of the others."""
 
 
 @dataclass(frozen=True)

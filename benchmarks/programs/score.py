@@ -17,13 +17,13 @@ SAME_KIND = {"idle-gap": "unexplained"}
 """Kinds of findings that mean the same as one of ours."""
 
 NO_LOSS = "capture-fault"
-"""Findings about the reports, which stand beside those about the program."""
+"""Findings about the reports, in addition to those about the program."""
 
 ANY_RANKS = ("jitter", "exposed-communication", "serialized-communication")
 CLOSE = 0.15
 CAUSES_WITHIN = 4
 QUIET = 0.02
-"""A share that a program may lose by itself without being told."""
+"""A share that a program may lose without a planted cause and without a report."""
 
 
 @dataclass

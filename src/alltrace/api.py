@@ -154,7 +154,7 @@ class OpenRun(Run):
     """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)`, `diagnosis()` and `aligned()`."""
 
     alignment: Aligned | None
-    """The alignment, once a question asked for it; `aligned()` makes it."""
+    """The alignment, once a question needed it; `aligned()` computes it."""
 
     def aligned(self, *, jobs: int | None = None) -> Aligned:
         """What is derived over all ranks: collectives, matched instances, steps, clocks; all later reads are on these clocks.

@@ -25,7 +25,7 @@ _NORMAL = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
 _OF_A_MEDIAN = 1.2533
-"""The standard error of a median over that of a mean, of a normal distribution."""
+"""The ratio of the standard errors of a median and of a mean, for a normal distribution."""
 
 _SIGMAS = 3.0
 

@@ -23,7 +23,7 @@ _LEAST_SIDE = 2
 _LEAST_NS = 3_000.0
 _SIGMAS = 8.0
 _EXPLAINED = 0.4
-"""A step must leave at most so much of the variance that a line leaves."""
+"""A step may leave at most this share of the variance that a line leaves."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ _SURE = 6.0
 _MOST_DRIFT = 1e-3
 _MOST_JUMPS = 4
 _TIED_TIMES, _TIED_AT_MOST_NS = 1.5, 1_000.0
-"""By so much the ends may fit less well where monotonic clocks tie the reports of a host."""
+"""How much worse the ends may fit if monotonic clocks tie the reports of a host."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _State:
     hosts: list[str]
     units: Units
     known: Floats
-    """For each rank the part of its stamp error that the monotonic clock tells."""
+    """For each rank the part of its stamp error that is known from the monotonic clock."""
     blocks: list[Block]
     fitted: Fit
     jumps: dict[int, Jump] = field(default_factory=dict)

@@ -36,7 +36,7 @@ _SAMPLE = 320
 _WINDOWS = 8
 _MOST_MATES = 12
 _MOST_ANCHORS = 64
-"""Ranks whose operations judge the regular candidates; of more ranks some stand for all."""
+"""The most ranks that evaluate the regular candidates; with more ranks, a sample is used."""
 _MOST_SEEN = 48
 _MOST_CROSSED = 12
 _MOST_TAKEN = 8

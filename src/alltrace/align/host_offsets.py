@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.align.pairwise_clock_fit import ClockLine, Ends
 
 _STAMPS_NS = 2e7
-"""By so much the stamps of two ranks of a host may differ."""
+"""The largest difference between the stamps of two ranks of a host."""
 _SHARP_NS = 3_000.0
 _MOST_PAIRS = 6
 _MOST_HOSTS = 8

@@ -35,7 +35,7 @@ _FARTHEST_NS = 2_000_000_000
 _SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
 _GUESSED = 0.9
 _DENSE = 0.9
-"""Of all pairs of members so many send each other something where each sends to every other."""
+"""The least share of pairs of members that send to each other if each sends to every other."""
 
 
 @dataclass(frozen=True)

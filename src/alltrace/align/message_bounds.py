@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _QUANTILE = 0.02
-"""Of so many messages the extremes are not believed."""
+"""The share of extreme messages that are ignored."""
 
 
 @dataclass(frozen=True)

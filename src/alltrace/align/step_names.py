@@ -51,7 +51,7 @@ _KIND = r"(?:profiler|train(?:ing)?|global|outer|mini)?"
 _NUMBERED = re.compile(
     rf"(?P<family>.*?(?:^|[^a-z]){_KIND}[ _-]?{_WORD}s?[ _#:=\[-]*)(?P<number>\d+)(?: ?(?:/|of) ?\d+|,\d+\)|\])?", re.IGNORECASE
 )
-"""What people write: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
+"""Common hand-written names: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
 
 _REPEATED = re.compile(rf"(?P<family>(?:.*[^a-z])?{_KIND}[ _-]?{_WORD})", re.IGNORECASE)
 """The same without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
@@ -61,7 +61,7 @@ _PART = re.compile(
     r"|DeepSpeedEngine\.(?:forward|backward)",
     re.IGNORECASE,
 )
-"""What a step is made of, however it is numbered: micro-batches, loading, Megatron's `forward_step`, DALI's pipeline."""
+"""Parts of a step, with any numbering: micro-batches, loading, Megatron's `forward_step`, DALI's pipeline."""
 
 _EVALUATION = re.compile(
     rf"(?:^|[^a-z])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|predict(?:ion)?|sanity)[ _.-]*{_WORD}", re.IGNORECASE

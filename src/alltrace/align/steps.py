@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
-"""A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how most steps differ."""
+"""A step at the beginning that takes this many times the median is a warm-up, if it also exceeds the usual variation of steps."""
 
 _SLOWER = 1.05
-"""From here on it is one if it stands out of all later steps: what comes back is not a warm-up."""
+"""From here on it is one if it exceeds all later steps: a slowness that recurs is not a warm-up."""
 
 _LONGEST = 0.1
 """The first step is one where it takes longer than any later one by this share, however much these differ."""
 
 _DEVIATIONS = 6.0
-"""By so many median deviations a step stands out of most."""
+"""An unusual step differs by this many median deviations."""
 
 _LEAST_LAUNCHED = 0.1
 """Ranges in which a smaller share of a rank's device work is launched are not steps."""
@@ -48,7 +48,7 @@ _COPIED = 4
 """A longer step that brings this many times the median bytes back to the host writes a checkpoint,"""
 
 _SAVED_BYTES = 64 << 10
-"""if it brings at least so many: the part of a model that one of many ranks has may be small."""
+"""if it copies at least this many: the part of a model that one of many ranks has may be small."""
 
 _AGREEING = 0.9
 _WHOLE = 0.98

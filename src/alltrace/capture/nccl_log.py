@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alltrace.capture.plan import Plan, Request
 
 SUBSYSTEMS = "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS"
-"""Of what it tells, where the user does not say."""
+"""The logged subsystems, if the user does not set them."""
 STAMPS = {"NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL", "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] "}
 """The variables for the local time on every line; NCCL 2.26 and later know them."""
 _STAMP = re.compile(rb"\[([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})\] ")

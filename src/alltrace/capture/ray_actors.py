@@ -47,7 +47,7 @@ def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]
     """The variables with which a worker's reports have a name that no other worker of its job has.
 
     Args:
-        request: What is asked.
+        request: The request.
         variables: The worker's, with `RAY_JOB` among them; `RANK` if known.
     """
     numbered = {**variables, RAY_NUMBER: "0", RAY_RESTART: "0"}

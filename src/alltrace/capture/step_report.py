@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _MOST_PHASES = 16
 _LEAST_STEPS = 10
 _LEAST_SHARE = 0.01
-"""A smaller difference of the time of a step is not told, however sure it is."""
+"""A smaller difference of a step's time is not reported, even if it is significant."""
 _SURE = 4.0
 """Standard errors that a difference must have."""
 _NORMAL = 1.4826
 """The standard deviation of a normal distribution, in median absolute deviations."""
 _MEDIAN_ERROR = 1.2533
-"""The standard error of a median of normal values, in that of their mean: the square root of half pi."""
+"""The ratio of the standard errors of the median and of the mean of normal values: the square root of half pi."""
 _NAMED = 3
 _TO_RECORD = 10
 

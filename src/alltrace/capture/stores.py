@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 _LIMIT_S = 60.0
 _NO_HEAD = (403, 405, 501)
 _COMPARED = 1 << 16
-"""So many bytes of what a server has of a file are compared with the file's, before the rest is sent."""
+"""How many of the last bytes on a server are compared with the file, before the rest is sent."""
 
 
 class Store(Protocol):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 100
 _READABLE = 24
-"""Texts are not cut below so many characters as long as there are columns to drop."""
+"""Texts are not cut below this many characters as long as there are columns to drop."""
 _LEAST = 12
 _PIECE_ROWS = 1 << 14  # rows converted to text at once
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 SEQUENCE = 2
-"""The sequence of packets of rank 0; those of the other ranks follow."""
+"""The sequence of packets of rank 0; the sequences of the other ranks follow."""
 _QUEUE_BITS = 24
 _CLEARED, _NEEDED = 1, 2
 _OTHER, _COMPUTE = 0, 2
@@ -45,7 +45,7 @@ _ARGUMENTS = (
 _OTHERS = 1 << FLOW_BITS - 1
 _UUID = re.compile(r"(?:GPU-)?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})")
 DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
-"""Columns of `kernels` that are beside those of all slices."""
+"""Columns of `kernels` in addition to those of all slices."""
 
 
 class GpuEvents:

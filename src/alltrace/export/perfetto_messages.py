@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 SEQUENCE = 1
 FLOW_BITS = 40
-"""A flow from a call to its work has the rank, from 1 on, above so many bits, and the row of the launch below."""
+"""A flow from a call to its work has the rank, from 1 on, above this many bits, and the row of the launch below."""
 _ANNOTATION = 4
 _CORRELATION = 3000
 _UNSIGNED = 1 << 64

@@ -20,7 +20,7 @@ HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "open
 GPU_TABLES = ("kernels", "copies", "graphs")
 
 UNKNOWN = -1
-"""Stands for a null thread, device, stream or name."""
+"""Marks a null thread, device, stream or name."""
 
 
 def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:

@@ -12,7 +12,7 @@ LEAST_VALUES = 5
 """Of fewer values nobody knows the spread."""
 
 SPREADS = 4.0
-"""A value is unusual where it is so many spreads away from the median."""
+"""A value is unusual if it is this many spreads away from the median."""
 
 _NORMAL = 1.4826
 _SMALL_SAMPLE = {5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}

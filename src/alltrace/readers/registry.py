@@ -24,8 +24,8 @@ READERS = (
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
 NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
-"""Such packages for what alltrace itself wrote, and for what describes operations that other reports describe too: in a folder of
-reports it is not a report, so it is read only when it is named."""
+"""Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a folder of
+reports they are not reports, so they are read only if named."""
 
 ENTRY_POINTS = "alltrace.readers"
 """The entry-point group by which other packages add such a package of theirs."""

@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 OptionValue = int | float | str | bool | None
-"""The value of an option as it is given."""
+"""The value of an option as passed."""
 CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
-"""The value of a cell of an answer, as Python has it."""
+"""The value of a cell of an answer, as a Python value."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     _Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19
-"""About so many rows of all ranks are in memory at once."""
+"""About how many rows of all ranks are in memory at once."""
 
 _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
 _ROWS_AT_ONCE = 1 << 20
-"""A statement gets the parts of several ranks as they are up to so many rows; of more it gets fewer, where that is exact."""
+"""A statement gets the parts of several ranks together up to this many rows; more come in portions, if that is exact."""
 
 
 class SqlRecipe(Recipe):

@@ -32,7 +32,7 @@ FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
 """The tree of efficiencies of each side: depth and column; a factor is the product of those one level below it."""
 
 NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
-"""Columns whose numbers name something, so that they are written without commas."""
+"""Columns with numbers that are names, so that they are written without commas."""
 
 _GROUPED = 10_000
 _PLACES = frozenset({"start_ns", "end_ns"})

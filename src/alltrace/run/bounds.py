@@ -36,7 +36,7 @@ MOST_VALUE = 1e100
 
 
 _OPEN = ("ranges", "collectives")
-"""Tables whose rows may have no end: of a range that is still open, and of an operation of which only the call is known."""
+"""Tables with rows that may have no end: a range that is still open, or an operation with only a known call."""
 
 _BACKWARD = "rows of `{table}` that end before they start"
 _ENDLESS = "rows of `{table}` without an end, so their duration is unknown"

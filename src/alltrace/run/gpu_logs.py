@@ -49,13 +49,13 @@ _QUARTERS = range(-12 * 4, 14 * 4 + 1)
 """Zones go from UTC-12 to UTC+14, in quarters of an hour."""
 
 _AT_ONCE = 16
-"""So many logs are read in parallel and held in memory."""
+"""How many logs are read in parallel and kept in memory."""
 
 _AROUND_NS = 10**10
-"""Samples from so long before the first event of a rank to so long behind its last one are kept."""
+"""Samples from this time before a rank's first event to this time after its last one are kept."""
 
 _WRITTEN_NS = 60 * 10**9
-"""A file that was not touched since was written to so long at most after its last sample."""
+"""The longest time between the last sample in a file and the last write to it."""
 
 
 def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:

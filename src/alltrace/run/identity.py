@@ -59,9 +59,9 @@ _WORLD_SIZE_VARIABLES = (
 )
 _FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
 _CAPTURE_SUFFIX = re.compile(r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$")
-"""What tells apart reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
+"""What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
-"""What the wrapper adds to the name of a job whose process was started again: all processes of one name are one rank."""
+"""The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
 _PARALLEL = (
     # SGLang (python/sglang/srt/utils/profile_utils.py): PROFILE-TP-1-DP-0-PP-0-EP-1
     re.compile(r"(?:^|-)TP-(?P<tp>\d{1,6})(?:-DP-(?P<dp>\d{1,6}))?(?:-PP-(?P<pp>\d{1,6}))?(?:-EP-(?P<ep>\d{1,6}))?(?=[-.]|$)"),

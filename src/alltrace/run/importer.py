@@ -67,7 +67,7 @@ _FULL = {
     errno.EFBIG: "a file in it would exceed the allowed file size",
 }
 _ROWS_WORTH_A_PROCESS = 3_000_000
-"""Starting a process and loading its code takes as long as a million rows; and a reader has threads of its own anyway."""
+"""Starting a process and loading its code takes as long as a million rows; and a reader already has its own threads."""
 
 _ROWS = "reports"
 """Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""

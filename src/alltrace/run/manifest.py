@@ -25,7 +25,7 @@ NAMES = "names.parquet"
 Made = TypeVar("Made")
 
 _WITHOUT_CHECKSUMS = range(1, 2)
-"""Format versions whose files had no checksums."""
+"""Format versions without checksums."""
 
 
 class ReportRecord(NamedTuple):

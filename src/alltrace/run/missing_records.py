@@ -63,7 +63,7 @@ _BITS = 40
 """Where the process begins in a process and correlation id as one number."""
 
 _PLACES = 16
-"""So many places in a table of ids are worth the search for one."""
+"""How many places in a table of ids cost as much as the search for one."""
 
 _LATE_NS = 10_000_000
 """What is launched this long after the last device work can still be queued as the capture ends."""
@@ -196,7 +196,7 @@ class _Calls(NamedTuple):
     def of_processes(self, recorded: Int64) -> _Calls:
         """Without the calls of processes that have no device work while others of the rank have: another report has theirs.
 
-        Such is a trace of how CUDA graphs were captured, beside the one of their replays.
+        An example is a trace of how CUDA graphs were captured, next to one of their replays.
         """
         there = np.isin(self.process, recorded)
         if there.all() or not there.any():

@@ -61,7 +61,7 @@ STEPS = Table(
 )
 
 SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR)}
-"""The tables that hold all ranks in one file: those of an alignment, the samples of GPU logs, and NCCL Inspector's operations."""
+"""The tables with all ranks in one file: those of an alignment, the samples of GPU logs, and NCCL Inspector's operations."""
 
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""

@@ -24,7 +24,7 @@ _TOGETHER = ("ranges", "marks")
 """Tables that come from one table of a source and are read together: open ranges end with the last of either."""
 
 _GPU_WORK = ("kernels", "copies", "graphs", "memory", "allocations")
-"""Tables whose rows say that a rank used a device."""
+"""Tables with rows that show that a rank used a device."""
 
 
 def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:

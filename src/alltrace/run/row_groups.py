@@ -65,7 +65,7 @@ class RowGroups:
         self._pending_rows = 0
         self._count = 0
         self._encoder = encoder
-        self._pool: ThreadPoolExecutor | None = None  # an encoder of its own
+        self._pool: ThreadPoolExecutor | None = None  # a separate encoder
         self._jobs: deque[Future[None]] = deque()
         self._writer: Any = None
         self._complete: frozenset[str] = frozenset()  # columns of the file without nulls, declared as such

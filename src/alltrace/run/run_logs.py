@@ -42,7 +42,7 @@ CALLS = (
     "time_ns",
 )  # fmt: skip
 """Columns of a rank's calls: `op` is the position in `OPERATIONS` and `datatype` NCCL's number; the others are as in the view
-`calls` of `logs nccl`. `shared` tells whether the communicator has the same name on all its ranks."""
+`calls` of `logs nccl`. `shared` is whether the communicator has the same name on all its ranks."""
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
 _RANKS = "ranks.json"

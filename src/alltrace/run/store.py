@@ -382,7 +382,7 @@ class Run:
         self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
         self.alignment: Any = None  # of a layer above, which has no name here
-        """The alignment (`alltrace.align.aligned.Aligned`) once a question asked for it."""
+        """The alignment (`alltrace.align.aligned.Aligned`) once a question needed it."""
 
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""

@@ -29,7 +29,7 @@ _LEAST_SHARE = 0.25
 _CALLS = "api"
 _ID = "correlation"
 NO_ID = -1
-"""Stands for a correlation id that is null."""
+"""Marks a null correlation id."""
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

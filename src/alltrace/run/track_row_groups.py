@@ -31,7 +31,7 @@ MIN_ROWS = 8192
 """A track with fewer rows in a buffer is not written ahead: small row groups are large and slow."""
 
 HELD_BACK_ROWS = 2048
-"""So many rows of a track stay in memory, because rows of a source may come a little late."""
+"""How many rows of a track stay in memory, because rows of a source may arrive a little late."""
 
 
 class Stretch(NamedTuple):

@@ -54,7 +54,7 @@ def _norm(direction: str, weight: float) -> Kernel:
 
 
 VARIED_KERNELS = 220
-"""How many kernels stand behind the model's dozen for work with many names."""
+"""How many kernels replace the model's dozen for work with many names."""
 
 
 def _varied() -> tuple[Kernel, ...]:

@@ -160,7 +160,7 @@ ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
         (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
     ),
 }
-"""The enumerations that stand beside the events, `(id, name, label)`, those entries that a simulated run needs."""
+"""The enumerations next to the events, `(id, name, label)`, with the entries that a simulated run needs."""
 
 NEWER_ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
     "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": (

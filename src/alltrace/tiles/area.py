@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 500
 LONGEST = 30
-"""So many of the longest events are reported."""
+"""How many of the longest events are reported."""
 
 BINS_PER_OCTAVE = 4
 """A bin of the histogram reaches to the fourth root of two times its start."""

@@ -25,7 +25,7 @@ SIGNATURE = b"alltrace.pyramid"
 SCALES = b"alltrace.scales"
 
 NO_DATA = 65535
-"""In the heat map: the rank has nothing to tell of this moment."""
+"""In the heat map: the rank has no data at this time."""
 
 _FACTS = ["key", "rows", "first_ns", "last_ns", "level", "first_bin"]
 _BUSY = ("busy", "communication", "copy")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.tiles.view import View
 
 MOST_RANKS = 64
-"""Of so many ranks a tile may be asked at once."""
+"""The most ranks of a tile in one request."""
 
 
 def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:

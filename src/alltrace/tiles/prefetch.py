@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 MOST_JOBS = 64
-"""So many ranks are read ahead for a view; more would push each other out of the cache."""
+"""How many ranks are read ahead for a view; more would evict each other from the cache."""
 
 _IDLE_SECONDS = 5.0
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from alltrace.tiles.events import EventReader
 
 MOST_FOUND = 2000
-"""So many events are reported one by one."""
+"""The most events that are reported one by one."""
 
 MARKS = 512
-"""The run's time has so many places for marks; the first event of a rank in each is one."""
+"""The number of places for marks over the run's time; the first event of a rank in each is marked."""
 
 
 def search(

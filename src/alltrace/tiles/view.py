@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 IDLE = "idle"
 MOST_TILES = 8192
-"""So many tiles may be asked at once."""
+"""The most tiles in one request."""
 
 _SOON_LEVELS = 4
-"""Events are read ahead of a view that shows bins up to so many levels coarser than those that are kept."""
+"""Events are read ahead of a view that shows bins up to this many levels coarser than the stored ones."""
 
 _RANK_FILES_BYTES = 64 << 20
 _HEAT_BYTES = 64 << 20

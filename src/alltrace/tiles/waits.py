@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alltrace.trace.intervals import Merged
 
 _SURE_RESIDUALS = 3
-"""A wait shorter than so many residuals of the clocks is not counted, as in the recipe `stragglers`."""
+"""A wait shorter than this many residuals of the clocks is not counted, as in the recipe `stragglers`."""
 
 
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 2048
 MOST_SECONDS = 5.0
-"""After so long what has been looked at is the answer, and it says of how many ranks it is."""
+"""After this time the answer is what was read so far, with the number of its ranks."""
 
 MOST_EVENTS = 200_000
 MOST_NAMES = 200

@@ -20,7 +20,7 @@ class Cut(NamedTuple):
 
 
 RECORDED = Cut(r"(?s)(?:, (?:seq|op_id) = -?\d+|, (?:sizes|input_op_ids) = \[.*\])+$", "")
-"""What `torch.autograd.profiler.emit_nvtx` writes behind the name of every range (torch/csrc/profiler/util.cpp, `getNvtxStr`)."""
+"""What `torch.autograd.profiler.emit_nvtx` writes after the name of every range (torch/csrc/profiler/util.cpp, `getNvtxStr`)."""
 
 COUNTED = Cut(
     r"(?i)(?:((?:(?:^|[^a-z])iter|iteration|epoch)s?)[ _#:=\[-]{0,2}"
@@ -31,7 +31,7 @@ COUNTED = Cut(
 """The number of an iteration: `step 12`, `iteration_12`, `Batch 12/100`, `ProfilerStep#12`, `epoch 3/step 12`."""
 
 NUMBERED = Cut(r"(?i)(^|[ ._/#:=\[(-]|layer|block|stage|expert)\d+", r"\1#")
-"""Any number that stands by itself, such as that of a layer: `layers.3.mlp`, `layer12`, `[2]`. Only where that is asked for."""
+"""Any separate number, such as that of a layer: `layers.3.mlp`, `layer12`, `[2]`. Only on request."""
 
 STEM = (RECORDED, COUNTED)
 

@@ -27,7 +27,7 @@ _pools: set[Any] = set()
 _LOOK_SECONDS = 0.25
 
 LARGE_ROWS = 20_000_000
-"""From so many rows on starting a process costs little beside the question."""
+"""The number of rows from which starting a process costs little compared with the question."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ DOING = {
 """What is done in each stage, in the order of the stages."""
 
 _LEAST_SECONDS = 0.5
-"""From so much time on the speed of a stage tells how long the rest takes."""
+"""The time after which the speed of a stage predicts the rest."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TWO = 2
 _DETAILED = ("details", "rules", "instances", "source")
 INTERMIXED = True
-"""Options may stand between the name of a view and the reports."""
+"""Options may be between the name of a view and the reports."""
 EXAMPLE = "alltrace ncu source gemm.ncu-rep"
 
 

@@ -30,7 +30,7 @@ OF_CAPTURE = ("api", "ranges", "frames")
 """What is read of a trace of the capture of CUDA graphs: what was launched by whom; its own work is none of the run's."""
 
 _CAPTURES = "capture_traces"
-"""The folder where inference servers put such traces, beside those of the run."""
+"""The folder where inference servers put traces of captures, next to those of the run."""
 _HEAD_BYTES = 2 << 20
 _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from alltrace.readers.kineto.events import Block
 
 _VALUED = ("conv", "attention", "attn")
-"""Parts of names of operators whose arguments beside the tensors are kept: strides, groups, whether a mask is causal."""
+"""Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""
 _PAYLOAD = (
     ("dims", "Input Dims", False), ("types", "Input type", False), ("values", "Concrete Inputs", False),
     ("hierarchy", "Module Hierarchy", True), ("stack", "Call stack", True),
 )  # fmt: skip
-"""Field, name in the payload, and whether it is a string there; the others are JSON as they stand."""
+"""Field, name in the payload, and whether it is a string there; the others are JSON values."""
 
 _INT32 = (-(2**31), 2**31 - 1)
 _NO_STREAM = 0xFFFF_FFFF

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"
 _EMPTY = "its history is empty (call torch.cuda.memory._record_memory_history before the part to record)"
 POOL = "cuda snapshot"
-"""The kind of memory, other than that of a trace of the profiler, which may describe the same blocks with rounded sizes."""
+"""The kind of memory, different from a trace's, since a trace may describe the same blocks with rounded sizes."""
 
 _TABLE = "allocations"
 _MOST_BYTES = 1 << 30

@@ -36,7 +36,7 @@ _COPIES = frozenset({"CE_COLL", "CE_SYNC", "CE_BATCH"})
 _CALLS = frozenset({"GROUP_API", "COLL_API", "P2P_API", "GROUP"})
 _CATEGORIES = frozenset((*_OPERATIONS, *_NETWORKS, *_COPIES, *_CALLS, "KERNEL_LAUNCH", "GPU", "PROXY", "NET"))
 _LEVELS = 7
-"""Events that a line can belong to: as many ends without a begin has the rest of a file whose beginning was cut off."""
+"""Events that a line can belong to: the rest of a file without its beginning has at most this many ends without a begin."""
 
 _BARE = re.compile(rb"(: ?)(0x[0-9a-fA-F]+|\(nil\)|nccl\w+)(?=[,}])")
 """Pointers and types that NCCL 2.28 writes without quotes."""

@@ -25,7 +25,7 @@ _NUMBERS = {
     "max_registers_per_sm": ("maxRegistersPerSm", "maxRegistersPerMultiprocessor"),
     "max_shared_memory_per_sm": ("maxShmemPerSm", "maxSharedMemoryPerMultiprocessor"),
 }
-"""Canonical column to the column of TARGET_INFO_GPU and that of TARGET_INFO_CUDA_GPU (2020)."""
+"""Canonical column to the columns of TARGET_INFO_GPU and of TARGET_INFO_CUDA_GPU (2020)."""
 
 
 class _Gpu(NamedTuple):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.tool import Exported
 
 _LATEST_NS = 1 << 62
-"""The year 2116; what is later is not a time, and the difference of two such would not fit 64 bits."""
+"""The year 2116; later values are not times, and the difference of two of them would not fit 64 bits."""
 
 _NVTX = ("ranges", "marks")
 _FILES = "file_accesses"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17
-"""States, besides those of MPI."""
+"""States, except those of MPI."""
 
 MPI_RECEIVE, MPI_SEND, MPI_WAIT, MPI_ISEND, MPI_IRECEIVE, MPI_OTHER, MPI_SENDRECV = 3, 4, 8, 10, 11, 15, 16
 
@@ -46,7 +46,7 @@ OPENACC_OTHER, OPENACC_DATA, OPENACC_LAUNCH, OPENMP = 66000000, 66000001, 660000
 OSRT, UCX, SYSCALL = 66400000, 66600000, 66700000
 NCCL_OP, NCCL_BYTES, NCCL_COUNT, NCCL_SEQUENCE = 63000210, 63000211, 63000212, 63000213
 LENGTH = 63000220
-"""On a begin: the length of an interval that overlaps another one of its kind and thread, whose end would not be known."""
+"""On a begin: the length of an interval that overlaps another one of its kind and thread; its end would not be known."""
 
 GEOMETRY = {
     9101: ("grid_x", "Grid X"),

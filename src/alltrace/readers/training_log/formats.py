@@ -325,7 +325,7 @@ def _verl(text: str) -> Step | None:
 
 
 OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
-"""What the groups of a user's pattern may be called, beside `step`."""
+"""The names that groups of a user's pattern may have, in addition to `step`."""
 
 
 def own_pattern(text: str) -> Callable[[str], Step | None]:

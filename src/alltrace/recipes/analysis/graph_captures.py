@@ -37,7 +37,7 @@ _ROLES = (
 )
 _PLACE = ("start", "end", "thread", "process")
 _LEAST_PIECES = 4
-"""A model that is captured in pieces has so many graphs; of fewer, the order may be one of batch sizes."""
+"""A model that is captured in pieces has at least this many graphs; with fewer, the order may be one of batch sizes."""
 
 
 class Replays(NamedTuple):

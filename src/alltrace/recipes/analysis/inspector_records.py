@@ -37,7 +37,7 @@ SOURCE = Option(
 )
 _COLUMNS = ("communicator", "group_size", "op", "sequence", "bytes", "duration_ns", "timing_source")
 _CERTAIN_NS = 3_000
-"""Times are whole microseconds: a wait of so much is more than rounding."""
+"""Times are whole microseconds: a wait of this length is more than rounding."""
 
 
 class Recorded(NamedTuple):

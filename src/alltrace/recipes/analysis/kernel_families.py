@@ -34,7 +34,7 @@ FUSED = "fused"
 OTHER = "other"
 
 MATRIX_FAMILIES = frozenset({GEMM, CONVOLUTION, ATTENTION})
-"""Families whose time follows the rate of matrix products."""
+"""Families with times that follow the rate of matrix products."""
 
 BANDWIDTH_FAMILIES = frozenset({ELEMENTWISE, SOFTMAX, LOG_SOFTMAX, REDUCTION})
 """Families that read and write each element once or so, and nothing else: what a compiler can fuse."""

@@ -27,7 +27,7 @@ _LINE = re.compile(r".+\.py\(\d+\): .+")
 _LIBRARY = re.compile(
     r"(?:^|[/\\])(?:torch|torchvision|triton|apex|transformer_engine|deepspeed|contextlib\.py|functools\.py)(?:[/\\(]|$)"
 )
-"""Files whose lines say less than those of the program that called them."""
+"""Files with lines that are less informative than those of the calling program."""
 
 
 @dataclass(frozen=True)

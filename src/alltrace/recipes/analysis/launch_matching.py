@@ -23,7 +23,7 @@ CALLS = ("start", "end", "process", "thread", "correlation")
 
 _INT64_MAX = np.iinfo(np.int64).max
 _PLACES = 16
-"""So many places in a table of all keys are worth the search for one operation."""
+"""How many places in a table of all keys cost as much as the search for one operation."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ _LOWER, _MORE = 0.8, 2.0
 """Hosts that are alike differ by less than this: their rates by the one, their waits to send by the other."""
 
 _FEW_TICKS = 1_000.0
-"""Waits to send below so many ticks per millisecond are usual."""
+"""Waits to send below this many ticks per millisecond are usual."""
 
 
 @dataclass(frozen=True)

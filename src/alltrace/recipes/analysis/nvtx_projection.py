@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _INT64_MAX = np.iinfo(np.int64).max
 _RANGE = 50
-"""To look through the calls of one range more takes as long as to look at so many calls."""
+"""Searching the calls of one further range costs as much as reading this many calls."""
 
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 COMPARED = 256
-"""So many kernels of a name are compared, the first ones of each rank."""
+"""How many kernels of a name are compared, the first ones of each rank."""
 
 _APART_NS = 20_000
 """Ranks that begin a kernel less far apart than this show nothing."""

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 HELD_BYTES = 32 << 20
-"""So much of the tables of all ranks is held in memory."""
+"""How much of the tables of all ranks is kept in memory."""
 
 LARGE_BYTES = 1 << 16
-"""A smaller table is held in any case."""
+"""A smaller table is always kept in memory."""
 
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
 )
-"""Tables whose rows count by the extent of a step's work on the device; those of all others count by its extent on the host."""
+"""Tables with rows that count by the extent of a step's work on the device; all others count by its extent on the host."""
 
 
 class Selection(NamedTuple):

@@ -290,7 +290,7 @@ def _missing(name: str, group: _Group) -> Iterable[dict[str, Any]]:
 
 _MOST_SPAN = 1 << 20
 _EVEN = frozenset({"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"})
-"""Operations whose size is the same on all ranks."""
+"""Operations with the same size on all ranks."""
 
 
 def ranges_text(numbers: Sequence[int]) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.trace.spans import Span
 
     Marks = dict[int | None, tuple[Int64, Int64]]
-    """Lines at which steps end, and the steps, by rank of a prefix or by process; None stands for all."""
+    """Lines at which steps end, and the steps, by rank of a prefix or by process; None means all."""
 
 FROM_CALL = 4
 """The bit of `flags` of a call that a CALL record describes."""

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 SECTOR = 32
 """Bytes of a sector of a cache line (Kernel Profiling Guide, "Memory")."""
 L1_BYTES = 128
-"""Bytes that an L1 cache gives per cycle (the same)."""
+"""Bytes that an L1 cache delivers per cycle (same source)."""
 HALF = "FP16/BF16 tensor"
 TENSOR_PRECISIONS = ("FP64 tensor", "TF32 tensor", HALF, "FP8 tensor", "FP4 tensor", "INT8 tensor")
 PRECISIONS = ("FP64", "FP32", *TENSOR_PRECISIONS)
-"""What roofs are of; those of tensor cores are dense products. FP6 runs as FP8 does."""
+"""The precisions of roofs; those of tensor cores are for dense products. FP6 runs as FP8 does."""
 _SOURCES = {"fp64": "FP64 tensor", "tf32": "TF32 tensor", "fp16": HALF, "bf16": HALF, "fp8": "FP8 tensor", "fp6": "FP8 tensor",
             "fp4": "FP4 tensor", "int8": "INT8 tensor"}  # fmt: skip
 LEVELS = ("L1", "L2", "DRAM")

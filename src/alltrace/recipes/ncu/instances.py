@@ -25,7 +25,7 @@ _TYPED = (
 COLUMNS = tables.plain(_TYPED)
 CHART = None
 _LEAST_ADDRESS = 1 << 32
-"""Code lies above; numbers of instances are small."""
+"""Addresses of code are above this; numbers of instances are small."""
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:

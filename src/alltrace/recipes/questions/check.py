@@ -20,7 +20,7 @@ SHORT = {
     "device_step_ns": ("steps", "device_span_ns"),
     "kernel_ns": ("kernels", "median_ns"),
 }
-"""Names for what is asked most; other columns go by their name, or as `RECIPE.COLUMN`."""
+"""Short names of frequent columns; other columns go by their name, or as `RECIPE.COLUMN`."""
 
 SEARCHED = ("breakdown", "overlap", "stragglers", "collectives", "steps", "kernels", "efficiency", "diagnose")
 """The recipes, in order, in which a column without a recipe is looked for."""

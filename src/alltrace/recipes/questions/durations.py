@@ -21,7 +21,7 @@ KEYS = ("what", "name", "bytes", "group_size")
 """What a thing is: two runs' things of equal keys are the same thing."""
 
 _STORED = ("what", "id", "word", "bytes", "group_size")
-"""The columns of what ranks contribute that tell things apart: names as ids, or as words."""
+"""The columns of the ranks' parts that identify things: names as ids, or as words."""
 
 _LABEL = "coalesce(word, text_of(id), '(no name)')"
 

@@ -35,7 +35,7 @@ _NEEDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "COMPOSITE_EVENTS": (("samples",), ("start",)),
     "OSRT_FILE_ACCESS_EVENTS": (("file_accesses",), ("startedAt", "fileAccessId")),
 }
-"""Tables that no `Source` maps: what is made of them, and the columns without which their rows mean nothing."""
+"""Tables that no `Source` maps: their canonical tables, and the columns that their rows require."""
 
 
 def missing_columns(table: str, columns: Collection[str]) -> list[str]:
