@@ -201,7 +201,7 @@ def _thinned(
     _, first = np.unique(key, return_index=True)
     if len(first) == len(at):
         return at, ()
-    return at[np.sort(first)], (f"{len(first):,} of {len(at):,} points, the others lie under them",)
+    return at[np.sort(first)], (f"{len(first):,} of {len(at):,} points, the others are hidden by them",)
 
 
 def _cells(values: NDArray[Any], cells: int) -> NDArray[Any]:

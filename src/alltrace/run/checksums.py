@@ -202,5 +202,5 @@ def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:
     """
     found = record.get(FILES)
     if not isinstance(found, dict):
-        raise DamageError(path, found="it lists no files", expected="the checksum of each file beside it", advice=REPAIR)
+        raise DamageError(path, found="it lists no files", expected="the checksum of each file in its folder", advice=REPAIR)
     return found

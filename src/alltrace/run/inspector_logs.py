@@ -44,7 +44,7 @@ INSPECTOR = Table(
         Column("timing_source", "enum", None, "where that comes from: kernel_gpu, kernel_cpu or collective_cpu"),
         Column("algorithm", "enum", None, "NCCL's algorithm"),
         Column("protocol", "enum", None, "NCCL's protocol"),
-        Column("start", "time", "ns", "begin of its first channel by the host's clock; null where the file is not verbose"),
+        Column("start", "time", "ns", "begin of its first channel by the host's clock; null if the file is not verbose"),
         Column("end", "time", "ns", "end of its last channel, likewise"),
     ),
     (),

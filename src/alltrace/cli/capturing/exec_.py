@@ -138,7 +138,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     kernels.add_argument(
         "--lockstep",
         metavar="HOST",
-        help="the chosen ranks meet at HOST and replay kernels together; needs an ncu that supports it",
+        help="the chosen ranks synchronize at HOST and replay kernels together; needs an ncu that supports it",
     )
     _add_afterwards(parser)
     how = parser.add_argument_group("otherwise")

@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         except (InputError, UsageError) as error:
             if not beside or (isinstance(error, InputError) and not any(error.path.startswith(log) for log in beside)):
                 raise
-            unused = [f"GPU logs beside the reports were not joined: {error}"]
+            unused = [f"GPU logs next to the reports were not joined: {error}"]
             manifest = imported([])
     notes = (*manifest.notes, *unused)
     if any(log.kind != "gpu" for log in manifest.logs):

@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="for the view metrics and --compare: only metrics with this name; * matches any text",
     )
     parser.add_argument(
-        "--lines", choices=LINES, help="for the view source: what each row stands for; default: source if available, else sass"
+        "--lines", choices=LINES, help="for the view source: what each row is; default: source if available, else sass"
     )
     parser.add_argument("--sass", action="store_true", help="for the view source: disassemble, with nvdisasm of CUDA 12.8 or later")
     parser.add_argument("--nvdisasm", metavar="PATH", help="for --sass: the nvdisasm program; default: nvdisasm on PATH")

@@ -344,9 +344,7 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
     groups = set(pattern.groupindex)
     odd = sorted(groups - {"step", *OWN_METRICS})
     if odd or "step" not in groups or len(groups) < 2:
-        found = (
-            f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "has no group beside 'step'"
-        )
+        found = f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "only has the group 'step'"
         raise UsageError(f"--pattern {found}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
 
     def read(line: str) -> Step | None:

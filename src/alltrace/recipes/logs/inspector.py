@@ -215,7 +215,7 @@ def _grouped(files: Sequence[Any]) -> tuple[dict[str, _Group], list[str]]:
     if again:
         notes.append(
             f"two processes have the same rank of {counted(len(again), 'communicator')}, so the files are of two jobs, or a rank "
-            "was started again; the later ones are told apart by #2"
+            "was started again; the later ones are marked #2"
         )
     sets = _connected(files)
     if len(sets) > 1:

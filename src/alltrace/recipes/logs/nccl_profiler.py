@@ -247,7 +247,7 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
         )
     if not any(p.spans for f in files for o in f.operations for p in o.proxies):
         notes.append(
-            "no file has steps through the network: either nothing went over it, or the plugin was not asked for them; "
+            "no file has steps through the network: either nothing went over it, or the plugin did not record them; "
             "NCCL_PROFILE_EVENT_MASK needs the bits 8 and 16, and 128 for what the network plugin reports"
         )
     notes += [f"{path_text(f.path)}: {f.damage}" for f in files if f.damage]

@@ -79,7 +79,7 @@ class StepFinder:
         self.any: bool = bool(found)
         if span is not None and not found:
             raise UsageError(
-                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one; "
+                "--steps needs a log in which a step's lines (such as `iteration 45/100`) are between NCCL's; none has one; "
                 "name the training's own log with --training-log"
             )
         if span is not None and not any(map(span.holds, found)):
@@ -144,7 +144,7 @@ class StepFinder:
             raise UsageError(
                 f"--steps: {refused}"
                 if refused
-                else "--steps needs a log in which a step's lines stand between NCCL's; "
+                else "--steps needs a log in which a step's lines are between NCCL's; "
                 "the files with a step's line have no call of NCCL"
             )
         if refused:

@@ -153,7 +153,7 @@ def clock_notes(run: RunFacts) -> tuple[str, ...]:
         return ()
     residuals = [c.residual_ns for c in clocks if c.residual_ns is not None]
     error = f", to within about {max(residuals) / 1000:,.1f} us" if residuals else ""
-    return (f"the times of {len(clocks)} hosts are on one clock, which collectives that ranks share tell{error}",)
+    return (f"the times of {len(clocks)} hosts are on one clock, determined from shared collectives{error}",)
 
 
 def percent(time: Int64, rank: RankTables, options: Mapping[str, Any]) -> NDArray[np.float64]:

@@ -223,7 +223,7 @@ def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
     op = max(held, key=lambda r: sum(h["total_ns"] for h in held if h["op"] == r["op"]))["op"]
     if len({(r["group_size"], r["datatype"]) for r in rows if r["op"] == op}) > 1:
         return None
-    title = f"Times of {op} by message size, beside nccl-tests"
+    title = f"Times of {op} by message size, with nccl-tests"
     return Chart("lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op))
 
 

@@ -242,9 +242,7 @@ class OpenaccSum(SumReport):
     keys: ClassVar[tuple[str, ...]] = ("name", "file", "line")
     ties: ClassVar[tuple[str, ...]] = ("Name",)
     counted = "Num Calls"
-    named: ClassVar[tuple[Cell, ...]] = (
-        Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),
-    )
+    named: ClassVar[tuple[Cell, ...]] = (Cell("Name", "text", "Construct, and its file and line: `Wait@main.f90:12`."),)
     events = """SELECT rank, name, file, line, "end" - start AS value FROM openacc"""
     labels: ClassVar[Mapping[str, str]] = {
         "Name": "text_of(name) || coalesce('@' || text_of(file) || coalesce(':' || line, ''), '')"

@@ -203,7 +203,7 @@ class SqliteSource:
     def _why_not_fast(self, table: Table) -> str | None:
         """What about a table only SQLite can read, or None."""
         if self._access.journal:
-            return "a journal lies beside the file"
+            return "a journal is next to the file"
         if not self._header.utf8:
             return "its text is not UTF-8"
         if not table.plain:
