@@ -392,7 +392,7 @@ _EVENT_TABLES = (
     ),
     Table(
         "allocations",
-        "One block that PyTorch's allocator handed out or took back, on a GPU or the host.",
+        "One block that PyTorch's allocator allocated or freed, on a GPU or the host.",
         (
             _TIME, _PROCESS, _THREAD, _c("device", "int32", "row of `devices`; null for memory of the host"),
             _c("memory", "enum", "what has the memory: cpu, cuda, hip, xpu, mtia, ..., device with PyTorch's number of its kind, or cuda snapshot"),
