@@ -25,10 +25,10 @@ _LEAST_SHARE = 0.1
 """Where less of a wait than this is explained, the rank that arrived last is to blame itself."""
 
 _ENOUGH = 0.99
-"""A wait is explained when so much of it is."""
+"""A wait is explained if this share of it is."""
 
 NOBODY = -1
-"""Stands for transfers that take too long, which are of no rank."""
+"""Marks slow transfers, which belong to no rank."""
 
 
 def root_causes(
@@ -39,7 +39,7 @@ def root_causes(
     Args:
         replay: The run.
         peers: What its peers take.
-        node: For each of k waits the node at which the last rank arrived, -1 where there is none.
+        node: For each of k waits the node at which the last rank arrived, -1 if there is none.
         wait_ns: The longest wait there, ns.
         since: The waits are followed back to this moment, ns on the aligned clock: when those who wait had last met.
 

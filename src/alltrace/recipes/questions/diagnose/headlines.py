@@ -61,7 +61,7 @@ def headline(row: Mapping[str, Any], total: int) -> str:
 
 
 class _Row:
-    """A row with the words that sentences are made of."""
+    """A row with the words for its sentences."""
 
     def __init__(self, row: Mapping[str, Any], total: int) -> None:
         ranks = row["ranks"] or []
