@@ -260,7 +260,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
 
 
 def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, tuple[int, ...]]:
-    """A variant of a kind and the ranks at fault; none where all are."""
+    """A variant of a kind and the ranks at fault; none if all are."""
     grid = program.grid
     one = (chance.randrange(grid.ranks),)
     some = one if chance.random() < 0.5 else ()

@@ -362,7 +362,7 @@ class _Machine:
         return found
 
     def run(self) -> Timeline:
-        """Run all ranks to their end."""
+        """Run all ranks until they have finished."""
         hosts = [_Host(rank) for rank in self.ranks]
         runs = [host.run(code) for host, code in zip(hosts, self.code, strict=True)]
         done = [False] * len(hosts)

@@ -20,7 +20,7 @@ class AllCollectives(Mapping[int, pa.Table]):
     """The tables of ranks by number, each a part of one table.
 
     Args:
-        tables: The rank and the table of each, by rank, all of one schema; let go of as they come.
+        tables: The rank and the table of each, by rank, all of one schema; released as they are written.
 
     Attributes:
         whole: All rows, by rank; each column in one piece.

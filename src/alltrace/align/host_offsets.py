@@ -1,4 +1,4 @@
-"""How far the clocks of hosts are apart, whatever their stamps say: milliseconds, or an hour on a host that no time server reaches.
+"""How far the clocks of hosts differ, in spite of their stamps: milliseconds, or an hour on a host that no time server reaches.
 
 Stamps of the ranks of a host agree to milliseconds, those of different hosts may not. So before ranks are related one by one,
 within a small window, hosts are: several pairs of their ranks propose offsets (`alltrace.align.shared_ends`), and the offset with

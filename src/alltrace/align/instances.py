@@ -25,7 +25,7 @@ def clusters(
     A cluster with a rank twice is cut at its widest gap until there is none.
 
     Args:
-        group: Whatever must be equal (communicator and component).
+        group: What must be equal (communicator and component).
         token: Likewise.
         rank: Rank.
         end: Aligned end, ns.

@@ -1,7 +1,7 @@
 """Which call of a log is which operation of a trace, on one rank: two sequences, aligned.
 
 Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
-pieces of the trace are looked for in the whole log first (correlation over operations), and from the best place on both
+pieces of the trace are searched in the whole log first (correlation over operations), and from the best place on both
 sequences are aligned within a band, by operation and by what is known of sizes; the duration of operations of one size
 distinguishes places with equal operations. Values that a similarly good alignment would fill differently stay open.
 """

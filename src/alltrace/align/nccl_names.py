@@ -124,7 +124,7 @@ def operation_of_kernel(name: str | None) -> str | None:
 
 
 def datatype_of_kernel(name: str | None, op: str | None) -> str | None:
-    """The element type in a reduction kernel's name, or None; other operations move bytes, whatever their name says."""
+    """The element type in a reduction kernel's name, or None; other operations move bytes, in spite of the type in their name."""
     if not name or op not in (ALL_REDUCE, REDUCE_SCATTER, REDUCE):
         return None
     for word in reversed(_TYPE_WORDS.findall(_ARGUMENTS.sub("", name).replace("_", " ").replace(" t ", "_t "))):

@@ -72,7 +72,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
 
 
 def read_part(folder: Path, number: int, source: str | None = None) -> RankPart | None:
-    """The part of a rank; None if there is none that is whole and made from `source` (None for whatever it was made from)."""
+    """The part of a rank; None if there is none that is whole and made from `source` (None for any source)."""
     place = _place(folder, number)
     try:
         record = read_json(place / PART_RECORD)

@@ -176,7 +176,7 @@ def _is_whole(report: Path | None) -> bool:
 
 
 def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> list[LeftOut]:
-    """The options that the profiler complains of; with `every`, all that can be left out; none where nothing may be."""
+    """The options that the profiler complains of; with `every`, all that can be left out; none if nothing can."""
     if request.profiler != "nsys" or request.on_error != "drop":
         return []
     without = {one.option for one in plan.left_out}

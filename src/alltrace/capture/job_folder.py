@@ -86,7 +86,7 @@ class JobFolder:
     def done(self, lacking: str = "") -> None:
         """Announce to the others that this rank has left its reports."""
         part = self.folder / f".{_DONE}{self._rank}"
-        with suppress(OSError):  # then whoever finishes waits for it in vain
+        with suppress(OSError):  # then the finishing rank waits for it in vain
             part.write_text(lacking, encoding="utf-8", errors="backslashreplace")
             part.replace(self._path(_DONE))
 
@@ -123,7 +123,7 @@ class JobFolder:
         return missing
 
     def remove(self) -> None:
-        """Remove the folder, which nobody needs any more."""
+        """Remove the folder after its last use."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, kind: str) -> Path:

@@ -234,7 +234,7 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
 
 
 def window_variables(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `alltrace.instrument.steps` finds; none where no steps are named, and the rank is not armed."""
+    """The variables that `alltrace.instrument.steps` finds; none if no steps are named, and the rank is not armed."""
     steps, who = request.nsys.steps, plan.who
     found = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
     if steps is not None:

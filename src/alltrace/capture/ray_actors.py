@@ -29,7 +29,7 @@ _MOST = 100_000
 
 
 def ray_variables(request: Request, program: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables from which `find_identity` sees who a worker of Ray is; none where it is not a worker of Ray.
+    """The variables from which `find_identity` identifies a Ray worker; none if it is not a Ray worker.
 
     Args:
         request: The request.

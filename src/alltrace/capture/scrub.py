@@ -3,7 +3,7 @@
 nsys keeps them in these places: the row `DeviceEnvironment` of `TARGET_INFO_SYSTEM_ENV`; the rows `PROCESS_n:COMMAND`,
 `ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
 `ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no table refers to: the
-environment of each process of the host that it could read, whoever started it, as assignments with a zero byte between them; and
+environment of each process of the host that it could read, of any user, as assignments with a zero byte between them; and
 `PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that no table refers to.
 """
 
@@ -296,7 +296,7 @@ def _referred_to(database: sqlite3.Connection, wanted: set[int]) -> set[int]:
         for name, text in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         if name not in ("StringIds", *_HOLDERS)
     }
-    if not any(declared.values()):  # whoever wrote it again left the comments out: take any column that may refer
+    if not any(declared.values()):  # a rewritten file may lack the comments: use any column that may refer
         declared = {
             name: [c for _, c, *_ in database.execute(f'PRAGMA table_info("{name}")') if _MAY_REFER.fullmatch(c)]
             for name in declared

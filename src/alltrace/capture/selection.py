@@ -102,7 +102,7 @@ class Selection(NamedTuple):
 
 
 def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
-    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does for names alone; whatever else has a percent stays.
+    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does only for names; other percent signs stay.
 
     Raises:
         UsageError: A variable is not set.

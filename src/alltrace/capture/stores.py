@@ -119,7 +119,7 @@ def _alike(source: io.BufferedReader, copy: io.BufferedRandom) -> int:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows nothing: a password would go to whoever the server names."""
+    """Follows no redirect: a password would go to the server that the redirect names."""
 
     def redirect_request(self, *_: Any) -> None:
         """No request: the answer that redirects is an error."""

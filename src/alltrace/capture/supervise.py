@@ -1,4 +1,4 @@
-"""Runs a profiler with the program in it, and sees that the report comes home whatever signals come.
+"""Runs a profiler with the program in it, and ensures that the report is written in spite of signals.
 
 The effect of a signal to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) depends on the phase:
 

@@ -99,7 +99,7 @@ def run_with_torch(
 
 
 def _written_since(folder: Path, beginning: str, before: float) -> list[Path]:
-    """The traces of one rank that were written after a time, by the clock of whoever has written them."""
+    """The traces of one rank that were written after a time, by the clock of their writer."""
     found = sorted(p for p in folder.iterdir() if p.name.startswith(beginning) and p.name.endswith(_ENDING))
     # a file system's clock may lag the node's
     return [p for p in found if p.stat().st_mtime > before - 60]

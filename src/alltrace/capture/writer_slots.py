@@ -1,6 +1,6 @@
-"""Limits how many ranks of a job write to a shared file system at once: whoever writes holds one of N files.
+"""Limits how many ranks of a job write to a shared file system at once: a writing rank holds one of N files.
 
-A holder that has died keeps nobody from writing: its file is taken over, at once where its process is seen to be gone, and
+A dead holder blocks no other rank: its file is taken over, at once if its process is visibly gone, and
 elsewhere when it has not been touched for two minutes. In a rare race two take over one file, and one more writes than should.
 """
 

@@ -1,4 +1,4 @@
-"""What a picture shows, whatever draws it: axes with readable units, and numbers in these units."""
+"""The content of a chart, independent of the drawing library: axes with readable units, and numbers in these units."""
 
 from __future__ import annotations
 

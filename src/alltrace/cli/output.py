@@ -303,7 +303,7 @@ def save_tables(
     *,
     csv_safe: bool = False,
 ) -> int:
-    """Write the main table of `answer` to files of several forms at once, each whole or not at all; returns its rows.
+    """Write the main table of `answer` to files of several forms at once, each completely or not at all; returns its rows.
 
     Args:
         verb: The verb that was run.
@@ -402,7 +402,7 @@ def _worded(table: Any) -> list[str]:
 
 
 def emit(pieces: Iterable[str], path: Path | None) -> None:
-    """Write text to `path`, whole or not at all, or to standard output if it is None.
+    """Write text to `path`, completely or not at all, or to standard output if it is None.
 
     Raises:
         InputError: The file cannot be written.

@@ -24,7 +24,7 @@ def is_folder(place: str) -> bool:
 
 
 class Folder:
-    """Where tables are written, each file whole or not at all.
+    """Where tables are written, each file completely or not at all.
 
     Args:
         place: A path or a URL.

@@ -87,7 +87,7 @@ def _in_processes(
             "a worker process was killed, most likely because memory ran out; run it again with a smaller --jobs"
         ) from error
     except BaseException:
-        pool.shutdown(kill_workers=True)  # nobody waits for running tasks any more
+        pool.shutdown(kill_workers=True)  # no caller waits for running tasks any more
         raise
     pool.shutdown()
 

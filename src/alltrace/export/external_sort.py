@@ -76,7 +76,7 @@ class DiskSorter(ABC):
         return kept
 
     def take(self, kept: Iterable[KeptRuns]) -> None:
-        """Add what other sorters left, before whatever is added here; who removes the files is the caller's matter."""
+        """Add the files of other sorters, before any records added here; the caller removes the files."""
         self._others += kept
 
     @abstractmethod

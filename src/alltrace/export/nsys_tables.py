@@ -33,7 +33,7 @@ class NsysTables:
 
     Args:
         path: An SQLite export.
-        patterns: Basic regular expressions; a table is written if its whole name fits one, whatever the case. None for all.
+        patterns: Basic regular expressions; a table is written if its whole name matches one, in any case. None for all.
 
     Raises:
         InputError: The file cannot be read, or is not an export.

@@ -79,7 +79,7 @@ def _shares(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def _culprit_hosts(finding: Mapping[str, Any], run: Run) -> list[str]:
-    """The hosts of the culprits of a finding, where these are at most half of the run's; else nobody in particular is at fault."""
+    """The hosts of the culprits of a finding, if these are at most half of the run's; otherwise none in particular."""
     ranks = set(finding["ranks"] or ())
     hosts = list(dict.fromkeys(r.host for r in run.ranks if r.rank in ranks))
     return hosts if 2 * len(hosts) <= len(run.hosts) else []

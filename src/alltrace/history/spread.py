@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LEAST_VALUES = 5
-"""Of fewer values nobody knows the spread."""
+"""With fewer values the spread is unknown."""
 
 SPREADS = 4.0
 """A value is unusual if it is this many spreads away from the median."""

@@ -53,7 +53,7 @@ class Packed:
             try:
                 part: bytes = self._stream.read(count)
             except (OSError, EOFError, pa.ArrowException):
-                # the piece in which data break off is lost, so its beginning is looked for once more
+                # the piece in which data break off is lost, so its beginning is read once more
                 lost = _lost_of_gzip if self._codec == "gzip" else _lost_of_zstd
                 self._rest, whole = lost(self._path, self._done)
                 self.broken = not whole

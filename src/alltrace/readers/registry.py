@@ -49,7 +49,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
 
     Args:
         path: The report.
-        known: Its processes, where it was opened before and they have a `source_id`; they are not looked for again.
+        known: Its processes, if it was opened before and they have a `source_id`; they are not searched again.
         scratch: A folder of the caller's for what has to be made to read it, which takes long: opened again with the same folder,
             the report is read from what is there. None if it will not be opened again.
 

@@ -44,8 +44,8 @@ class RowStream:
     """The rows of an answer, once through.
 
     Args:
-        tables: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when nobody holds the
-            stream any more, and removes its temporary files then.
+        tables: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when nothing refers
+            to the stream any more, and removes its temporary files then.
         empty: A table without rows, for the schema of an answer without any.
     """
 

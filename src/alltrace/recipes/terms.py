@@ -57,7 +57,7 @@ def explain(term: str) -> Answer:
     """The meaning of a word, for all places where alltrace uses it.
 
     Args:
-        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence; whatever its case.
+        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence, in any case.
 
     Raises:
         UsageError: Nothing is called so; the message names what is called alike.

@@ -161,7 +161,7 @@ def _groups(group: Int64, key: Int64, values: Floats) -> tuple[Int64, Int64, Int
 def _median_of_others(group: Int64, key: Int64, values: Floats) -> Floats:
     """Of each value the median of the others of its group and key; NaN for one alone.
 
-    Of two the faster shows what can be; the slower is nobody's aim.
+    Of two, the faster shows what is possible; the slower is no target.
     """
     order, place, begin, size = _groups(group, key, values)
     ordered = values[order]

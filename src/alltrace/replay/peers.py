@@ -64,7 +64,7 @@ def _factors(values: Floats, alike: Int64) -> Floats:
         others = classes[number]
         if len(others) < 2:
             number, others = -1, np.arange(len(values))
-        if len(others) == 2:  # of two the faster shows what can be; the slower is nobody's aim
+        if len(others) == 2:  # of two, the faster shows what is possible; the slower is no target
             typical = np.fmin(values[others[0]], values[others[1]])
         elif len(others) > _MANY_RANKS:
             if number not in medians:

@@ -1,4 +1,4 @@
-"""Who would have to change: waits followed back, through whoever was late because of others, to the work that took too long.
+"""Who would have to change: waits traced back, through ranks that were late because of others, to the work that took too long.
 
 The rank that arrives last at a collective need not be slow. It may have waited for a slow rank before, as the mates of that rank in
 a ring or in a pipeline do. So a wait is followed backwards along what decided when the last one arrived, to its root causes (Böhme
@@ -44,7 +44,7 @@ def root_causes(
         since: The waits are followed back to this moment, ns on the aligned clock: when those who wait had last met.
 
     Returns:
-        Arrays of r: the number of a wait, a rank that is to blame or `NOBODY`, and its share; the shares of a wait sum to 1. A wait
+        Arrays of r: the number of a wait, a responsible rank or `NOBODY`, and its share; the shares of a wait sum to 1. A wait
         that nothing explains is missing.
     """
     via, source = replay.recorded[1], replay.graph.source

@@ -307,7 +307,7 @@ def gather(
 
 
 def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The pictures of a section; none where there is nothing to draw."""
+    """The pictures of a section; none if there is nothing to draw."""
     drawn = answer if wanted.drawn is None else ask(run, wanted.recipe, wanted.drawn, **about)
     if drawn.chart is None or not drawn.table.num_rows:
         return {}

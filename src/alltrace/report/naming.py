@@ -1,4 +1,4 @@
-"""What a run is called where nobody named it: its job, when it was, and where."""
+"""The default name of a run: its job, time and place."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
     """The text of a notebook (format 4.5).
 
     Args:
-        inputs: What `alltrace.open` opens; written into the notebook as Python literals, whatever characters they have.
+        inputs: What `alltrace.open` opens; written into the notebook as Python literals, with any characters.
         name: What the run is called.
         recipes: The recipes that it runs, in this order.
         cache_dir: Where imported reports are kept; None for the user's cache folder.

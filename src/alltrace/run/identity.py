@@ -88,7 +88,7 @@ _SUFFIXES = (
 _MISSING_LISTED = 20
 _DIGITS = 1000
 _RANKS_BELOW = 1 << 20
-"""A larger number is a date or damage, not a rank; nobody runs a million, and missing ranks are counted up to the largest."""
+"""A larger number is a date or damage, not a rank; no job has a million, and missing ranks are counted up to the largest."""
 
 
 class Source(NamedTuple):

@@ -485,7 +485,7 @@ def _prepare(output: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder is empty, or a run directory of whatever version; other programs have a `manifest.json` as well."""
+    """Whether a folder is empty, or a run directory of any version; other programs have a `manifest.json` as well."""
     entries = {p.name for p in folder.iterdir()}
     if MANIFEST not in entries:
         # an import that stopped before it wrote the manifest left only this

@@ -217,7 +217,7 @@ class Labels(NamedTuple):
     """What distinguishes a run from others of its job, and the job from other jobs.
 
     Attributes:
-        job: The job's name, equal in all its runs; None if nobody gave one.
+        job: The job's name, equal in all its runs; None if it is not set.
         revision: The version of the program that ran, such as a git commit, or None.
         tags: Further words for it, such as `nightly`.
     """

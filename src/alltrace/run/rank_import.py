@@ -54,7 +54,7 @@ class RankTask(NamedTuple):
         processes: The processes of each report, as opening it found them.
         owners: For each report, the ranks made from it, including those that need no import, and their processes.
         scratch: A folder with a folder for each report by its row, with the files made to open it; empty if none.
-        reader: The one report, where it is open already and the task runs in this process; whoever opened it closes it.
+        reader: The one report, if it is already open and the task runs in this process; the opener closes it.
     """
 
     run: str

@@ -153,7 +153,7 @@ class RowGroups:
         self._jobs.append(self._encoder.submit(self._writer.write_table, released, row_group_size=rows))
 
     def _relax(self, whole: set[str]) -> None:
-        """Write the file again, with room for nulls in columns that had none so far; at most twice, whatever comes."""
+        """Write the file again, with space for nulls in columns that had none so far; at most twice."""
         self._wait(0)
         self._writer.close()
         self._complete = frozenset() if self._relaxed else self._complete & whole
@@ -202,7 +202,7 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     all others, so it uses a codec without setup. Numbers of up to 32 bits that are always the same are packed as well
     without a dictionary, in half of the time. The other columns of a large table use LZ4: zstd sets up its tables again for each
     page, a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
-    are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are looked for,
+    are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are searched,
     below a row group's worth of the sort keys alone, and no dictionary below that.
     """
     rows = 0 if first is None else first.num_rows

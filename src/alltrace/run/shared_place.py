@@ -36,7 +36,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
     file = folder / f".alltrace-{uuid.uuid4().hex}.tmp"
     try:
         file.touch(exist_ok=False)
-    except OSError:  # whoever writes to the place will say why
+    except OSError:  # the writer to the place reports the reason
         with sharing([folder]):
             yield None
         return

@@ -16,7 +16,7 @@ MIN_BLOCK_ROWS = 64
 
 
 def spill_file(folder: Path) -> Path:
-    """A name in `folder` that nobody has taken."""
+    """An unused name in `folder`."""
     return folder / f"{os.urandom(16).hex()}.spill"
 
 

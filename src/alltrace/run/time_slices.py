@@ -93,7 +93,7 @@ class TimeSlices:
         return max(_LEAST_SHARE, min(1.0, work / calls)) if calls else 1.0
 
     def most_looked_up(self) -> int:
-        """How many rows of the tables by call have to be looked through at most for the calls of one row group.
+        """How many rows of the tables by call must be searched at most for the calls of one row group.
 
         Few where correlation ids ascend as time goes by, which is what profilers count; all where they are in no order.
         """

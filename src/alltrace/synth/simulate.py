@@ -335,7 +335,7 @@ class _Rank:
     def _launch_graph(self, op: p.Compute, graph: int) -> None:
         _, end, correlation = self._call("cudaGraphLaunch_v10000", op.thread)
         start = max(end + _START_LATENCY_NS, self._ready.get(op.stream, 0) + _KERNEL_GAP_NS)
-        # inside a graph kernels follow each other more closely, and nobody sees them
+        # inside a graph kernels follow each other more closely, and no event shows them
         done = start + int((op.durations_ns + _GRAPH_GAP_NS).sum())
         self._ready[op.stream] = done
         self.timeline.graphs.add(start, done, op.stream, correlation, graph)

@@ -210,7 +210,7 @@ class EventReader:
         return self.kept((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
 
     def texts(self, ids: NDArray[Any]) -> dict[int, str]:
-        """The text of each id; an id that nobody knows has none."""
+        """The text of each id; an unknown id has none."""
         import pyarrow as pa
 
         wanted = np.unique(ids)

@@ -1,4 +1,4 @@
-"""Reads, while nobody waits for an answer, the events that somebody who zooms in will ask for next."""
+"""Reads, while no request waits for an answer, the events that the next zoom will need."""
 
 from __future__ import annotations
 

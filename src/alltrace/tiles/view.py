@@ -152,7 +152,7 @@ class View:
         return int(tracks[f"{SUMMARY}/devices"].values[0][:1].sum()) if tracks else 0
 
     def gpus(self, rank: int) -> list[int]:
-        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none where it cannot be read."""
+        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none if it cannot be read."""
         return sorted({parse_key(key)[1][1] for key in self._tracks(rank) if key.startswith("gpu/")})
 
     @cached_property

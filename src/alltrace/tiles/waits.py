@@ -52,7 +52,7 @@ class Instance(NamedTuple):
     Attributes:
         start: Its first arrival, ns from the run's first event.
         end: Its last end, likewise.
-        ranks: Its members, those that waited longest first; who waits for nobody comes last.
+        ranks: Its members, those that waited longest first; ranks that did not wait come last.
         rows: The rows of the members' `collectives`, in that order.
         arrivals: When they arrived, in that order.
     """
@@ -74,7 +74,7 @@ def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[in
         transfer: Whether the time from the last arrival to the end decides, and not the waiting.
 
     Returns:
-        The instance; None if no operation is matched, or with `ranks` nobody waited for them.
+        The instance; None if no operation is matched, or with `ranks` no rank waited for them.
     """
     if found is None or not len(found["instance"]):
         return None

@@ -1,6 +1,6 @@
-"""Where the cache is, and whether nobody but the user can write to it.
+"""Where the cache is, and whether only the user can write to it.
 
-The cache holds data only, and nothing in it is ever executed; but whoever can write to it can change what is answered.
+The cache holds data only, and nothing in it is ever executed; but anyone who can write to it can change answers.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ EXIT_USAGE = 2
 EXIT_INPUT = 3
 EXIT_STRICT = 4
 EXIT_DEFECT = 70
-"""An error that nobody expected, as EX_SOFTWARE of `sysexits.h`."""
+"""An unexpected error, as EX_SOFTWARE of `sysexits.h`."""
 
 
 class AlltraceError(Exception):

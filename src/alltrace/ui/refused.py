@@ -52,7 +52,7 @@ PAGE = f"""<!doctype html>
       where it was started, which ends in <code>/?token=...</code>. Each start of the server has another token, so an address of an
       earlier one is refused.</p>
       <form method="get" action="/">
-        <label for="token">Or enter what stands behind <code>token=</code>:</label>
+        <label for="token">Or enter the part after <code>token=</code>:</label>
         <p><input id="token" name="token" type="password" autocomplete="off" required></p>
         <p><button type="submit">Open the run</button></p>
       </form>

@@ -1,4 +1,4 @@
-"""Who may ask the server: whoever has its token, under a name that is the server's, and nobody else's page.
+"""Access to the server: only with its token, under the server's own name, and not from other sites' pages.
 
 The token is compared in constant time. A browser sends it once, in the URL, and then has it as a cookie that scripts cannot
 read and other sites cannot send. The Host header is checked, so that an attacker's name that resolves to this address (DNS

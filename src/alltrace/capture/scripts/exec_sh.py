@@ -26,7 +26,7 @@ def exec_script(request: Request) -> str:
         UsageError: It needs a feature that only the Python form has.
     """
     nsys, selection = request.nsys, request.selection
-    if nsys.steps_by == "auto":  # whatever this machine has
+    if nsys.steps_by == "auto":  # independent of this machine
         nsys = nsys._replace(steps_by="cuda")
     only_python = {
         "capture arm": nsys.armed,

@@ -252,7 +252,7 @@ def title(job: Job, target: str) -> str:
 
 def nsys_switches(job: Job) -> list[str]:
     """What nsys records, as its own switches, for those who start it themselves."""
-    # the job's nodes have GPUs, whatever this one has
+    # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
     found = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
     found += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []

@@ -343,7 +343,7 @@ def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list
 
 
 def _ranks(listed: Any) -> tuple[int, ...]:
-    """The ranks of a list, or of the text of one; none where it is shortened by dots."""
+    """The ranks of a list, or of the text of one; none if it is shortened by dots."""
     if isinstance(listed, str):
         try:
             listed = json.loads(listed)
@@ -355,7 +355,7 @@ def _ranks(listed: Any) -> tuple[int, ...]:
 
 
 class _Places:
-    """Numbers of ranks in their groups, each looked for once."""
+    """Numbers of ranks in their groups, each searched once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int | None], int | None] = {}

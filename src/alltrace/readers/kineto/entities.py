@@ -18,7 +18,7 @@ _MOST_ORDINALS = 1 << 20
 
 
 class Entities:
-    """Numbers threads and devices as they come up; the process is one, whatever ids its events carry."""
+    """Numbers threads and devices as they come up; the process is one, independent of the ids in its events."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -154,7 +154,7 @@ class _Reading:
         )
 
     def close(self) -> None:
-        """Let go of the careful path, which knows this reading: the two, some 6 MB, would stay until Python looks for garbage."""
+        """Release the careful path, which refers to this reading: the two, some 6 MB, would stay until Python collects garbage."""
         del self._careful
 
     def _block(self, block: bytes) -> None:

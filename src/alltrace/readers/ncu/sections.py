@@ -50,7 +50,7 @@ def section_of(part: memoryview) -> Section:
 
 
 def _metrics(value: Value, part: str = "body") -> Iterator[SectionMetric]:
-    """The metric of a message: none where it only fills a cell."""
+    """The metric of a message: none if it only fills a cell."""
     found = list(fields(message(value)))
     if name := text(first(found, 1)):
         options = tuple(text(first(list(fields(message(v))), 1)) for n, _, v in found if n == _OPTION)

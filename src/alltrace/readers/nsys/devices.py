@@ -114,9 +114,9 @@ class Devices:
 
 
 def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:
-    """The GPUs of `CUDA_VISIBLE_DEVICES`, in its order; none where it names one that the host does not have.
+    """The GPUs of `CUDA_VISIBLE_DEVICES`, in its order; none if it names one that the host does not have.
 
-    `cuDevice` counts all GPUs of the host, whatever is visible to the program.
+    `cuDevice` counts all GPUs of the host, including those that the program cannot see.
     """
     from alltrace.readers.nsys.identity import environment
 

@@ -1,4 +1,4 @@
-"""Small tables of an export as Python rows, whatever version wrote them."""
+"""Small tables of an export as Python rows, from any version."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
 
     Args:
         text: One line, without its end.
-        own: A user's own patterns, by `own_pattern`; if there are any, other forms are not looked for.
+        own: A user's own patterns, by `own_pattern`; if there are any, other forms are not searched.
     """
     if len(text) > _LONGEST:
         text = text[:_LONGEST]

@@ -1,4 +1,4 @@
-"""Reads one training log: its steps in order, one for each step, whatever ranks printed it."""
+"""Reads one training log: its steps in order, one for each step, independent of the ranks that printed it."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class RankSteps:
 
 
 def steps_of(rank: RankTables) -> RankSteps:
-    """The rank's steps as the alignment has them; none where it found none."""
+    """The rank's steps from the alignment; none if it found none."""
     table = rank.shared("steps")
     if table is None or not table.num_rows:
         return RankSteps(*(np.empty(0, np.int64) for _ in range(3)))

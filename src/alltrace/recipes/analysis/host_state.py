@@ -194,7 +194,7 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
         parts.append(f"The launching thread of {whose} was on a CPU for {100 * share:.0f} % of that time{against}{meaning}.")
     if taken is not None and taken >= _TAKEN:
         parts.append(
-            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it a core of its own."
+            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it its own core."
         )
     if most.symbol:
         parts.append(f"{100 * most.symbol_share:.0f} % of its CPU samples there are in `{most.symbol}`.")

@@ -83,7 +83,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     Args:
         instance: int64 array of n members, ascending.
         rank: int64 array of n.
-        last: int64 array of n: the rank that arrived last at the instance, or -1 where nobody's wait counts.
+        last: int64 array of n: the rank that arrived last at the instance, or -1 if no wait counts.
         before_ns: int64 array (n, 4), as in `Lateness`.
     """
     if not len(instance):

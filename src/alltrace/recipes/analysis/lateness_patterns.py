@@ -73,7 +73,7 @@ def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, in
 
 
 def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) -> set[int]:
-    """The ranks of a group of which each is slow and nobody else is; empty without one.
+    """The ranks of a group of which each is slow and no other rank is; empty without one.
 
     Args:
         groups: Groups of ranks, such as those of each host.

@@ -8,7 +8,7 @@ assumed anywhere:
   comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima over
   the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
 * `Spans.parents` returns, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
-  starts last; where some cross, it is looked for among all.
+  starts last; if some cross, all are searched.
 * `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
   those inside a range are neighbours. Nested calls are spread over several lists. From these pieces counts follow by
   subtraction, and minima and maxima by doubling (`reduce_pieces`).
@@ -407,7 +407,7 @@ class _Work(NamedTuple):
 
 
 def _work_of(rank: RankTables, ranges: Any) -> _Work:
-    """The work launched inside each of `ranges`; what is needed of a million launches on the way is let go of here."""
+    """The work launched inside each of `ranges`; the temporary arrays of a million launches are released here."""
     start, end, process, correlation = whole_columns(rank, ("kernels", "copies"), _WORK)
     calls = launches_of(rank, process, correlation)
     spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)

@@ -99,7 +99,7 @@ class SharedRank:
         return self._inner.name_table()
 
     def release(self, tables: Sequence[str]) -> None:
-        """Forget these tables, which nobody will ask for again."""
+        """Forget these tables, which are no longer needed."""
         for table in tables:
             self._held.pop(table, None)
 

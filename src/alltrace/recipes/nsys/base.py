@@ -53,7 +53,7 @@ class Cell(NamedTuple):
     """A column of a recipe's table.
 
     Attributes:
-        title: Its name, as nsys has it.
+        title: Its name in nsys.
         kind: What its cells are: `text`; `word`, text of which few are distinct, each kept once; `int`; `ns` and `bytes`, whole;
             `real`, `mean_ns`, `mean_bytes`, `percent`, `mib_per_s` and `ticks_per_s`, rounded to one decimal; `exact_ns` and
             `exact_bytes`, fractions that are not rounded.

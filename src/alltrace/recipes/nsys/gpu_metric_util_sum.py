@@ -59,7 +59,7 @@ class GpuMetricUtilSum(RankRows):
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
             Cell("Name", "text", "Kernel or range; null for the whole run."),
-            Cell("GPU", "int", "Number of the GPU, as nsys has it."),
+            Cell("GPU", "int", "Number of the GPU in nsys."),
             Cell("Metric", "text", "Metric."),
             *statistics_cells("its values"),
             FILE_CELL,

@@ -129,7 +129,7 @@ class CudaMemcpySync(CopyRule):
         *_PLACE,
     )
     advice = (
-        "Copy with cudaMemcpy*Async on a stream of its own, from and to pinned memory, so that the thread goes on and copies "
+        "Copy with cudaMemcpy*Async on a separate stream, from and to pinned memory, so that the thread continues and copies "
         "overlap with kernels."
     )
     none = "No synchronous copy was found."

@@ -173,7 +173,7 @@ class GpuMetricUtilMap(HeatMap):
     name = "gpu_metric_util_map"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
     values: ClassVar[tuple[Cell, ...]] = tuple(Cell(title, "percent", f"Mean share of {what}.") for title, what in _METRICS.items())
-    labels: ClassVar[tuple[Cell, ...]] = (Cell("GPU", "int", "Number of the GPU, as nsys has it."),)
+    labels: ClassVar[tuple[Cell, ...]] = (Cell("GPU", "int", "Number of the GPU in nsys."),)
 
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per GPU."""

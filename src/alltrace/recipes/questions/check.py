@@ -23,7 +23,7 @@ SHORT = {
 """Short names of frequent columns; other columns go by their name, or as `RECIPE.COLUMN`."""
 
 SEARCHED = ("breakdown", "overlap", "stragglers", "collectives", "steps", "kernels", "efficiency", "diagnose")
-"""The recipes, in order, in which a column without a recipe is looked for."""
+"""The recipes, in order, in which a column without a recipe is searched."""
 
 STATISTICS = ("min", "q1", "median", "q3", "max", "mean", "p95", "p99", "stddev", "total", "count")
 BASELINE = "baseline"

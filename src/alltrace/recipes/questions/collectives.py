@@ -129,7 +129,7 @@ class Collectives(Recipe):
         if options["source"] == "inspector" and options["instances"]:
             raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
         if options["instances"] and options["nccl_tests"] is not None:
-            raise UsageError("--nccl-tests is held against the rows without --instances; leave one of them out")
+            raise UsageError("--nccl-tests is compared with the rows without --instances; leave one of them out")
         return options
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:

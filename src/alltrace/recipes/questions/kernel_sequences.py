@@ -32,7 +32,7 @@ _NUMBERS = [*_KEYS, *_SUMS]
 class KernelSequences(Recipe):
     """Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
 
-    A sequence is all kernels that one call launched, itself and whatever is inside, in the order of their launches. Calls with the
+    A sequence is all kernels that one call launched, including nested calls, in the order of their launches. Calls with the
     same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
     """
 

@@ -139,7 +139,7 @@ class Occupancy(SqlRecipe):
     map_sql = f"""
 WITH launched AS (
   SELECT rank, coalesce(short_name, name) AS name, block_x::BIGINT * block_y * block_z AS threads, registers,
-    -- the PyTorch profiler writes the sum alone; beside its parts nsys writes what the driver set aside, which is more
+    -- the PyTorch profiler writes only the sum; nsys also writes its parts and what the driver set aside, which is more
     if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
        coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
     grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},

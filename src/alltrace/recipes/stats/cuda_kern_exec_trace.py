@@ -34,7 +34,7 @@ class CudaKernExecTrace(TraceReport):
     cells: ClassVar[tuple[Cell, ...]] = (
         Cell("API Start", "time", "Start of the call that launched the kernel."),
         Cell("API Dur", "time", "Length of the call."),
-        Cell("Queue Start", "time", "End of the call; empty where the kernel started before."),
+        Cell("Queue Start", "time", "End of the call; empty if the kernel started before."),
         Cell("Queue Dur", "time", "From there to the start of the kernel."),
         Cell("Kernel Start", "time", "Start of the kernel."),
         Cell("Kernel Dur", "time", "Length of the kernel."),

@@ -111,7 +111,7 @@ class UmTotalSum(ActivityReport):
         Cell("Total HtoD Migration Size", "size", "Bytes moved from host to device."),
         Cell("Total DtoH Migration Size", "size", "Bytes moved from device to host."),
         Cell("Total CPU Page Faults", "int", "Page faults on the CPU."),
-        Cell("Total GPU PageFaults", "int", "Page faults on GPUs; empty where there were none."),
+        Cell("Total GPU PageFaults", "int", "Page faults on GPUs; empty if there were none."),
         Cell("Minimum Virtual Address", "text", "Lowest address moved or faulted on."),
         Cell("Maximum Virtual Address", "text", "Highest address moved or faulted on."),
     )

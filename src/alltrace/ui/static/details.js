@@ -9,7 +9,7 @@ import { link } from "./url.js";
 /** @typedef {import("./types.js").EventId} EventId */
 
 /**
- * When an event is drawn: a range that nobody closed ends with the run, an operation of which only the call is known has its times.
+ * When an event is drawn: a range that was not closed ends with the run, an operation of which only the call is known has its times.
  * @param {any} found
  * @param {number} whole
  * @returns {import("./types.js").Span}

@@ -276,7 +276,7 @@ export class HeatMap {
   }
 
   /**
-   * The share under a point, 0 to 1; null where nothing is known.
+   * The share under a point, 0 to 1; null if nothing is known.
    * @param {number} rank
    * @param {number} ns
    */

@@ -54,7 +54,7 @@ const KEYS = [
   ["R", "select all that is shown: totals, flame graph, durations"],
   ["B", "write a note on what is selected, or at the pointer"],
   ["Q", "hide or show the details"],
-  ["Esc, click beside events", "choose nothing"],
+  ["Esc, click next to events", "choose nothing"],
   ["Arrows, Enter", "on the roofline: from point to point, and choose one; W, S and 0 zoom"],
 ];
 
@@ -123,7 +123,7 @@ class Source {
    */
   async #renew(number) {
     if (this.run && this.run.shown >= number) return;
-    while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // nobody is interrupted
+    while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // do not interrupt the user
     const run = await this.api.get("run");
     if (this.run && this.run.shown >= run.shown) return;
     this.#take(run);

@@ -1,4 +1,4 @@
-"""SQLite exports of Nsight Systems: pages decoded directly, with the `sqlite3` module for whatever is out of the ordinary."""
+"""SQLite exports of Nsight Systems: pages decoded directly, with the `sqlite3` module for unusual files."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _connect(access: Access) -> sqlite3.Connection:
     try:
         return _try_connect(access, immutable=access.immutable)
     except sqlite3.OperationalError as error:
-        # Some network file systems have no locks. Without a journal, nobody can be in the middle of writing.
+        # Some network file systems have no locks. Without a journal, no write can be in progress.
         if access.immutable or access.journal or "disk I/O error" not in str(error):
             raise
         return _try_connect(access, immutable=True)

@@ -1,4 +1,4 @@
-"""Rows of a table by the `sqlite3` module: slow, and able to read whatever SQLite can."""
+"""Rows of a table by the `sqlite3` module: slow, and able to read everything that SQLite can."""
 
 from __future__ import annotations
 

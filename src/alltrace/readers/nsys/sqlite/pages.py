@@ -1,6 +1,6 @@
 """The pages of one table: which they are, and what is in them, read in pieces into one buffer.
 
-The file is read, not mapped: memory stays the same whatever its size, and a file cut short meanwhile is an error, not a crash.
+The file is read, not mapped: memory is independent of its size, and a file cut short meanwhile is an error, not a crash.
 """
 
 from __future__ import annotations

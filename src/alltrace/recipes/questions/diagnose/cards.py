@@ -67,7 +67,7 @@ class Card(NamedTuple):
         kind: Its kind.
         severity: `high`, `medium` or `low`.
         what: What happens, in a sentence without a full stop.
-        who: The culprits with their hosts; empty if it is nobody's.
+        who: The culprits with their hosts; empty without culprits.
         where: The kernel, range, communicator or call, and what launched it; empty if there is none.
         cost: What it costs, with units, or why that is not known.
         evidence: What it rests on, in sentences.

@@ -103,7 +103,7 @@ EVIDENCE = {
     "graph_launches": "graphs traced as a whole",
     "components": "groups of hosts that no evidence connects",
     "lost_records": "launches without what they ran, or kernels without their launch",
-    "of_records": "of so many",
+    "of_records": "total number of these records",
     "first_step": "first step of the first such report",
     "first_missing_step": "first step that the first such report lacks",
 }

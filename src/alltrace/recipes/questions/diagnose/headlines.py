@@ -17,7 +17,7 @@ _PLACE = 60
 
 
 def who(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
-    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; nothing for nobody.
+    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; empty without culprits.
 
     Args:
         ranks: Their ranks.

@@ -43,7 +43,7 @@ WAITING_FRAMES = (
 NAMED_DATA = (
     Pattern(
         r"(?:^|[^a-z])(?:data|dataloader|data_?load(?:er|ing)?|next_?batch|load_?batch|get_?batch|batch_?load|fetch)(?:[^a-z]|$)",
-        "names that people give to ranges of their own",
+        "names of ranges that users write",
     ),
 )
 """Ranges that a user named after data. They often hold the copy to the device too: blocking calls are a separate kind."""

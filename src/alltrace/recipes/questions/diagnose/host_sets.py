@@ -46,7 +46,7 @@ _FEW_TEXTS = 1_000
 """The most names of a table to keep per rank."""
 
 _MOST_LAUNCHES = 0.1
-"""Ranges of one name that hold a larger share of the launches are not waiting for data, whatever their name says."""
+"""Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
 
 
 def host_sets(rank: RankTables, api: Any) -> HostSets:
@@ -160,7 +160,7 @@ class _Calls:
         pageable = is_copy & later & self._pageable
         ends = sync & self._follow(pageable)
         sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), self.end) < 0
-        # a synchronous copy is one for its own sake, from whatever memory
+        # a synchronous copy waits for itself, from any memory
         found = {
             "allocation": self.set_of(self.named(patterns.ALLOCATIONS)),
             "pageable-copy": self.set_of(pageable | ends),

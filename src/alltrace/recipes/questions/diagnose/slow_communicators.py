@@ -99,7 +99,7 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
 
 
 def _that_cost(members: Members, first: NDArray[np.int64], slow: Mapping[int, float]) -> dict[int, float]:
-    """The slow communicators without those that lose little and are far less slow than others, due to the latency of few bytes."""
+    """The slow communicators without those that lose little and are far less slow than others: from the latency of few bytes."""
     lost = {
         n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio) for n, ratio in slow.items()
     }

@@ -153,7 +153,7 @@ def _spread(levels: Float) -> float:
 
 
 def _apart(values: Float, least: float) -> NDArray[np.bool_]:
-    """Which values are far above the others; none where they are not in two parts."""
+    """Which values are far above the others; none if they are not in two parts."""
     there = np.flatnonzero(~np.isnan(values))
     found = np.zeros(values.size, np.bool_)
     given = values.ravel()[there]
@@ -176,7 +176,7 @@ def _apart(values: Float, least: float) -> NDArray[np.bool_]:
 
 
 def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The few ranks that nearly all slow steps belong to; none where they are many."""
+    """The few ranks that nearly all slow steps belong to; none if they are many."""
     counts = slow.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
     held = np.cumsum(counts[order])
