@@ -43,7 +43,7 @@ class AllCollectives(Mapping[int, pa.Table]):
 
     @classmethod
     def of(cls, tables: Mapping[int, pa.Table]) -> AllCollectives:
-        """The tables of some ranks, at least one, put into one where they are not."""
+        """The tables of some ranks, at least one, merged into one if they are separate."""
         return tables if isinstance(tables, cls) else cls((rank, tables[rank]) for rank in sorted(tables))
 
     @property

@@ -3,7 +3,7 @@
 Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has its own
 unknown, unless the reports state their host's monotonic clock: then all reports of a host share one. The rate of a host is an
 unknown only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising
-collective connects is connected by sends and receives, and what not even those connect stays at its UTC stamps, which is said.
+collective connects is connected by sends and receives, and ranks without any connection stay at their UTC stamps, with a note.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _extent(state: _State) -> tuple[Floats, Floats]:
 
 
 def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: int) -> float:
-    """Bayesian information criterion of a fit, with the robust scale of each communicator in place of the variance."""
+    """Bayesian information criterion of a fit, with the robust scale of each communicator instead of the variance."""
     total, rows = 0.0, 0
     for block in blocks:
         residual = residuals(block, units, found.c, found.b, found.t0)[block.present]

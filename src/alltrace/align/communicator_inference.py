@@ -337,7 +337,7 @@ def _distinct(pool: _Pool, rank: int, at: NDArray[np.int64], taken: list[Members
 
 
 def _transfer(pool: _Pool, rank: int, at: NDArray[np.int64], members: Members) -> Floats:
-    """How long some operations of a rank go on after the last of the members has arrived, ns."""
+    """How long some operations of a rank last after the last of the members has arrived, ns."""
     end, last = pool.ends[rank][at], pool.starts[rank][at]
     for mate in _mates(members, rank):
         near = np.searchsorted(pool.ends[mate], end)

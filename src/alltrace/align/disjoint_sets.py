@@ -1,4 +1,4 @@
-"""Sets of things that are put together pair by pair, such as ranks that a chain of collectives connects."""
+"""Sets of things that are merged pair by pair, such as ranks that a chain of collectives connects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What servers of language models say of an iteration in the name of its range: requests of each phase, and lengths.
 
 vLLM (vllm/v1/worker/gpu_worker.py, `annotate_profile`) writes requests and tokens of context and generation, in later versions sums
-of query and key-value lengths (`sq`, `sk`) in place of the tokens; SGLang (sglang/srt/model_executor/model_runner.py,
+of query and key-value lengths (`sq`, `sk`) instead of the tokens; SGLang (sglang/srt/model_executor/model_runner.py,
 `_build_step_span_name`) the mode, the batch and, of an extension, its tokens; TensorRT-LLM
 (tensorrt_llm/_torch/pyexecutor/py_executor.py) the requests of each phase; ATOM (ROCm/ATOM, `run_model`) phase, batch and tokens.
 """
@@ -30,7 +30,7 @@ _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "prefill": PREFIL
 
 
 class Iteration(NamedTuple):
-    """One iteration of a server; what its name does not say is None.
+    """One iteration of a server; values that its name lacks are None.
 
     Attributes:
         phase: `prefill`, `decode` or `mixed`, or another mode of the server in lower case, such as `target_verify`.

@@ -295,7 +295,7 @@ def _result(
         unmatched[int(rank)] = int(many)
     value, counts = explained(operations, timing, number, confidence)
     apart = 1
-    if guessed.any():  # what nothing connects may belong together all the same
+    if guessed.any():  # unconnected ranks may still belong together
         share, apart = connected(operations.communicator[rows], operations.rank[rows], np.unique(operations.rank))
         value *= share
     score = round(float(value[counts].mean()), 3) if counts.any() else None

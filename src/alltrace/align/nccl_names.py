@@ -51,7 +51,7 @@ _FIELDS = {
     "channel": ("channelid", "channel"),
 }
 _SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
-"""Fields that `collectives` has 32 bits for; a number beyond them is none of a rank."""
+"""Fields that `collectives` has 32 bits for; a larger number is not a rank."""
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def _far_apart(
 
 
 def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float) -> ClockLine | None:
-    """The line through a candidate, extended from the clump over all events that go on coinciding."""
+    """The line through a candidate, extended from the cluster over all events that continue to coincide."""
     slope, middle, scale = 0.0, (begin + end) / 2, 20_000.0
     reach = max((end - begin) / 2, 1e6)
     whole = max(second.time[-1] - middle, middle - second.time[0], 1e6)

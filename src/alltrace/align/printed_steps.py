@@ -1,4 +1,4 @@
-"""Steps from what the training printed: their numbers where the reports have none, the steps themselves if there are none.
+"""Steps from what the training printed: their numbers if the reports have none, the steps themselves if there are no steps.
 
 A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it can: a
 sequence of step times that fits at several places about as well numbers nothing.
@@ -127,7 +127,7 @@ def _numbered(
     for shift, fit in fits.items():
         if shift != best and _as_good(fit, fits[best]):
             return steps, (*notes, f"the training log was not joined: the {total} fit in several places of its {len(number)}")
-    # where a step of the reports has no line the numbers go on
+    # if a step of the reports has no line, the numbers continue
     at = np.arange(len(own)) + best
     inside = (at >= 0) & (at < len(number))
     jump = int(number[at[inside][0]] - np.flatnonzero(inside)[0])

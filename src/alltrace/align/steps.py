@@ -217,7 +217,7 @@ class _Family:
         return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
 
     def found(self, rank: int) -> RankSteps:
-        """They as steps; numbers that are missing or not in order are none."""
+        """The steps; missing numbers and numbers out of order do not count."""
         own = None if (self.numbers < 0).any() or (np.diff(self.numbers) <= 0).any() else self.numbers
         return RankSteps(rank, "range", self.starts, self.ends, own)
 
@@ -306,7 +306,7 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> RankSteps | None:
 
 
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
-    """The positions at which periods begin, and whether the last goes on to the sequence's end, so that it is a whole one too.
+    """The positions at which periods begin, and whether the last one extends to the sequence's end, so that it is complete too.
 
     None if nothing repeats at least three times.
     """

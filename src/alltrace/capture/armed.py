@@ -131,7 +131,7 @@ class Watch:
 
     def _reply(self, number: int, at: int) -> None:
         """Confirm to the requester of the steps that this rank received them at step `at`."""
-        with suppress(OSError):  # then it is said there that this rank did not answer
+        with suppress(OSError):  # then the requester reports that this rank did not answer
             write_control(os.path.join(self._folder, f"{HEARD_RANK}{self._rank}"), {"id": number, "at": at})  # noqa: PTH118
 
     def _answer(self, at: int, *, slow: bool) -> None:

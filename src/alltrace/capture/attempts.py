@@ -59,7 +59,7 @@ def profile(
         say: Gets each message.
 
     Raises:
-        AlltraceError: The program was not started, and shall not be.
+        AlltraceError: The program was not started, and must not be.
     """
     after: Afterwards | None = None
     try:

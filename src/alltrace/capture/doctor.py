@@ -159,7 +159,7 @@ def _clock() -> Iterator[Finding]:
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of `struct timex` of adjtimex(2), with room for the rest."""
+    """The beginning of `struct timex` of adjtimex(2), with space for the rest."""
 
     _fields_: ClassVar = [
         ("modes", ctypes.c_uint),

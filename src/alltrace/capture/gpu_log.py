@@ -24,7 +24,7 @@ _POLL_S = 0.05
 
 
 def gpu_log_command() -> list[str]:
-    """`nvidia-smi` as it is called.
+    """The command of `nvidia-smi`.
 
     Raises:
         UsageError: There is none on this node.

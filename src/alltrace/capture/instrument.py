@@ -30,7 +30,7 @@ def profiled() -> bool:
 
 
 class _Nothing:
-    """A range that is none."""
+    """A range that does nothing."""
 
     __slots__ = ()
 
@@ -188,9 +188,9 @@ def torch_profile(
 
     Args:
         folder: Where the traces go, made if it is missing; None for what `capture exec` says.
-        wait: Steps of a cycle that are passed over; 1 where nothing is said.
-        warmup: Steps of a cycle that are recorded and thrown away; 1 where nothing is said.
-        active: Steps of a cycle that are kept; 3 where nothing is said.
+        wait: Steps of a cycle that are passed over; 1 by default.
+        warmup: Steps of a cycle that are recorded and thrown away; 1 by default.
+        active: Steps of a cycle that are kept; 3 by default.
         repeat: How many cycles there are; 0 for as many as there is time for.
         options: Passed on to `torch.profiler.profile`.
 

@@ -136,7 +136,7 @@ class Plan(NamedTuple):
 
 
 def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
-    """Whether and how this rank is profiled; makes nothing.
+    """Whether and how this rank is profiled; creates no files.
 
     Args:
         request: The request.

@@ -34,7 +34,7 @@ REVOKED = "shell"
 class ProgramShell:
     """A shell around the program that writes down which process it is and how it ended.
 
-    It starts the program once at most: the file with its own process id is made only if there is none.
+    It starts the program at most once: the file with its own process id is made only if there is none.
 
     Args:
         folder: Where it writes.

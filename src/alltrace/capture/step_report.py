@@ -1,4 +1,4 @@
-"""A small report inside the training: who is slow and in which phase, from times that each rank keeps in a few kilobytes.
+"""A small report inside the training: which rank is slow and in which phase, from times that each rank keeps in a few kilobytes.
 
 Ranks that wait for each other all take as long as the slowest, so whole steps show nothing. A rank's own work does: the
 time of its steps without the phases in which it waits. Every N steps each rank sends the medians of its last N steps to all others,
@@ -76,7 +76,7 @@ class Verdict(NamedTuple):
 
 
 def judge(rows: Sequence[Sequence[float]], phases: Sequence[str], waits: Sequence[str], steps: int) -> Verdict:
-    """Who is slow.
+    """Which rank is slow.
 
     Args:
         rows: Of each rank, in s: the median of its steps' own time and that median's standard error, then the median of each phase.

@@ -218,7 +218,7 @@ class _Supervision:
             self._waiting.clear()
         now = time.monotonic()
         if self._program_shell.shell() in self.statuses and self.profiler_runs:
-            self.orphaned = True  # the profiler's launcher is gone, and it would wait for that for ever
+            self.orphaned = True  # the profiler's launcher is gone, and it would wait for that forever
         if self.orphaned:
             self._end_profiler(self._patience.grace_s)
         if self._recorded_until is not None and now >= self._recorded_until:

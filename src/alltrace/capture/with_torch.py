@@ -41,7 +41,7 @@ def run_with_torch(
         say: Gets each message.
 
     Raises:
-        AlltraceError: The program was not started, and shall not be.
+        AlltraceError: The program was not started, and must not be.
     """
     after: Afterwards | None = None
     try:

@@ -47,7 +47,7 @@ def bars(columns: Columns, chart: Chart) -> Drawing:
 
 
 def histogram(columns: Columns, chart: Chart) -> Drawing:
-    """A bar for each class, which is called by where it begins."""
+    """A bar for each class, named by its lower bound."""
     begins = columns.numbers(chart.x)
     edges = np.unique(begins[np.isfinite(begins)])
     at = np.searchsorted(edges, begins)
@@ -104,7 +104,7 @@ def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
 def _readable(
     across: Axis, at: NDArray[Any], found: dict[str, NDArray[Any]]
 ) -> tuple[Axis, NDArray[Any], dict[str, NDArray[Any]], list[str]]:
-    """What a picture has room for: the first things, numbers in order with neighbours put together; and what was done."""
+    """The part that fits on a chart: the first things, numbers in order with neighbours merged; and what was done."""
     if across.labels is not None:
         notes = [f"the first {MOST_THINGS} of {len(at)}"] if len(at) > MOST_THINGS else []
         across = replace(across, labels=across.labels[:MOST_THINGS])

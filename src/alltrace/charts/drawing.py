@@ -95,7 +95,7 @@ class Drawing:
         lying: Whether bars and boxes are horizontal: `x` then goes down the page, with readable names.
         heat: The heat map, or None.
         shade: What the shades of points mean, or empty.
-        notes: What was left out or put together to keep the picture readable.
+        notes: What was left out or merged to keep the chart readable.
     """
 
     title: str

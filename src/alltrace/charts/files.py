@@ -143,7 +143,7 @@ def _paint_series(series: Series, number: int, drawing: Drawing, made: Any, axes
 
 
 def _called(series: Series) -> str | None:
-    """What a series is called in the legend; matplotlib leaves out what begins with an underscore, as mangled names do."""
+    """The name of a series in the legend; matplotlib leaves out what begins with an underscore, as mangled names do."""
     return f" {series.name}" if series.name.startswith("_") else series.name or None
 
 

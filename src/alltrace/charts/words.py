@@ -1,4 +1,4 @@
-"""What axes and series are called: columns without their unit's ending, marks of sizes, colours by meaning."""
+"""The names of axes and series: columns without their unit's ending, marks of sizes, colours by meaning."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c
 
 
 def label(column: AnswerColumn) -> str:
-    """What a column is called on a picture: its name in words, without the unit."""
+    """The label of a column on a chart: its name in words, without the unit."""
     name = column.name
     for ending in _ENDINGS.get(column.unit or "", ()):
         name = name.removesuffix(ending)

@@ -22,7 +22,7 @@ def read_reports(
 ) -> tuple[list[list[Profiled]], list[str]]:
     """The launches of each report, and what a reader should know of them.
 
-    A report is called by its file's name, and by its path where two files have the same.
+    A report's name is its file's name, or its path if two files have the same name.
 
     Args:
         paths: The reports.

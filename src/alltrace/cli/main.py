@@ -141,7 +141,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(verb: str) -> UsageError:
-    """What to do about a word that is not a verb; most recipes are none."""
+    """What to do about a word that is not a verb; most recipes are not verbs."""
     from alltrace.cli.registry import VERBS
     from alltrace.recipes.registry import names
 

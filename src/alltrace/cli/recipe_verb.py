@@ -52,7 +52,7 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
     """Ask a recipe by the arguments that follow its name, or print its SQL.
 
     Args:
-        verb: What the answer is called.
+        verb: The name of the answer.
         recipe: The recipe.
         arguments: The arguments after its name.
         given: The command line before these arguments, such as `alltrace recipe kernels`.

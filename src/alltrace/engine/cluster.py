@@ -41,7 +41,7 @@ class ClusterEngine:
 
     Args:
         client: The `distributed.Client`.
-        place: What the cluster is called in messages.
+        place: The name of the cluster in messages.
         wait_s: How long to wait for a worker before giving up; None to wait without limit, as a queue may be slow.
         connect: Reconnects to a lost scheduler within this many seconds; None if it cannot come back.
 
@@ -112,7 +112,7 @@ class ClusterEngine:
             raise self.unseen(where)
 
     def unseen(self, where: Mapping[str, Collection[str]]) -> UsageError:
-        """What is said of paths that hosts do not see."""
+        """The error for paths that hosts do not see."""
         paths = "; ".join(f"{printable(path)} (from {_listed(hosts)})" for path, hosts in sorted(where.items()))
         return UsageError(
             f"{self.place}: not every worker sees the same files here: {paths}; put the run on a file system that all nodes share, "
@@ -133,7 +133,7 @@ class ClusterEngine:
         return [address for address in found if host in self._names.get(address, ())]
 
     def name_of(self, address: str) -> str:
-        """What the machine of a worker is called."""
+        """The name of a worker's machine."""
         told: dict[str, list[str]] = self.client.run(host_names, workers=[address], on_error="ignore")
         return next((names[0] for names in told.values() if names), address)
 
@@ -165,7 +165,7 @@ class ClusterEngine:
         return True
 
     def gone(self) -> AlltraceError:
-        """What is said of a cluster that went away."""
+        """The error for a lost cluster."""
         return AlltraceError(f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back")
 
     def _await_worker(self) -> None:
@@ -319,7 +319,7 @@ class _Running:
         return self._engine.lacking(lacking_s, wanted)
 
     def _again(self, error: BaseException) -> None:
-        """Go on with a scheduler that came back: what had not ended is handed out once more."""
+        """Continue with a scheduler that came back: submit unfinished tasks once more."""
         if not self._engine.reconnect():
             raise self._engine.gone() from error
         for handed in self._handed.values():

@@ -42,7 +42,7 @@ class Draft:
         return self
 
     def file(self, place: Path) -> Path:
-        """Where to write what shall be at `place` in the end; files are put there in the order of these calls."""
+        """The path to write the final file `place` to; files are renamed in the order of these calls."""
         draft = self.folder / f"{len(self._places)}"
         self._places.append((draft, place))
         return draft

@@ -52,7 +52,7 @@ class NsysTables:
         self._source.close()
 
     def schema(self, table: str) -> pa.Schema:
-        """The schema of a table, which says in its metadata what it is called."""
+        """The schema of a table, with its name in the metadata."""
         columns = self._source.tables[table]
         fields = [pa.field(n, pa.uint64() if n in _UNSIGNED and t == "int64" else _TYPES[t]) for n, t in columns.items()]
         return pa.schema(fields, metadata={"table_name": table})

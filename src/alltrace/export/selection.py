@@ -176,7 +176,7 @@ def select(
         steps: The selected steps; the window goes from their first start on any rank to the last end, including the work
             launched in them.
         aligned: The alignment, for `steps`.
-        within: The NVTX range wanted, in place of `window_ns` and `steps`: from its first start on any rank to the last end, that
+        within: The NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the last end, that
             of the work launched in it among them.
 
     Raises:

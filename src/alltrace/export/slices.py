@@ -86,7 +86,7 @@ class Slices:
 
 
 def base_labels(tracks: Tracks) -> list[str]:
-    """What the threads, streams and metered devices of a rank are called."""
+    """The names of the threads, streams and metered devices of a rank."""
     threads = [tracks.names.get(t) or ("thread ?" if t == UNKNOWN else f"thread {t}") for t in tracks.threads]
     streams = []
     for device, stream in tracks.streams:

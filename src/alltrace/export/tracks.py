@@ -89,7 +89,7 @@ class Tracks:
         return np.where(found < 0, found, found + len(self.threads) + len(self.streams))
 
     def gpu(self, row: int) -> str:
-        """What a row of `devices` is called: `GPU0`, and its UUID where others have that ordinal, as in a process that sees one."""
+        """The name of a row of `devices`: `GPU0`, and its UUID if others have that ordinal, as in a process that sees only one."""
         ordinal, own = self.ordinals.get(row, row), self.device(row)
         alone = list(self.ordinals.values()).count(ordinal) == 1
         return f"GPU{ordinal}" if alone or own is None else f"GPU{ordinal} ({own.identity[1]})"

@@ -38,7 +38,7 @@ KNOWN = (
 
 
 def is_report(path: Path) -> bool:
-    """Whether some reader takes `path` for one of its reports, by its name and its first bytes."""
+    """Whether some reader recognizes `path` as one of its reports, by its name and its first bytes."""
     return any(import_module(package).is_report(path) for package in READERS) or any(
         _module(package).is_report(path) for package in _added()
     )

@@ -190,7 +190,7 @@ class Answer(NamedTuple):
         extra: Further small lists of rows, by name, next to `rows` in JSON (such as `clocks` of `info`).
         chart: How to draw it, or None.
         further: Further tables, by name; each can be the answer (`only`), and each becomes a file if a folder is written.
-        name: What the table is called among them.
+        name: The name of the main table among them.
         stream: The rows of the main table as they are made, if the answer was requested as a stream; `table` is then empty.
     """
 

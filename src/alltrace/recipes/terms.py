@@ -60,7 +60,7 @@ def explain(term: str) -> Answer:
         term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence, in any case.
 
     Raises:
-        UsageError: Nothing is called so; the message names what is called alike.
+        UsageError: The term is unknown; the message has similar terms.
     """
     wanted = term.strip().lower()
     rows = [row for row in _all_terms() if row[0].lower() == wanted]

@@ -7,7 +7,7 @@ and, for each of its pieces, the launch plus what is left of the work from there
 first, the last, and the one that decides. Gaps between pieces that nothing explains are kept as they were recorded, and counted
 apart.
 
-The host goes on from one wait for a device to the next: launches are placed relative to the wait before them.
+The host continues from one wait for a device to the next: launches are placed relative to the wait before them.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class _Builder:
         events.sort()
         self._events = events
         self._moment_ns = np.array([e[0] for e in events], np.int64)
-        # what a launch is placed by: moments at which the host goes on, not those at which it begins to wait
+        # what a launch is placed by: moments at which the host continues, not those at which it begins to wait
         going = np.array([e[1] != 2 for e in events])
         self._going = np.flatnonzero(going)
 

@@ -1,4 +1,4 @@
-"""What a report holds: sections, each the answer of a recipe, or why there is none."""
+"""The content of a report: sections, each with the answer of a recipe, or why there is none."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class Section:
         ask: The section's question.
         answer: The answer, or None if there is none.
         problem: Why there is none, or empty.
-        notes: What a reader must know, less what an earlier section said.
+        notes: What a reader must know, without those of earlier sections.
         figures: Pictures in plotly's format, by what they show.
     """
 
@@ -225,7 +225,7 @@ class Report:
     """A report, not yet written.
 
     Attributes:
-        name: What the run is called.
+        name: The name of the run.
         facts: Ranks, hosts, devices and span of the run.
         selection: The selected steps and ranks, in words; empty for all.
         sections: Its sections.
@@ -254,7 +254,7 @@ def gather(
 
     Args:
         run: The run.
-        name: What it is called.
+        name: Its name.
         ranks: The ranks to ask; None for all.
         steps: The steps to count (see `alltrace.recipes.execution.window.select`); None for the whole run.
         skip_warmup: Leave out warm-up steps.

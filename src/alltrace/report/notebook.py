@@ -81,7 +81,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
 
     Args:
         inputs: What `alltrace.open` opens; written into the notebook as Python literals, with any characters.
-        name: What the run is called.
+        name: The name of the run.
         recipes: The recipes that it runs, in this order.
         cache_dir: Where imported reports are kept; None for the user's cache folder.
     """

@@ -178,7 +178,7 @@ def fetch(url: str, folder: Path) -> Path:
 
 
 def _name(remote: str) -> str:
-    """What the file or folder is called; of an address of the web without what comes after it, such as a signature."""
+    """The name of the file or folder; for a web address without the part after it, such as a signature."""
     if remote.startswith(("http://", "https://")):
         remote = remote.partition("#")[0].partition("?")[0]
     return Path(remote.rstrip("/")).name
@@ -264,7 +264,7 @@ class _Hashes:
         return Content(tuple(tuple(int(n) for n in s) for s in known[0]), str(known[1]))
 
     def save(self) -> None:
-        """Write what is known, less what is gone."""
+        """Write the known entries, without those that are gone."""
         if self._changed:
             with suppress(OSError):
                 write_json(

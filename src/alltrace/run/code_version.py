@@ -1,4 +1,4 @@
-"""What version of the code makes something that is kept with a run."""
+"""The version of the code, for data that is stored with a run."""
 
 from __future__ import annotations
 

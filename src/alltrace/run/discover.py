@@ -140,7 +140,7 @@ def _place(path: Path) -> Path:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is at `path`; a text too long for a path, or below what may not be entered, is none."""
+    """Whether something is at `path`; a text too long for a path, or below a folder without access, does not count."""
     try:
         return path.exists()
     except OSError:

@@ -62,7 +62,7 @@ def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
     """How far a local time is ahead of UTC, ns, of a text such as `+01:00`, `-0730` or `Z`.
 
     Raises:
-        UsageError: The text is none.
+        UsageError: The text is not an offset.
     """
     if text.strip() in ("Z", "UTC"):
         return 0

@@ -1,4 +1,4 @@
-"""What a run is called: as its import says, else as its reports do."""
+"""The name of a run: from its import, else from its reports."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ TEXTS = {
         "(trace them with --cuda-graph-trace=node)"
     ),
 }
-"""What is said of each kind of missing records, before their number."""
+"""The text about each kind of missing records, before their number."""
 
 _TOUCHED = {KERNELS: ("kernels",), LAUNCHES: ("api",), GRAPHS: ("kernels", "graphs")}
 

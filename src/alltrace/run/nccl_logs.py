@@ -1,4 +1,4 @@
-"""NCCL's logs of a job, read in parallel and put together: who is which rank, and which ends are of one communicator."""
+"""NCCL's logs of a job, read in parallel and joined: the rank of each process, and the ends of each communicator."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def _global_ranks(members: list[Member], parts: list[LogPart]) -> None:
 
 
 def _communicators(members: list[Member]) -> list[str]:
-    """Name the communicators; ends without a commId are put together only if there is no other way."""
+    """Name the communicators; ends without a commId are joined only if there is no other way."""
     for m in members:
         if m.comm_id is not None:
             m.communicator, m.identified = m.comm_id, "commId"

@@ -98,7 +98,7 @@ def _with(metadata: Any, of: tuple[str, int] | None) -> list[int]:
 def _wanted(table: Any, columns: Sequence[str], dictionaries: Sequence[str]) -> Any:
     """The table with its columns in the order wanted, one dictionary each, and all of them nullable.
 
-    A file may say that a column has no nulls; that is so in this file only, and tables of several are put together.
+    A file may say that a column has no nulls; that holds only for this file, and tables of several files are combined.
     """
     there = set(table.column_names)
     table = table.select([name for name in columns if name in there])

@@ -142,13 +142,13 @@ class _Column:
 
 
 def _lent(count: int, kind: np.dtype[Any]) -> tuple[Block, NDArray[Any]]:
-    """A block, and room for `count` values in it."""
+    """A block, and space for `count` values in it."""
     block = _BLOCKS.lend(count * kind.itemsize)
     return block, block.bytes[: count * kind.itemsize].view(kind)
 
 
 def _flags(capacity: int, valid: int) -> NDArray[np.bool_]:
-    """Room for flags, the first `valid` of them set."""
+    """Space for flags, the first `valid` of them set."""
     flags = np.zeros(capacity, np.bool_)
     flags[:valid] = True
     return flags

@@ -63,8 +63,8 @@ def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int
     generator if it is not read to its end: then no more items are taken.
 
     Args:
-        make: Is called by several threads at once.
-        items: What it is called with.
+        make: Called by several threads at once.
+        items: Its arguments.
         threads: How many; with one, nothing is done ahead.
     """
     if threads < 2:

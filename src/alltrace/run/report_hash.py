@@ -76,7 +76,7 @@ def content_hash(path: Path) -> tuple[int, str]:
 
 
 def _read(source: io.FileIO) -> Iterator[memoryview]:
-    """The bytes of an open file, each piece in the place of the one before it."""
+    """The bytes of an open file, each piece replacing the previous one."""
     # to clear a block takes longer than to read a small file
     size = os.fstat(source.fileno()).st_size
     view = memoryview(bytearray(min(max(size + 1, _LEAST_BLOCK), _HASH_BLOCK)))

@@ -147,7 +147,7 @@ def printed_steps(run: Path) -> Any:
 
 
 def _checked(run: Path, name: str) -> Path | None:
-    """The path of one of the files, once it is seen to be as it was written; None if there is none."""
+    """The path of one of the files, after a check that it is unchanged; None if there is none."""
     files = log_files(run)
     return files.path(name) if files is not None and files.has(name) else None
 

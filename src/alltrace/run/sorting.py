@@ -1,7 +1,7 @@
 """The order of rows in a file of a run: keys, a cheap stable sort, and a streaming merge of sorted runs of rows.
 
-A key column becomes one or two integer arrays that compare as the rows shall: whether the value is null (nulls last), and the
-value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
+A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
+the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
 codes is all there is to do.
 """
 

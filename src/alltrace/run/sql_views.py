@@ -87,7 +87,7 @@ def connect(
         tables: The canonical tables to include; None for all, and those of the alignment.
         read: The views of `VIEWS` that will be read; None for all. Their files are checked, as DuckDB does not notice damage; other
             views have no rows.
-        ids: Whether the schema `ids` is wanted too: the same views with ids of names in the place of their texts.
+        ids: Whether the schema `ids` is wanted too: the same views with ids of names instead of their texts.
 
     Raises:
         DamageError: A file of these tables is missing or not as it was written.

@@ -565,7 +565,7 @@ class Run:
 
         The files of these tables are checked first, so name the tables where a run is large. The connection lives in memory; the
         run's files are only read. With `ids` it has the schema `ids` too: the same views with
-        ids of names in the place of their texts.
+        ids of names instead of their texts.
         """
         from alltrace.run.sql_views import connect
 

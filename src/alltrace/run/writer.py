@@ -184,7 +184,7 @@ class TableWriter:
                     self._buffer.append(rest)
                 if self._buffer.nbytes <= self._limit_bytes // 2:
                     return
-                self._lanes.open = False  # a lane could overtake the rows put aside
+                self._lanes.open = False  # a lane could overtake the spilled rows
                 rows = self._sorted_buffer()
         self._put_aside(rows)
 

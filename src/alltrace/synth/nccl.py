@@ -51,7 +51,7 @@ def host_ranges(
         op: The operation.
         group: Its communicator.
         rank: The calling rank.
-        environment: How all-to-alls are called.
+        environment: Determines how all-to-alls are called.
         begin: When the thread begins.
 
     Returns:

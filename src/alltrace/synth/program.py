@@ -80,7 +80,7 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Handover:
-    """`to` goes on when `thread` is here, and not before; `call` is the OS runtime call that `to` waits in."""
+    """`to` continues when `thread` is here, and not before; `call` is the OS runtime call that `to` waits in."""
 
     thread: int
     to: int

@@ -277,7 +277,7 @@ def _gpu(
 
 
 def _event(category: str, name: str, start: int, end: int, pid: int, tid: int, about: dict[str, Any]) -> str:
-    # the times are written as decimals, because a float has not room for nanoseconds
+    # the times are written as decimals, because a float has no space for nanoseconds
     return (
         f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(name)}, "pid": {pid}, "tid": {tid}, '
         f'"ts": {start // 1000}.{start % 1000:03d}, "dur": {(end - start) // 1000}.{(end - start) % 1000:03d}, '

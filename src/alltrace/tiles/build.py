@@ -224,7 +224,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     table = rank.gpu_samples(columns)
     devices = integers(table, "device")
     kept = np.isin(devices, [d.device for d in rank.record.devices])
-    if not kept.any():  # a report of GPUs that no rank works on is shown all the same
+    if not kept.any():  # a report of GPUs that no rank uses is still shown
         kept = np.isin(devices, _of_others(run, rank), invert=True)
     times, metrics = integers(table, "time")[kept], integers(table, "metric")[kept]
     values = table.column("value").to_numpy().astype(np.float64, copy=False)[kept]

@@ -83,7 +83,7 @@ def _words_of(
 
 
 def _threads(stored: Any) -> dict[int, str]:
-    """The names of threads, by their row; a thread without a name is called by its number."""
+    """The names of threads, by their row; the name of a thread without a name is its number."""
     if not stored.has("threads"):
         return {}
     table = stored.table("threads", ["thread", "tid", "name"])

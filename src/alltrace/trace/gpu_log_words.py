@@ -26,7 +26,7 @@ REASONS: dict[int, str] = {
     0x80: "power brake",
     0x100: "display clock setting",
 }
-"""What each bit is called; `hardware slowdown` is set together with the thermal or the power-brake bit that says why."""
+"""The name of each bit; `hardware slowdown` is set together with the thermal or the power-brake bit, the reason."""
 
 
 def reason_names(bits: int) -> list[str]:

@@ -183,7 +183,7 @@ def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
     long = ends > starts
     points = _int64(edges)
     # The part before x is the sum of (x - start) over starts before x less that of (x - end) over ends before x. The sums may
-    # pass 64 bits; modulo 2**64 their difference is right all the same, as long as the result fits.
+    # pass 64 bits; modulo 2**64 their difference is still right, as long as the result fits.
     before = _sum_before(np.sort(starts[long]), points) - _sum_before(np.sort(ends[long]), points)
     return _as_int64(np.diff(before))
 

@@ -23,7 +23,7 @@ class RangeName:
     index: int | None
 
     def names(self, text: str | None, domain: str | None) -> bool:
-        """Whether this names a range of that text in that domain; the default domain is None."""
+        """Whether this selects a range with that text in that domain; the default domain is None."""
         return text == self.name and (self.domain in ("*", domain) or (domain is None and self.domain == "Default"))
 
 

@@ -102,7 +102,7 @@ async def _in_thread(request: Request, work: Callable[[Token], Response]) -> Res
     return found
 
 
-def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers are called alike
+def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers have the same signature
     session.check_there()
     session.reopen()
     return Response(facts.facts_as_json(session), media_type="application/json")

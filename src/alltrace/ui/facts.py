@@ -28,7 +28,7 @@ MOST_STEPS = 5000
 
 
 def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
-    """The run's facts, and as much as is known by now of what is made from it."""
+    """The run's facts, and the known part of the data derived from it."""
     run, view, aligned, number = shown
     facts: dict[str, Any] = {
         "alltrace": 1,

@@ -83,7 +83,7 @@ def serve(
 
 
 def redirect_page(address: str, folder: Path) -> Path:
-    """A page for this user alone that goes on to an address with a token; in a folder of this user."""
+    """A page only for this user that redirects to an address with a token; in a folder of this user."""
     page = folder / "open.html"
     with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         goes_on = f'<meta http-equiv="refresh" content="0;url={escape(address)}">'

@@ -145,7 +145,7 @@ class Session:
         except MemoryError:
             self._error = f"memory ran out while {doing}; give fewer --jobs, or more memory"
         finally:
-            if not self._whole and self._error is None:  # the page would wait for ever
+            if not self._whole and self._error is None:  # the page would wait forever
                 self._error = f"an internal error of alltrace while {doing}; please report it with the message in its terminal"
             self._ready.set()
 

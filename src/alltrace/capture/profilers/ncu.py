@@ -57,7 +57,7 @@ def ask_ncu(path: Path) -> Tool:
 def check_filter(kernels: str | None, option: str = "--kernels") -> str:
     """`kernels`, when it is a filter that cannot hang the job.
 
-    A kernel is run several times to measure it. One that waits for other ranks would wait for ever from the second time on.
+    A kernel is run several times to measure it. One that waits for other ranks would wait forever from the second time on.
 
     Args:
         kernels: The filter; None if none is set.

@@ -64,7 +64,7 @@ def continued(texts: Iterable[str]) -> list[str]:
     """A command of several lines, joined by backslashes.
 
     Args:
-        texts: Its pieces, quoted already; a piece is put on the line of the one before where it fits.
+        texts: Its pieces, quoted already; a piece goes on the line of the previous one if it fits.
     """
     lines: list[str] = []
     for text in texts:

@@ -396,7 +396,7 @@ def _show(request: Request, program: list[str], environment: Mapping[str, str]) 
 
 
 def _say(text: str) -> None:
-    """One write for one line, so that the lines of many ranks do not mix; a launcher that is gone hears nothing."""
+    """One write for one line, so that the lines of many ranks do not mix; a launcher that is gone gets nothing."""
     with suppress(OSError):
         sys.stderr.write(f"alltrace capture: {printable(text)}\n")
         sys.stderr.flush()

@@ -30,7 +30,7 @@ class Switch(NamedTuple):
         kind: `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by commas,
             may be repeated; `optional`, a value that may be left out.
         help: One sentence.
-        metavar: What its value is called in the help.
+        metavar: The name of its value in the help.
     """
 
     name: str

@@ -54,7 +54,7 @@ class Shown(NamedTuple):
     """A table to show.
 
     Attributes:
-        title: What it is called.
+        title: Its name.
         columns: Its columns.
         rows: Its rows, one table after the other; times in ns, sizes in bytes.
         said: The text above it, if the form has text.
@@ -154,7 +154,7 @@ def _cells(table: Any) -> list[list[str]]:
     return [column_cells(table.column(i), table.schema.field(i), grouped=False) for i in range(table.num_columns)]
 
 
-def _csv(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:  # noqa: ARG001  every writer is called alike
+def _csv(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:  # noqa: ARG001  every writer has the same signature
     first = True
     for table in tables:
         if not table.num_rows:

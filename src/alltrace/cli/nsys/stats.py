@@ -59,7 +59,7 @@ class Asker(Protocol):
         ...
 
 
-class Skipped(AlltraceError):  # noqa: N818  no error of the command: it goes on with the next report
+class Skipped(AlltraceError):  # noqa: N818  not an error of the command: it continues with the next report
     """A report that a file has no data for, with the reason."""
 
 

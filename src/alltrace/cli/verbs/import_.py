@@ -1,4 +1,4 @@
-"""The verb `import`: makes a run directory, or brings it up to date; run again after an interruption, it goes on from there."""
+"""The verb `import`: makes a run directory, or brings it up to date; run again after an interruption, it continues from there."""
 
 from __future__ import annotations
 

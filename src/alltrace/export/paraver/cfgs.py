@@ -31,7 +31,7 @@ class View:
         units: What its values are.
         top: Paraver's function of a line, which comes last.
         tags: The tags of the communications that it is of; none for all.
-        operation: How the timelines in `parts` are put together; none for a timeline that has no parts.
+        operation: How the timelines in `parts` are combined; none for a timeline that has no parts.
         parts: Two timelines of which it is made.
         title: What Paraver calls it.
     """
@@ -196,7 +196,7 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
     found = []
     for view in _VIEWS:
         types = {label: numbers[label] for label in view.labels if label in numbers}
-        if types or not view.labels:  # windows that are put together need the types of each of them
+        if types or not view.labels:  # combined windows need the types of each of them
             if any(part.labels and not any(label in numbers for label in part.labels) for part in view.parts):
                 continue
             found.append((view, types))
@@ -210,7 +210,7 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
 def write_cfgs(
     draft: Draft, path: Path, events: Iterable[EventType], profile: Profile, written: Collection[int] | None = None
 ) -> Path:
-    """Write the configurations of a trace into the folder `path`, in place of one that is there; returns it."""
+    """Write the configurations of a trace into the folder `path`, replacing an existing one; returns it."""
     folder = draft.file(path)
     folder.mkdir()
     for view, types in views_of(events, written):

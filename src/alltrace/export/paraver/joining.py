@@ -39,7 +39,7 @@ class CallJoin:
         self._rows.add(keys[rows], starts[rows], ends[rows], tracks[rows], 0)
 
     def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
-        """Add n pieces of work, with the size and the tag that their communication shall have."""
+        """Add n pieces of work, with the size and the tag of their communication."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
         self._rows.add(self._keys(processes, correlations, rows), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
 

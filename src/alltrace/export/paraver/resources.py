@@ -1,4 +1,4 @@
-"""Who is who in a Paraver trace: ranks are tasks, tracks are threads, hosts are nodes, GPUs are CPUs."""
+"""The objects of a Paraver trace: ranks are tasks, tracks are threads, hosts are nodes, GPUs are CPUs."""
 
 from __future__ import annotations
 

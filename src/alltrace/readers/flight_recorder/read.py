@@ -113,7 +113,7 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
     """Read a dump.
 
     Raises:
-        InputError: It is none, is damaged, or its pickle holds anything but plain data.
+        InputError: It is not such a file, is damaged, or its pickle holds anything but plain data.
     """
     pieces, size = [], 0
     with TextLog(Path(path)) as log:
@@ -229,7 +229,7 @@ def _time(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str:
-    """A text, or a number as one; lists may hold themselves many times over, and are none."""
+    """A text, or a number as one; lists may contain themselves many times, and are not converted."""
     return str(value) if isinstance(value, (str, int, float, type(None))) else ""
 
 

@@ -31,7 +31,7 @@ _OPS = {
     "broadcast": "Broadcast", "broadcastoop": "Broadcast", "reduce": "Reduce", "reduceoop": "Reduce", "gather": "Gather",
     "scatter": "Scatter", "barrier": "Barrier", "send": "Send", "recv": "Recv", "recvanysource": "Recv",
 }  # fmt: skip
-"""`Collective name`, its letters in lower case, to the operation; `wait`, `init` and the like are none."""
+"""`Collective name`, its letters in lower case, to the operation; `wait`, `init` and similar names are not operations."""
 
 _SIZES = {**dict(DATATYPES), "int16": 2, "complex64": 8, "complex128": 16}
 _OTHER_TYPES = {"short": "int16", "complexfloat": "complex64", "complexdouble": "complex128"}

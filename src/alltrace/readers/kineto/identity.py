@@ -27,7 +27,7 @@ TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives"
 """The canonical tables that a trace can fill."""
 
 OF_CAPTURE = ("api", "ranges", "frames")
-"""What is read of a trace of the capture of CUDA graphs: what was launched by whom; its own work is none of the run's."""
+"""What is read of a trace of the capture of CUDA graphs: which call launched what; its own work does not belong to the run."""
 
 _CAPTURES = "capture_traces"
 """The folder where inference servers put traces of captures, next to those of the run."""

@@ -273,7 +273,7 @@ class CarefulPath:
             if self._rejoin(text, whole=whole):
                 return
             if not whole:
-                # a piece of the rest is lost to us, so what comes later must not be put in its place
+                # a piece of the rest is lost, so later text must not replace it
                 self.finish()
         if b"NCCL " in text or any(word in text for word in _FRAGMENT_WORDS):
             self.records.not_understood(number, text)

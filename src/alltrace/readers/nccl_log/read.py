@@ -82,7 +82,7 @@ def read_log(wanted: Wanted, advance: Callable[[int], None] = lambda _n: None) -
 
     Raises:
         InputError: The file cannot be read.
-        UsageError: The time format is none.
+        UsageError: The time format is invalid.
     """
     reading = _Reading(wanted)
     try:

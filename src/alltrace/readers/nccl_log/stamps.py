@@ -62,7 +62,7 @@ class Stamp:
             datetime.strptime("", self._format)
         except re.error as error:
             raise UsageError(f"--time-format is {text!r}, which repeats a directive; use each directive once") from error
-        except ValueError:  # of a text without a time, as it shall be
+        except ValueError:  # for a text without a time, as intended
             pass
 
     def time_ns(self, lead: bytes) -> int:

@@ -1,4 +1,4 @@
-"""What the words of a page of details are called as metrics."""
+"""The metrics for the words on a page of details."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def _plain(lines: Iterable[str]) -> list[_Draft]:
             spans, last = ([], None) if section else (spans, None)
         elif len(spans) >= 3 and drafts:
             name, unit, text = (line[a:b].strip() for a, b in (spans[0], spans[-2], (spans[-1][0], len(line))))
-            if not name and last:  # a long text goes on in the next line
+            if not name and last:  # a long text continues in the next line
                 wide = len(last[1].rsplit("\n", 1)[-1]) >= spans[-1][1] - spans[-1][0]  # broken within a word
                 last = (last[0], f"{last[1]}{'' if wide else ' '}\n{text}")
                 drafts[-1].add(last[0], "", last[1].replace("\n", ""))
@@ -252,7 +252,7 @@ def _sizes_of(metrics: dict[str, Metric], name: str) -> Sizes | None:
 
 
 def _value(text: str, unit: str) -> Metric | None:
-    """A printed value in base units; a text where it is none; None if there is no value."""
+    """A printed value in base units; text if it is not a number; None if there is no value."""
     text = text.strip()
     if text in _ABSENT:
         return None

@@ -41,7 +41,7 @@ def raw_type(name: str) -> Any:
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an integer, or None if it is none."""
+    """`value` as an integer, or None if it is not one."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):

@@ -47,7 +47,7 @@ def parse_header(line: str) -> Header:
     """The header of a .prv.
 
     Raises:
-        ValueError: It is none; the message says what is wrong.
+        ValueError: It is not a header; the message says what is wrong.
     """
     found = _HEADER.fullmatch(line)
     if found is None:

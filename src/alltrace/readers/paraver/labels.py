@@ -113,7 +113,7 @@ class Profile:
         exact: Whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know.
         nccl_ranges: The NVTX domain of NCCL, which then is not among the others.
         default_first: Whether the default NVTX domain comes before those with a name, as an empty name does.
-        labels: Labels of types in place of ours; ranges are then labelled with their domain too.
+        labels: Labels of types instead of ours; ranges are then labelled with their domain too.
     """
 
     nccl: int

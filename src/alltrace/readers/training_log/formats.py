@@ -123,7 +123,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
         if not words or any(word in text for word in words):
             step = read(text)
             if step is not None and (step.step or 0) < _MOST_STEPS:
-                # beyond that a value is none of a training, and its square no number
+                # larger values are not from a training, and their squares are not finite
                 step.values = {metric: v for metric, v in step.values.items() if abs(v) < _LARGEST}
                 prefix = _PREFIX_RANK.match(text)
                 step.rank = None if prefix is None else int(next(g for g in prefix.groups() if g is not None))
@@ -329,13 +329,13 @@ OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
 
 
 def own_pattern(text: str) -> Callable[[str], Step | None]:
-    """Reads lines that a user's regular expression finds something in; its groups are called as their metrics.
+    """Reads lines that a user's regular expression matches; its groups have the names of metrics.
 
     Args:
         text: The expression, with a group `step` and others of `OWN_METRICS`.
 
     Raises:
-        UsageError: It is none, or its groups have other names.
+        UsageError: It is not a valid expression, or its groups have other names.
     """
     try:
         pattern = re.compile(text)

@@ -126,7 +126,7 @@ class _Reading:
                 self.log.zones.add(step.zone)
 
     def _release(self) -> None:
-        """Take Hugging Face's lines; bars of evaluation, loading and the like count other things than steps."""
+        """Take Hugging Face's lines; bars of evaluation, loading and so on count other things than steps."""
         losses: Counter[int | None] = Counter()
         bars: Counter[int | None] = Counter()
         total: int | None = None

@@ -244,7 +244,7 @@ def _annotated(event: Event) -> str:
 
 
 def _int64(value: Any) -> int | None:
-    """A number in 64 bits with a sign; None if it is none."""
+    """A number in 64 bits with a sign; None if it is not one."""
     if not isinstance(value, int):
         return None
     return value if value < _INT64 else value - 2 * _INT64

@@ -2,7 +2,7 @@
 
 A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the products of
 matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a causal mask is not deducted.
-The least bytes are every operand read once and the result written once; caches make no difference to that.
+The least bytes are every operand read once and the result written once; caches do not change that.
 
 | what | operations |
 |---|---|
@@ -49,7 +49,7 @@ class Call:
     values: tuple[str, ...]
 
     def shape(self, at: int, least: int = 1) -> Shape:
-        """The shape of a tensor with at least that many dimensions; ValueError where the argument is none."""
+        """The shape of a tensor with at least that many dimensions; ValueError if the argument is not one."""
         found = self.shapes[at] if at < len(self.shapes) else ()
         if len(found) < least:
             raise ValueError(f"argument {at} is not a tensor")
@@ -98,7 +98,7 @@ def call_of(payload: str | None) -> Call | None:
 
 
 def work_of(name: str, call: Call | None) -> Work | None:
-    """What the operator `name` does when it is called so; None if there is no formula or the shapes do not do for it."""
+    """What the operator `name` does when it is called so; None if there is no formula or the shapes do not fit it."""
     formula = _FORMULAS.get(name)
     if formula is None or call is None:
         return None

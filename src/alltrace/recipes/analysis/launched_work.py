@@ -68,7 +68,7 @@ class GpuWork:
 
     @property
     def words(self) -> list[str]:
-        """What copies and fills of each of `directions` are called: `copy` and the direction, or `fill`."""
+        """The names of copies and fills of each of `directions`: `copy` and the direction, or `fill`."""
         return ["fill" if d == "memset" else f"copy {d}" for d in self.directions]
 
 

@@ -87,7 +87,7 @@ def statistics_statement(
     """The statistics of values over `parts`, which are distributions; keys of equal labels are one.
 
     Args:
-        labels: What keys are called: expressions over the keys by the name of their column.
+        labels: The names of keys: expressions over the keys by the name of their column.
         keys: The columns of the parts that identify values.
         quantile: How quartiles are read.
         quartiles: Whether to add the first and third quartile to the median.

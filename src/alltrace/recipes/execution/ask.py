@@ -70,7 +70,7 @@ def ask(
         skip_warmup: Leave out warm-up steps, and time outside of steps.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
-        stream: Whether rows may come as the `stream` of a table, in place of the table; only some recipes have one.
+        stream: Whether rows may come as the `stream` of a table, instead of the table; only some recipes have one.
 
     Raises:
         UsageError: The recipe, option, rank or step does not exist, or a required option is missing.
@@ -192,8 +192,8 @@ def answer_notes(
 ) -> tuple[str, ...]:
     """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
-    Of nothing a recipe could only say that there is nothing, which reads as if all were well. So its notes count only where some
-    rank was able to answer; and where it then says nothing of an answer without rows, that is said for it.
+    Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to answer; an
+    answer without rows and notes then gets a default note.
     """
     damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned)
     missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]
@@ -285,7 +285,7 @@ def _map(
         parts = []
         for item in items:
             part = work(item, progress or _untold)
-            # memory has room for one rank anyway
+            # memory has space for one rank anyway
             parts.append(files.kept(part) if len(ranks) > 1 else part)
         return parts
     from alltrace.engine.tasks import run_tasks  # it loads what processes need

@@ -55,7 +55,7 @@ class RankParts(NamedTuple):
 
         Args:
             rank: The rank's tables in the time of its files.
-            name: What it is called.
+            name: Its name.
             classes: The dataclasses that may be in it.
             make: Makes it of the tables.
         """

@@ -199,7 +199,7 @@ def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callab
 
     Args:
         rank: The rank's tables.
-        name: What the part is called.
+        name: The name of the part.
         classes: The dataclasses that may be in it.
         make: Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
     """

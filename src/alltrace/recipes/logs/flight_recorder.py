@@ -208,7 +208,7 @@ def _difference(entry: Any, usual: Any, members: int) -> str | None:
     if entry.op != usual.op:
         return "mismatch"
     if not _uneven(entry.op):
-        rooted = entry.op in ("reduce", "broadcast")  # who is not the root may give no input
+        rooted = entry.op in ("reduce", "broadcast")  # a rank that is not the root may have no input
         if entry.sizes != usual.sizes and not (rooted and "[]" in (entry.sizes, usual.sizes)):
             return "size mismatch"
         if entry.output_sizes != usual.output_sizes and not (rooted and "[]" in (entry.output_sizes, usual.output_sizes)):

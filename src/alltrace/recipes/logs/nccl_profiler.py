@@ -1,4 +1,4 @@
-"""What NCCL's proxy threads and the network did, from the files of its example profiler plugin: who is slow below the collective.
+"""What NCCL's proxy threads and the network did, from the files of its example profiler plugin: what is slow below the collective.
 
 A step of a proxy operation has phases, each of which waits for somebody else. A send waits for its own GPU to fill the buffer
 (`SendGpuWait`), for a free buffer of the receiver (`SendPeerWait`), and for the network (`SendWait`). A receive waits for the data

@@ -104,7 +104,7 @@ def _pair(a: Profiled, b: Profiled, patterns: Sequence[str] | None) -> list[tupl
 def _values(
     a: Profiled, b: Profiled, patterns: Sequence[str] | None
 ) -> Iterator[tuple[str, str | None, float | None, float | None]]:
-    """Name, unit and both values of the main metrics, or of all that are called so."""
+    """Name, unit and both values of the main metrics, or of all with such names."""
     if not patterns:
         for (column, _), _ in MAIN:
             before, after = (None if (v := main_of(each.launch, column.name)) is None else float(v) for each in (a, b))

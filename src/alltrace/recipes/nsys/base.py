@@ -250,7 +250,7 @@ def _typed(cell: Cell, values: Any) -> Any:
 
 
 def files(run: RunFacts) -> dict[int, str]:
-    """What each rank's report is called, without folder and ending; the same for no two ranks."""
+    """The name of each rank's report, without folder and ending; different for each rank."""
     stems = {r.rank: ", ".join(_stem(run.manifest.reports[i].path) for i in r.reports) for r in run.ranks}
     known = Counter(stems.values())
     return {rank: stem if known[stem] == 1 else f"{stem} rank {rank}" for rank, stem in stems.items()}

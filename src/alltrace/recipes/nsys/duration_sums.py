@@ -75,7 +75,7 @@ class DurationSum(SqlNsysRecipe):
 
     Attributes:
         keys: The columns of name ids in `events`, without `value`.
-        label: What keys are called: an expression over them.
+        label: The names of keys: an expression over them.
         events: A SELECT of `rank`, `keys` and `value` (ns), a row for each event; those without length are left out, as nsys does.
     """
 
@@ -149,7 +149,7 @@ class NvtxSum(RangeDurationSum):
     """How long NVTX ranges took on the CPU, by name, over all ranks and on each.
 
     Ranges pushed and popped, and started and ended, count alike. Those still open at the end of the capture, and those without
-    length, are left out. A range is called by its text; where two domains have one text, by `domain:text`.
+    length, are left out. The name of a range is its text, or `domain:text` if two domains have the same text.
     """
 
     name = "nvtx_sum"

@@ -29,7 +29,7 @@ class Rule(NsysRecipe):
         cells: Its columns but the last, `File`.
         order: What a rank's rows are ordered by, with `ascending` or `descending`.
         advice: What to do about the rows found.
-        none: What it means that there are none.
+        none: The meaning of an empty result.
     """
 
     on_one_clock: ClassVar[bool] = True

@@ -148,7 +148,7 @@ def statistics_cells(what: str) -> tuple[Cell, ...]:
 
 
 def statistics(values: Reals) -> dict[str, float | int | None]:
-    """What is said of some samples, one at least."""
+    """The statistics of some samples, at least one."""
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()
     return {
         "Count": len(values), "Mean": float(values.mean()), "Std": float(values.std(ddof=1)) if len(values) > 1 else None,

@@ -98,7 +98,7 @@ class HostUtilMap(HeatMap):
 
     Attributes:
         calls: The canonical table of the calls.
-        word: What the column of the calls is called.
+        word: The name of the column of the calls.
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]]

@@ -55,7 +55,7 @@ class Limit:
     """One limit.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         check: As it was written.
         recipe: The recipe to run.
         column: The column of its answer.
@@ -83,7 +83,7 @@ def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
     Args:
         budget: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table of such
             by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
-        place: What the file is called in errors.
+        place: The name of the file in errors.
 
     Raises:
         UsageError: Something in it is not understood.

@@ -27,7 +27,7 @@ _LABEL = "coalesce(word, text_of(id), '(no name)')"
 
 
 def _labels(options: Mapping[str, Any]) -> dict[str, str]:
-    """What things are called: an expression for each of `KEYS`."""
+    """The names of things: an expression for each of `KEYS`."""
     ranged = stem_sql(f"stem_of({_LABEL})", (NUMBERED,) if options.get("merge_numbers") else ())
     # the version of CUDA that nsys adds to a call's name; `_v2` and the like are the call's own
     called = f"regexp_replace({_LABEL}, '_v[0-9]{{4,5}}$', '')"

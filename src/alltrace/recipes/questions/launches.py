@@ -97,7 +97,7 @@ class Launches(SqlRecipe):
         return (_FIRST[options["by"]], *self.columns[1:])
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """With a name in place of the rank, that is on the axis."""
+        """With a name instead of the rank, the name is on the axis."""
         return Chart("bars", self.answer_columns(options)[0].name, _MEDIANS)
 
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
@@ -111,7 +111,7 @@ class Launches(SqlRecipe):
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
-        Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (what a copy or fill is called, else null),
+        Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else null),
         and the start and end of the work and of the call.
         """
         work = gpu_work(rank)

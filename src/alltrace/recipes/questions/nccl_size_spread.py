@@ -176,7 +176,7 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
         place = np.searchsorted(begin, arrival, side="right") - 1
         outside = (place < 0) if len(begin) else np.ones(whole.num_rows, np.bool_)
         values = number[np.maximum(place, 0)] if len(number) else np.zeros(whole.num_rows, np.int64)
-        # device work goes on after a step's end on the host, and on some ranks longer than on others
+        # device work continues after a step's end on the host, and on some ranks longer than on others
         of, last = steps.column("step").to_numpy(), pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy()
         known, at = np.unique(of, return_inverse=True)
         until = np.full(len(known), np.iinfo(np.int64).min)

@@ -136,7 +136,7 @@ class XlaOps(Recipe):
 
 
 def _parsed(name: str) -> dict[str, Any]:
-    """What a range's name says; empty if it is none of XLA's."""
+    """The content of a range's name; empty if it is not from XLA."""
     for kind, pattern in (("module", _MODULE), ("thunk", _THUNK)):
         if (found := pattern.fullmatch(name)) is not None:
             return {"kind": kind, **found.groupdict()}

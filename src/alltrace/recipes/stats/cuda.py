@@ -28,7 +28,7 @@ KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")
 KERNEL_NAME = "coalesce(text_of(launch_range) || '/', '') || text_of(kernel)"
-"""What a kernel is called, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
+"""The name of a kernel, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
 
 COPY_LABELS = {
     "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
@@ -101,7 +101,7 @@ def kernel_columns(options: Mapping[str, Any]) -> list[str]:
 
 
 def kernel_keys(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a kernel is called, as ids: the columns `KERNEL_KEYS`, to be made text by `kernel_labels`."""
+    """The name of a kernel, as ids: the columns `KERNEL_KEYS`, to be made text by `kernel_labels`."""
     nothing = pa.nulls(kernels.num_rows, pa.int64())
     named = name_column(options)
     return {

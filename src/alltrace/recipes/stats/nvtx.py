@@ -1,4 +1,4 @@
-"""What the NVTX reports share: how ranges are called and how long they are."""
+"""What the NVTX reports share: names and durations of ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {"pushpop": "PushPop", "startend": "StartEnd"}
 
 
 def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
-    """What ranges are called: `domain:text`, or the text alone in the default domain; null if there is no text.
+    """The names of ranges: `domain:text`, or the text alone in the default domain; null if there is no text.
 
     Args:
         domain: Name ids of the domains, an Arrow array.

@@ -79,7 +79,7 @@ class NvtxKernSum(StatsReport):
         kernel_of, some_kernel = group(list(names.values()))
         length = integers(kernels.column("end")) - integers(kernels.column("start"))
         ranges = launch_spans(rank)
-        # without a text a range is called nothing in whichever domain, so that a kernel in two of them is one kernel
+        # a range without a text has no name in any domain, so that a kernel in two of them is one kernel
         domain = pc.if_else(pc.is_valid(ranges.column("name")), ranges.column("domain"), pa.scalar(None, pa.int64()))
         ranges = ranges.set_column(ranges.column_names.index("domain"), "domain", domain)
         calls = match_launches(

@@ -24,7 +24,7 @@ _OPERATION = Cell("Operation", "text", "Copy, with its direction, or fill.")
 
 
 class KernelSum(NamedKernels, SumReport):
-    """A report that counts kernels; what they are called depends on its options."""
+    """A report that counts kernels; their names depend on its options."""
 
     def distinct(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys; without the range if it is not requested, as it is null then."""

@@ -64,7 +64,7 @@ class Fault:
         return Fault()
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
-        """How long a collective lasts after its last arrival, with the fault put in."""
+        """How long a collective lasts after its last arrival, with the fault added."""
         return transfer_ns
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:

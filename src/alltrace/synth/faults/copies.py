@@ -46,7 +46,7 @@ class SyncCopy(Fault):
 
     Attributes:
         size_bytes: Size of each copy.
-        host_ns: What the host does with it before it goes on.
+        host_ns: Host time with it before it continues.
     """
 
     kind: ClassVar[str] = "sync-copy"

@@ -57,7 +57,7 @@ class NeedlessSync(Fault):
 
     Attributes:
         device: It waits for the whole device and not for a stream.
-        host_ns: What it does with the result before it goes on.
+        host_ns: Host time with the result before it continues.
     """
 
     kind: ClassVar[str] = "sync"

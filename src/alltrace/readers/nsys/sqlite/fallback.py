@@ -48,7 +48,7 @@ def fallback_batches(
     Raises:
         InputError: SQLite finds the file broken, or a value does not fit its column's type.
     """
-    # A cyclic tree yields rows for ever; an acyclic one can only yield this many
+    # A cyclic tree yields rows forever; an acyclic one can only yield this many
     limit = header.page_count * header.page_size // _SMALLEST_ROW if table.root else None
     rows: list[tuple[Any, ...]] = []
     size = given = 0

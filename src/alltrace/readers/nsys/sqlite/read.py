@@ -157,7 +157,7 @@ class SqliteSource:
         if name not in table.columns:
             raise UsageError.unknown(f"column of table {table.name!r}", name, table.columns)
         own = table.columns[name].type
-        # a column declared as text can hold bytes all the same
+        # a column declared as text can still hold bytes
         more = {"int64": [pa.int32(), pa.int16(), pa.int8()], "string": [pa.binary()]}
         allowed = [getattr(pa, own)(), *more.get(own, [])]
         if wanted not in allowed:
