@@ -49,7 +49,7 @@ _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
 _ROWS_WORTH_A_PROCESS = 4_000_000
 _SHARED_ROWS = 1 << 15
-"""Rows per row group of shared tables: a rank reads only the row groups that have its rows."""
+"""Rows of a row group of what all ranks share: a rank reads those groups of it that have rows of its own."""
 
 
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:

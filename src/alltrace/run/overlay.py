@@ -145,7 +145,7 @@ def signature(manifest: Manifest) -> str:
 
 
 def rank_signature(manifest: Manifest, rank: Rank) -> str:
-    """The inputs of data derived from one rank: the rank as imported, its reports, and the code; not its clock."""
+    """What is made of one rank alone is made from: the rank as it was imported, its reports, and the code; not its clock."""
     reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
     own = plain(rank._replace(stamp_error_ns=0, reports=()))
     text = json.dumps([code_version(), manifest.kernel_rules, own, reports], sort_keys=True)

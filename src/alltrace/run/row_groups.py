@@ -199,10 +199,10 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     Differences suit what ascends or varies (times 2.0 to 2.3 bytes a value, against 4.7 to 5.0 with a dictionary, at a tenth of the
     time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so closely that zstd saves a
     twentieth of them and takes a fifth of the time; what is always the same is a few bytes, for which zstd sets up as much as for
-    all others, so it uses a codec without setup. Numbers of up to 32 bits that are always the same are packed as well
-    without a dictionary, in half of the time. The other columns of a large table use LZ4: zstd sets up its tables again for each
-    page, a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
-    are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are searched,
+    all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits that are always the same are packed as well
+    without a dictionary, in half of the time. What else a large table has LZ4 takes: zstd sets up its tables anew for each page,
+    a twentieth of an import, to save a twelfth of the bytes. The footer is most of a small file, and there
+    are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are looked for,
     below a row group's worth of the sort keys alone, and no dictionary below that.
     """
     rows = 0 if first is None else first.num_rows

@@ -1,4 +1,4 @@
-"""Kernels without a rule in which all ranks of a host synchronize are not compute; those that only compute are."""
+"""Kernels without a rule in which all ranks of a host meet are not compute; those that only compute are."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def class_notes(parts: Sequence[Mapping[str, Any]], meeting: Sequence[Meeting] =
 
     Args:
         parts: Rows with the sums of `Activity.facts`.
-        meeting: Kernels without a rule in which ranks synchronize; they were kept out of compute.
+        meeting: Kernels without a rule in which ranks meet, for which such kernels were kept out of compute.
     """
     kernel = sum(p["kernel_ns"] for p in parts)
     unknown = sum(p["without_rule_ns"] for p in parts)

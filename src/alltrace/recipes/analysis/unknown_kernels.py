@@ -1,7 +1,7 @@
 """Kernels that no rule names and that look like communication: all ranks of a host end them together, however far apart they begin.
 
-Ranks that compute the same end as far apart as they began. Ranks that synchronize in a kernel end together, as the first waits in
-it for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a clock.
+Ranks that compute the same end as far apart as they began. Ranks that meet in a kernel end together, as the first waits in it
+for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 COMPARED = 256
-"""How many kernels of a name are compared, the first ones of each rank."""
+"""So many kernels of a name are compared, the first ones of each rank."""
 
 _APART_NS = 20_000
 """Ranks that begin a kernel less far apart than this show nothing."""
@@ -41,7 +41,7 @@ _COLUMN = "unknown_kernels"
 
 
 class Meeting(NamedTuple):
-    """A kernel in which ranks synchronize: its name, how many instances began apart, and how many of these ended together."""
+    """A kernel in which ranks meet: its name, in how many of its instances they began apart, and in how many of these they met."""
 
     name: str
     apart: int
@@ -67,7 +67,7 @@ def with_unknown_kernels(part: pa.Table, rank: RankTables) -> pa.Table:
 
 
 def meetings_of(rows: Iterable[Mapping[str, Any]], run: RunFacts) -> list[Meeting]:
-    """The kernels in which all ranks synchronize, from the rows of parts of `with_unknown_kernels`, with their `rank`."""
+    """The kernels in which all ranks meet; of the rows of parts from `with_unknown_kernels`, with their `rank`."""
     kernels = {row["rank"]: row[_COLUMN] for row in rows if row.get(_COLUMN) is not None}
     return meetings(kernels, {r.rank: r.host for r in run.ranks})
 
@@ -91,7 +91,7 @@ def unknown_kernels(rank: RankTables) -> list[dict[str, Any]]:
 
 
 def meetings(kernels: Mapping[int, Iterable[Mapping[str, Any]]], hosts: Mapping[int, str]) -> list[Meeting]:
-    """The kernels in which all ranks of a host synchronize, by decreasing number of instances.
+    """The kernels in which all ranks of a host meet, those of most instances first.
 
     Args:
         kernels: By rank its `unknown_kernels`, of all ranks of the question.

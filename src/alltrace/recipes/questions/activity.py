@@ -32,7 +32,7 @@ _INT64 = (-(1 << 63), (1 << 63) - 1)
 class Activity(Recipe):
     """What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
 
-    The classes and their sums over the bins equal those of `breakdown --span run`, to the nanosecond; but
+    The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond; but
     kernels that `breakdown` lists as unclassified count as compute here, with a note. Bins
     are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
     to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is

@@ -25,7 +25,7 @@ class Overlap(Recipe):
     """How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
 
     `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
-    compute, `exposed_ns` the rest. A copy is exposed while no kernel runs.
+    compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs.
     """
 
     name = "overlap"

@@ -197,9 +197,9 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
 
     A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is late; what
     it did meanwhile counts, by priority; what is left of a gap that begins as a blocking call returns is that call's. After that
-    the kernel is queued and waits for communication or a copy that runs, or is idle. A host that waits for a device which does
-    nothing but a transfer is not late: the transfer is. If the call that launched the next kernel is unknown, only what the host
-    records of itself and what the device runs can be classified, and the rest is unknown.
+    the kernel is queued and waits for communication or a copy that runs, or stands idle. A host that waits for a device which does
+    nothing but a transfer is not late: the transfer is. Where no call is known to have launched the next kernel, only what the host
+    says of itself and what the device runs can be told, and the rest is unknown.
 
     Args:
         work: The rank's work.
