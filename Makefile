@@ -6,11 +6,11 @@ DATA   ?= $(abspath ../shared/data)
 SHELL  := /bin/bash
 
 export ALLTRACE_DATA ?= $(wildcard $(DATA))
-# tests start hundreds of commands: where Python keeps no compiled code, each compiles the whole package anew
+# tests start hundreds of commands: if Python keeps no compiled code, each of them compiles the whole package
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test ci check lint typing unit coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
+.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,6 @@ demo: env ## a simulated 16-rank run with one slow rank: import, the main tables
 	@$(BIN)/alltrace demo --output demo
 
 test: check unit ## style, types and all tests
-
-ci: check coverage ## the same, measuring coverage: everything that CI runs
 
 check: lint typing ## style and types
 

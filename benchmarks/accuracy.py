@@ -101,7 +101,7 @@ PAIRS = (
 
 
 def planted(kind: str, layout: str, ranks: int, draw: random.Random) -> str:
-    """A fault as text, at ranks and with a strength that `draw` gives."""
+    """A fault as text, at ranks and with a strength from `draw`."""
     # in a pipeline only the first stage reads batches
     rank = draw.randrange(ranks // 4 if layout == "pipeline" and kind == "low-bandwidth" else ranks)
     extra = {
@@ -154,7 +154,7 @@ def right_first(found: list[dict[str, Any]], fault: dict[str, Any], own_ns: int)
     about = [f for f in found if f["opportunity_share"] is None]
     if not any(right(f, fault) for f in about):
         return False
-    losses = [f for f in about if f["kind"] != "capture-fault"]  # which stands beside what costs time
+    losses = [f for f in about if f["kind"] != "capture-fault"]  # which is listed with the causes that cost time
     if not losses:
         return bool(fault["finding"] == "capture-fault")
     kinds = {fault["finding"]} if fault["lost_ns"] >= CLOSE * own_ns else set()
@@ -205,7 +205,7 @@ def cases(plan: Plan, kinds: tuple[str, ...], pairs: tuple[tuple[str, str], ...]
                 found.append(Case("alone", (kind,), layout, (planted(kind, layout, plan.values["ranks"], draw),), seed))
     for pair in pairs:
         for layout in layouts:
-            # the first seed is in it, so that faults for developing differ from those of the table
+            # the first seed is part of it, so that faults for development differ from those of the table
             draw = random.Random(f"{pair} {layout} {plan.seeds[0]}")
             seed = plan.seeds[draw.randrange(len(plan.seeds))]
             faults = tuple(planted(kind, layout, plan.values["ranks"], draw) for kind in pair)
@@ -238,7 +238,7 @@ def _judged(task: tuple[Case, dict[str, Any]], _advance: Any) -> dict[str, Any]:
 
 
 def measure(todo: list[Case], values: dict[str, Any], results: Path | None) -> dict[str, dict[str, Any]]:
-    """The result of every case by its key; those that stand in the file `results` already are not made again."""
+    """The result of every case by its key; those in the file `results` are not computed again."""
     known: dict[str, dict[str, Any]] = {}
     if results is not None and results.is_file():
         for line in results.read_text(encoding="utf-8").splitlines():

@@ -35,10 +35,10 @@ class Job:
         drift_ppm: Bound of the hosts' drifts.
         stamp_ms: Standard deviation of the stamps' errors.
         jitter_ns: Mean lateness of an end.
-        jitter_spread: Ranks' own mean lateness is between 1 and so many times that.
+        jitter_spread: Ranks' own mean lateness is between 1 and this many times that.
         outliers: Share of ends that are late by up to `outlier_ns`.
         outlier_ns: The largest.
-        monotonic: The reports tell their host's monotonic clock.
+        monotonic: The reports state their host's monotonic clock.
         seed: Everything random follows from it.
     """
 

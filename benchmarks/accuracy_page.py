@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
-    """Put `lines` between `<!-- table: NAME -->` and `<!-- end of table -->`; what stood there goes.
+    """Put `lines` between `<!-- table: NAME -->` and `<!-- end of table -->`; the previous text is removed.
 
     Raises:
-        SystemExit: The page cannot be read or written, or has no such place.
+        SystemExit: The page cannot be read or written, or lacks these marks.
     """
     begin, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"
     try:

@@ -1,8 +1,8 @@
 """What the questions across ranks cost: `python -m benchmarks across`.
 
-64 ranks with 100 k kernels each are simulated and imported once; then every verb runs in a process of its own, the alignment first.
-And 32 ranks with 2,020 collectives each, whose alignment, matching and waits are timed inside of a process: `python -m benchmarks
-align` measures these alone.
+64 ranks with 100 k kernels each are simulated and imported once; then every verb runs in a separate process, the alignment first.
+In addition, alignment, matching and waits of 32 ranks with 2,020 collectives each are timed inside a process: `python -m benchmarks
+align` measures only these.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _first_run() -> Path:
 
 
 def run(runs: int) -> list[str]:
-    """The rows of the table; each figure is that of one run, of the alignment the median of several."""
+    """The rows of the table; each figure is from one run, for the alignment the median of several."""
     return [*alignment(runs), *_verbs()]
 
 

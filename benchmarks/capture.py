@@ -1,4 +1,4 @@
-"""What capturing costs: the wrapper beside the profiler, and what a script pays where it is not profiled."""
+"""The cost of capturing: the wrapper compared with the profiler, and the cost for a script that is not profiled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _wrapper(runs: int) -> list[str]:
         for command in contenders.values():
             run_once(command, installed)
         taken: dict[str, list[Taken]] = {name: [] for name in contenders}
-        for _ in range(runs):  # in turn, so that a machine that slows down slows all of them
+        for _ in range(runs):  # alternately, so that a machine that slows down slows all of them
             for name, command in contenders.items():
                 taken[name].append(run_once(command, installed))
         alone = taken.pop("alone")
@@ -75,7 +75,7 @@ def _wrapper(runs: int) -> list[str]:
 
 
 def _more(alone: list[Taken], mine: list[Taken], field: str) -> str:
-    """By how many ms the best and the median are above those of the profiler alone."""
+    """The difference in ms of the best and of the median to the profiler alone."""
     found = [
         1000 * (of([getattr(t, field) for t in mine]) - of([getattr(t, field) for t in alone])) for of in (min, statistics.median)
     ]

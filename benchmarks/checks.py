@@ -1,4 +1,4 @@
-"""What checksums cost: the share of CPU time that an import, and questions to a run that is opened anew, compute hashes in."""
+"""The cost of checksums: the share of CPU time for hashes in an import, and in questions to a newly opened run."""
 
 from __future__ import annotations
 

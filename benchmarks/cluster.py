@@ -1,8 +1,8 @@
 """What a cluster costs: `python -m benchmarks.cluster [--ranks 64 256] [--steps 25]`.
 
-Four workers of a Dask cluster on two emulated nodes, each with a name and a disk of its own, against `--jobs 4` of one machine,
-stage by stage: the CPU time of the command, its processes, the scheduler and the workers. What these take while they
-wait is measured before and subtracted. Each stage is made anew each time; a first import has the workers load what they need.
+Four workers of a Dask cluster on two emulated nodes, each with its own name and disk, against `--jobs 4` of one machine,
+stage by stage: the CPU time of the command, its processes, the scheduler and the workers. Their CPU time while they
+wait is measured before and subtracted. Each stage is repeated from scratch; a first import has the workers load what they need.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Stage(NamedTuple):
     """A stage of the work.
 
     Attributes:
-        name: What it is called.
-        command: What comes behind `alltrace`; none for levels of detail.
+        name: Its name.
+        command: The words after `alltrace`; none for levels of detail.
         remade: What of the run is removed before.
-        output: What the command writes beside the run; removed before.
+        output: What the command writes next to the run; removed before.
     """
 
     name: str

@@ -63,9 +63,9 @@ def made_run(name: str, scenario: str, faults: tuple[str, ...] = (), **values: A
 
 
 def many_ranks(name: str, like: Path, ranks: int) -> Path:
-    """A run of as many ranks as wanted, made from one of few whose ranks all do the same, so that nobody waits for a simulation.
+    """A run of as many ranks as wanted, made from one of few, equal ranks, to avoid the time of a simulation.
 
-    Each rank is a copy of one of the run's, with files of its own. Hosts have other names, and clocks and stamps that are off by
+    Each rank is a copy of one of the run's, with its own files. Hosts have other names, and clocks and stamps that are off by
     other times.
     """
     run = FOLDER / name / "run"

@@ -90,7 +90,7 @@ def _sixteen(folder: Path) -> str:
 
 
 def _nsys2prv(folder: Path) -> Taken | None:
-    """What nsys2prv took for the report of 1.0 M rows; None where there is none."""
+    """What nsys2prv took for the report of 1.0 M rows; None if there is none."""
     tool = os.environ.get("ALLTRACE_NSYS2PRV")
     if not tool or shutil.which("nsys") is None:
         return None

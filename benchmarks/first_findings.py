@@ -23,7 +23,7 @@ class Finding:
 
     Attributes:
         kind: Its kind.
-        lost_share: What the job would get back, of the judged time, 0 to 1; None where it is not known.
+        lost_share: What the job would get back, of the judged time, 0 to 1; None if it is not known.
         ceiling_share: Of an opportunity, the most that could be gained, 0 to 1; None for a loss.
     """
 
@@ -33,7 +33,7 @@ class Finding:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Finding:
-        """That of a row of `diagnose`."""
+        """The text of a row of `diagnose`."""
         return cls(row["kind"], row["lost_share"], row.get("opportunity_share"))
 
     def share_text(self) -> str:
@@ -50,7 +50,7 @@ class StepTimes:
     Attributes:
         steps: How many there are; the most of any rank.
         mean_ns: From the start of the first to the end of the last, by their number; the median of the ranks.
-        median_ns: The median of steps that are neither warm-up nor checkpoint, of all ranks; None where there is none.
+        median_ns: The median of steps that are neither warm-up nor checkpoint, of all ranks; None if there is none.
     """
 
     steps: int
@@ -64,7 +64,7 @@ class Diagnosed:
 
     Attributes:
         findings: The findings about the program, in their order.
-        steps: Its steps; None where none was found.
+        steps: Its steps; None if none was found.
         notes: The notes of the diagnosis.
     """
 
@@ -113,5 +113,5 @@ def percent(share: float) -> str:
 
 
 def milliseconds(ns: float | None) -> str:
-    """Such as `1.23 ms`, with three digits that count; empty where it is not known."""
+    """Such as `1.23 ms`, with three digits that count; empty if it is not known."""
     return "" if ns is None else f"{ns / 1e6:.3g} ms" if ns < 1e9 else f"{ns / 1e6:.0f} ms"

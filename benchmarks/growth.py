@@ -1,8 +1,8 @@
 """How the work grows with the ranks: `python -m benchmarks.growth [--clocks] [--ranks 128 256 512] [--scenarios healthy pipeline]`.
 
-Runs with few events a rank are simulated and imported once. Each stage then runs as a process of its own with one process, from its
-beginning: the import, the alignment, the page's levels of detail, and questions; these once more where what each rank gives is
-kept, and `diagnose` where its findings are. The power is that with which CPU time grows from the fewest to the most ranks; the
+Runs with few events per rank are simulated and imported once. Each stage then runs as a separate command with one process, from its
+beginning: the import, the alignment, the page's levels of detail, and questions; these once more with each rank's part
+stored, and `diagnose` with stored findings. The power is that with which CPU time grows from the fewest to the most ranks; the
 start of Python is in it. `--clocks` measures the fit of clocks alone, in this process: jobs of `benchmarks.accuracy_clocks` with 8
 steps, with and without monotonic stamps. `tools/make_growth_chart.py` draws the table in docs/benchmarks.md.
 """
@@ -52,7 +52,7 @@ _RANKS_OF_A_HOST = 8
 
 
 def small_ranks(scenario: str, ranks: int, steps: int) -> Path:
-    """A run of `scenario` with about a thousand events a rank, no rank's files those of another."""
+    """A run of `scenario` with about a thousand events per rank, with separate files for each rank."""
     name, hosts = f"growth-{scenario}-{ranks}-{steps}", max(ranks // _RANKS_OF_A_HOST, 1)
     return made_run(name, scenario, ranks=ranks, hosts=hosts, steps=steps, layers=4, kernels_per_layer=4)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _RUNS = 200
 _RANKS = 64
 _HOSTS = 8
-_CLUSTER = 40  # of so many hosts each run has eight
+_CLUSTER = 40  # of this many hosts, each run has eight
 _HOUR_NS = 3_600_000_000_000
 
 

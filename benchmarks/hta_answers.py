@@ -1,7 +1,7 @@
 """What HTA (PyPI HolisticTraceAnalysis) answers, as JSON, in a Python that has it.
 
 `python hta_answers.py TRACE` for one trace, `python hta_answers.py diff TRACE_A TRACE_B` for its comparison of two, and
-`python hta_answers.py stragglers TRACE...` for the rank that it names, the first trace being that of rank 0.
+`python hta_answers.py stragglers TRACE...` for the rank that it names; the first trace is of rank 0.
 """
 
 from __future__ import annotations

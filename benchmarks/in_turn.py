@@ -1,9 +1,9 @@
-"""Two versions of this repository in turn: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints what each took.
+"""Two versions of this repository, run alternately: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints their times.
 
-OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are those of
-`alltrace`, in which `{new}` is the name of a folder that is not there yet, another one for each run; `--questions` in their place
-asks seven different questions of one large report, which is new to the cache that they share. On a machine whose speed
-changes from minute to minute differences of a twentieth are seen in this way alone: the mean difference is of the pairs, without
+OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are passed to
+`alltrace`, in which `{new}` is the name of a new folder for each run; `--questions` instead
+runs seven different questions on one large report, which is new to the cache that they share. On a machine with a speed that
+changes from minute to minute, differences of 5 % are visible only in this way: the mean difference is of the pairs, without
 the tenth at either end, and comes with its standard error.
 """
 
@@ -28,7 +28,7 @@ _QUESTIONS = (
     ("stats", "nvtx_sum"),
     ("stats", "cuda_gpu_mem_time_sum"),
 )
-_LEFT_OUT = 10  # one in so many pairs, at either end
+_LEFT_OUT = 10  # one in this many pairs, at either end
 
 
 def compare(trees: tuple[Path, Path], commands: list[list[str]], runs: int) -> tuple[list[Taken], list[Taken]]:

@@ -1,4 +1,4 @@
-"""A trace of the PyTorch profiler to a run directory, and its summaries, beside `orjson.loads` and `json.loads` of the file alone.
+"""A trace of the PyTorch profiler to a run directory, and its summaries, next to `orjson.loads` and `json.loads` of the file.
 
 `ALLTRACE_KINETO` names another trace than the simulated one.
 """
@@ -91,7 +91,7 @@ def _larger(source: Path, folder: Path) -> str:
 
 
 def _events(run: Path) -> int:
-    """The rows of the run's one rank, a collective not counted beside its kernel."""
+    """The rows of the run's one rank, without collectives that have a kernel."""
     from alltrace.run.manifest import read_manifest
 
     (rank,) = read_manifest(run).ranks

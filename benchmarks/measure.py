@@ -23,7 +23,7 @@ def _installed() -> list[str]:
 
 
 ALLTRACE = _installed()
-"""The command line as users start it: the script that installing makes, where it was installed beside this Python."""
+"""The command line as users start it: the installed script, if it is next to this Python."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def run_in_sequence(commands: Sequence[Sequence[str]], environment: dict[str, st
 def side_by_side(
     contenders: Mapping[str, Sequence[str]], runs: int, before: Mapping[str, Callable[[], None]] | None = None
 ) -> dict[str, list[Taken]]:
-    """Run each contender `runs` times, in turn, so that a machine that slows down slows all of them."""
+    """Run each contender `runs` times, alternately, so that a machine that slows down slows all of them."""
     taken: dict[str, list[Taken]] = {name: [] for name in contenders}
     for _ in range(runs):
         for name, command in contenders.items():
@@ -96,7 +96,7 @@ def cpu_of_this_process() -> float:
 
 
 def forget(run: Path, *made: str) -> None:
-    """Remove what was made of a run when it was needed, by its folders and files in the run."""
+    """Remove data derived from a run on demand, by its folders and files in the run."""
     for name in made:
         if (run / name).is_file():
             (run / name).unlink()

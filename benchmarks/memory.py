@@ -33,7 +33,7 @@ def run(runs: int) -> list[str]:
 
 
 def write_trace(file: IO[str], blocks: int = _BLOCKS, operators: int = _OPERATORS) -> None:
-    """Write a trace of four steps whose operators ask for blocks; at most `_LIVE` live at once."""
+    """Write a trace of four steps with operators that allocate blocks; at most `_LIVE` exist at once."""
     draw = random.Random(1)
     about = {"distributedInfo": {"rank": 0, "world_size": 1}, "baseTimeNanoseconds": 1_700_000_000_000_000_000}
     file.write(json.dumps(about)[:-1] + ', "traceEvents": [\n')

@@ -1,7 +1,7 @@
 """Pictures of the page on runs that are hard to show: `python -m benchmarks.page_cases FOLDER [--case NAME]... [--quick]`.
 
 Each case is made, imported and served as for a user; Chromium takes pictures of the views at two sizes, light and dark. They are
-for people to look at: FOLDER/index.html shows them beside each other. What the page writes to its console is an error.
+for review: FOLDER/index.html shows them next to each other. Any output of the page to its console is an error.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _simulated(folder: Path, scenario: str, **options: Any) -> Path:
 
 
 def _copies(folder: Path) -> Path:
-    """Two ranks whose device time is copies, 97 % of it."""
+    """Two ranks with 97 % copies in their device time."""
 
     def events() -> Iterator[dict[str, Any]]:
         for n in range(400):
@@ -109,7 +109,7 @@ def _one_rank(folder: Path) -> Path:
 
 
 def _no_ranges(folder: Path) -> Path:
-    """Kernels and API calls of four ranks, no range at all."""
+    """Kernels and API calls of four ranks, without ranges."""
 
     def events(rank: int) -> Iterator[dict[str, Any]]:
         for n in range(600):
@@ -120,7 +120,7 @@ def _no_ranges(folder: Path) -> Path:
 
 
 def _empty(folder: Path) -> Path:
-    """Two ranks, whose traces have no more than one range."""
+    """Two ranks with at most one range in their traces."""
     return _traced(folder, {rank: [_event("user_annotation", "nothing happens", 0, 1000)] for rank in range(2)})
 
 

@@ -1,8 +1,8 @@
-"""Real pairs: a run before and after one change, whose step times say what it gained. `python -m benchmarks.pairs`.
+"""Real pairs: a run before and after one change; the step times show the gain. `python -m benchmarks.pairs`.
 
-The first run of each pair is diagnosed, and what is found is set against what was gained. The pairs are those in the folder that
-ALLTRACE_DATA names; `--before` and `--after` name one of your own. Step times are those of `alltrace steps`, and of a computation
-from the files that shares nothing with it.
+The first run of each pair is diagnosed, and the findings are compared with the gain. The pairs are in the folder that
+ALLTRACE_DATA names; `--before` and `--after` select another pair. Step times are from `alltrace steps`, and from a computation
+from the files that shares no code with it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Pair:
 
     Attributes:
         name: As the table shows it.
-        before: A pattern that fits the report of the first, below the folder of the data.
-        after: That of the second.
-        kinds: Kinds of findings of which one should come first; empty where nothing in the first report could tell the cause.
+        before: A pattern that matches the report of the first, below the folder of the data.
+        after: The pattern of the second.
+        kinds: Kinds of findings of which one should come first; empty if nothing in the first report could show the cause.
     """
 
     name: str
@@ -60,14 +60,14 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Side:
-    """One run of a pair: its steps, and their mean time by the file alone, None where that does not tell."""
+    """One run of a pair: its steps, and their mean time by the file alone, None if unknown."""
 
     steps: StepTimes
     raw_ns: float | None
 
 
 def gained(before: float | None, after: float | None) -> float | None:
-    """What the change saves, as a share of the time before; below 0 where it costs time; None where a time is not known."""
+    """What the change saves, as a share of the time before; below 0 if it costs time; None if a time is not known."""
     return None if before is None or after is None else 1 - after / before
 
 

@@ -1,4 +1,4 @@
-"""What people do today: read tables of an export, write them to Parquet.
+"""The usual script: read tables of an export, write them to Parquet.
 
 `python -m benchmarks.peer_import TOOL FILE OUT`
 """

@@ -1,8 +1,8 @@
 """What processes gain across ranks: `python -m benchmarks.processes [--ranks 64 256 1024] [--dask]`.
 
-Runs of equal ranks, 20 k events each, are simulated and imported once. Every verb then runs as a command of its own: with one
-process, with two, with as many as are chosen where nothing is said and, with `--dask`, on a Dask cluster of two workers. The
-alignment comes first, each time from its beginning. Behind that the exponents with which CPU time grows with the ranks.
+Runs of equal ranks, 20 k events each, are simulated and imported once. Every verb then runs as a separate command: with one
+process, with two, with the default number and, with `--dask`, on a Dask cluster of two workers. The
+alignment comes first, each time from its beginning. At the end are the exponents with which CPU time grows with the ranks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ VERBS = ("info", "collectives", "stragglers", "critical-path", "whatif", "effici
 
 _RANKS_OF_A_HOST = 8
 _MANY = 1_024
-"""From so many ranks on a command runs once."""
+"""The number of ranks from which a command runs once."""
 
 
 def equal_ranks(ranks: int) -> Path:
-    """A data parallel run with 25 steps: 9,300 kernels and 9,450 calls on each rank, no rank's files those of another."""
+    """A data parallel run with 25 steps: 9,300 kernels and 9,450 calls on each rank, with separate files for each rank."""
     return made_run(f"processes{ranks}", "healthy", ranks=ranks, hosts=max(ranks // _RANKS_OF_A_HOST, 1), steps=25)
 
 
@@ -38,7 +38,7 @@ def ways(dask: str | None) -> dict[str, tuple[str, ...]]:
 
 
 def measured(run: Path, verb: str, options: dict[str, tuple[str, ...]], runs: int) -> dict[str, Taken]:
-    """What a verb takes in each of the ways, in turn; the medians of several runs."""
+    """The time of a verb in each way, measured alternately; the medians of several runs."""
     taken: dict[str, list[Taken]] = {name: [] for name in options}
     for _ in range(runs):
         for name, given in options.items():

@@ -51,7 +51,7 @@ def run(runs: int) -> list[str]:
 
 
 def _copied(source: Path, folder: Path) -> Path:
-    """A copy, because nsys writes beside what it reads."""
+    """A copy, because nsys writes next to its input."""
     copy = folder / source.name.replace("bench", source.parent.name)
     shutil.copy(source, copy)
     return copy

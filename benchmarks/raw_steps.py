@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _LEAST_STEPS = 3
 _ALIKE = 0.95
-"""Of the kernels, the share whose name comes again one period later."""
+"""The share of kernels with the same name one period later."""
 
 Range = tuple[str, int, int, Any]
 """Name, start and end in ns, and the thread."""
@@ -27,8 +27,8 @@ Range = tuple[str, int, int, Any]
 def raw_step_ns(path: Path) -> float | None:
     """The mean time of a step in ns; the median of the files of a folder; None for a format or a file without steps.
 
-    Steps are ranges whose names differ in a consecutive number alone, those that cover most time; the mean is from the first start
-    to the last end. In an SQLite export without such ranges it is the period of the kernel names of a process.
+    Steps are the ranges with names that differ only in a consecutive number and that cover the most time; the mean is from the
+    first start to the last end. In an SQLite export without such ranges, it is the period of the kernel names of a process.
 
     Raises:
         OSError: A file cannot be read.
@@ -81,7 +81,7 @@ def _of_export(path: Path) -> float | None:
 
 
 def numbered_step_ns(ranges: Iterable[Range]) -> float | None:
-    """The mean time of the ranges of one thread that differ in a consecutive number alone; of several such, those of most time."""
+    """The mean time of the ranges of one thread that differ only in a number; if several, those with the most time."""
     families: dict[tuple[str, Any], list[tuple[int, int, int]]] = defaultdict(list)
     for name, start, end, thread in ranges:
         matched = _NUMBERED.fullmatch(name)

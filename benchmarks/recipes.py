@@ -2,7 +2,7 @@
 
 And all recipes on 16 ranks with 1 M events each, and one of them on two workers of a Dask cluster against two processes.
 
-`nsys recipe` needs a Python of its own with pandas: ALLTRACE_NSIGHT_PYTHON. It is given exports as Parquet, so its own export of
+`nsys recipe` needs its own Python with pandas: ALLTRACE_NSIGHT_PYTHON. It gets exports as Parquet, so its own export of
 the reports is in none of its figures; for `cold` ours reads the SQLite exports.
 """
 
@@ -84,7 +84,7 @@ def _all_at_once(run_folder: Path, work: Path) -> list[str]:
 
 
 def _on_workers(run_folder: Path, work: Path, runs: int) -> list[str]:
-    """Recipes on two workers that wait, against two processes that are started for it, in turn."""
+    """Recipes on two workers that wait, and on two processes that are started for it, measured alternately."""
     from distributed import LocalCluster as Cluster
 
     rows = []
@@ -132,7 +132,7 @@ def helpers_cpu() -> float:
 def _compare(
     recipe: str, options: Sequence[str], source: Path, work: Path, runs: int, *, cold: bool = False, theirs: int | None = None
 ) -> list[str]:
-    """Rows of a recipe warm, and cold where asked; `theirs` is how often nsys is asked where that is not as often as ours."""
+    """Rows of a recipe warm, and cold if requested; `theirs` is the number of runs of nsys if it differs from ours."""
     python, tool = os.environ.get("ALLTRACE_NSIGHT_PYTHON"), nsys()
     ours = [*ALLTRACE, "recipe", recipe]
     out = work / "out"
@@ -174,7 +174,7 @@ def _exports(source: Path) -> list[str]:
 
 
 def _made(name: str, iterations: int) -> Path:
-    """A folder with the exports of four ranks, in both forms, and empty reports beside them; made once."""
+    """A folder with the exports of four ranks, in both forms, and empty reports next to them; made once."""
     folder = FOLDER / "recipes" / name
     done = folder / ".done"
     if not done.is_file():

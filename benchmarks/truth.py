@@ -1,4 +1,4 @@
-"""How often a diagnosis is right on programs whose truth is known: `python -m benchmarks.truth --programs 1000 --seed 7`.
+"""How often a diagnosis is right on programs with known truth: `python -m benchmarks.truth --programs 1000 --seed 7`.
 
 Random training programs are executed on a model of hosts, devices and links that shares no code with alltrace, with causes of lost
 time and again without each of them; alltrace diagnoses what a profiler would have exported. `--split dev` and `--split unseen` draw
@@ -31,7 +31,7 @@ SPLITS = ("dev", "unseen")
 
 
 def seed_of(seed: int, index: int) -> int:
-    """The seed of a program; of the first that of the command, so that any program can be run alone."""
+    """The seed of a program; the first has that of the command, so that any program can be run alone."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=5).digest())

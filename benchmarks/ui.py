@@ -1,8 +1,8 @@
 """The page with many ranks: `python -m benchmarks.ui [--ranks 1024] [--steps 126] [--folder FOLDER] [--keep] [--starts]`.
 
 Sixteen ranks are simulated and imported; all others are hard links to their tables under other numbers and hosts, so that little
-disk is used and the files of a rank are read as often as there are ranks. The run is aligned and tiled as any other. Then the
-server is started as a process of its own, asked for tiles of random views, and looked at with Chromium.
+disk is used and the files of a rank are read as often as there are ranks. The run is aligned and tiled like any other. Then the
+server is started as a separate process, queried for tiles of random views, and opened with Chromium.
 
 With `--starts` all that is kept of the run is removed, and a browser opens the page of a first start and of a second one.
 """
@@ -84,7 +84,7 @@ def made_run(folder: Path, ranks: int, steps: int, *, keep: bool) -> tuple[Path,
             shutil.rmtree(run / "tiles", ignore_errors=True)
         return run, float(json.loads(facts.read_text())["import_cpu_s"])
     making = folder / f"{run.name}.making"
-    for left in (making, run):  # by one that was stopped; what else lies in the folder is somebody's
+    for left in (making, run):  # by one that was stopped; other files in the folder belong to the user
         shutil.rmtree(left, ignore_errors=True)
     reports, base = making / "reports", making / "base"
     write_run("straggler", reports, ranks=BASE, steps=steps)
@@ -198,7 +198,7 @@ def memory_mb(pid: int) -> float:
 
 
 def cpu_s_of(pid: int) -> float:
-    """The CPU time of a process, not that of those it started."""
+    """The CPU time of a process, without its children."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -239,8 +239,8 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
             for step, at in enumerate(levels):
                 most = max(span // (512 << at) - 3, 0)
                 body = {"tracks": tracks, "level": at, "first": min(int(0.6 * most) + draw.randrange(3), most), "count": 4}
-                # what is coarser than the bins reads no events: the first view that does reads those of ranks not seen before,
-                # as far as the server has not read them ahead, for which it has time where somebody looks at each view
+                # a view coarser than the bins reads no events: the first finer view reads those of ranks not shown before,
+                # as far as the server has not read them ahead, for which it has time if a user looks at each view
                 if step == fresh and turn % 2:
                     time.sleep(0.25)
                 times[kind if step != fresh else "paused" if turn % 2 else "new"].append(ask("POST", "/api/tiles", body)[0])

@@ -8,10 +8,10 @@ every data-parallel rank has the same operations. What waits for what follows fr
   computation; the first backward transfers follow the forward computation before the last of the warm-up;
 * the last gather of parameters precedes the first forward computation of its model chunk; with overlap the last scatter of
   gradients follows the last backward computation of its chunk;
-* after the last computation: garbage collection, layer-norm gradients, embedding gradients (first and last stage meet), gradient
-  scatters (without overlap), separate gradients (with overlap), clipping (all workers meet), optimizer.
+* after the last computation: garbage collection, layer-norm gradients, embedding gradients (first and last stage synchronize),
+  gradient scatters (without overlap), separate gradients (with overlap), clipping (all workers synchronize), optimizer.
 
-Operations that meet end together: at their last start plus the transfer time.
+Operations that synchronize end together: at their last start plus the transfer time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ Name = tuple[str, int, int]
 
 @dataclass
 class Schedule:
-    """What one step of one data-parallel rank is made of.
+    """The operations of one step of one data-parallel rank.
 
     Attributes:
-        after: For each operation those that it waits for.
-        meetings: The operations that meet, each list once.
+        after: For each operation, the operations that it waits for.
+        meetings: The operations that synchronize, each list once.
     """
 
     after: dict[Name, list[Name]] = field(default_factory=lambda: defaultdict(list))
@@ -76,9 +76,9 @@ class Trace:
         dp_rank: Data-parallel rank.
         stage: Pipeline stage.
         step: Training step.
-        work_ns: Duration; of an operation that meets others, its transfer time.
+        work_ns: Duration; for an operation that synchronizes, its transfer time.
         graph: The graph.
-        weight_of: For each arc of the graph the operation whose work is its weight, or -1 for a weight of 0.
+        weight_of: For each arc of the graph the operation with the work that is its weight, or -1 for a weight of 0.
         recorded_s: For each step its recorded time.
     """
 

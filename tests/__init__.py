@@ -1,1 +1,1 @@
-"""Tests; a package, so that no installed one of this name is taken for it."""
+"""Tests; a package, so that an installed one with this name does not hide it."""

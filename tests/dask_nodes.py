@@ -1,4 +1,4 @@
-"""A Dask cluster whose workers are on emulated nodes: each node has a name and a disk of its own, in namespaces of Linux.
+"""A Dask cluster with workers on emulated nodes: each node has its own name and disk, in namespaces of Linux.
 
 The disk of a node is a folder that its processes see in the place of another one, so that two nodes have different files under one
 path, and that this process sees neither.

@@ -2,7 +2,7 @@
 
 A change that makes a test fail is *killed*; one that all tests pass has *survived*: either nothing checks the place, or the changed
 program does the same. Python is changed by rule: comparisons, additions, `and`, `min`, conditions, small numbers. Compiled modules
-have a list of changes of their own in `CORE`; each is compiled before the tests run. Everything happens in a temporary copy of the
+have their own list of changes in `CORE`; each is compiled before the tests run. Everything happens in a temporary copy of the
 tree; the checkout is only read.
 """
 

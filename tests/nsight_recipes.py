@@ -1,7 +1,7 @@
 """Runs the real `nsys recipe` where one is installed: makes folders that it accepts from SQLite exports, and reads its tables.
 
-It reads reports (.nsys-rep) and, where they are newer, the exports beside them: `NAME.sqlite` and `NAME_pqtdir`. So an empty report
-with exports beside it stands for a real one.
+It reads reports (.nsys-rep) and, if they are newer, the exports next to them: `NAME.sqlite` and `NAME_pqtdir`. So an empty report
+with exports next to it replaces a real one.
 """
 
 from __future__ import annotations

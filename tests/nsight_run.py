@@ -1,4 +1,4 @@
-"""Runs the real nsys, which on a busy machine fails to start now and then."""
+"""Runs the real nsys, which sometimes fails to start on a busy machine."""
 
 from __future__ import annotations
 

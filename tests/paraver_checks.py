@@ -1,4 +1,4 @@
-"""What holds for every Paraver trace that tests make: our checker finds no fault, nor does pertalde, which others wrote."""
+"""What holds for every Paraver trace that tests make: our checker and the independent pertalde find no fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small simulator of programs whose groups of ranks take turns: who works when, and the truth of it."""
+"""A small simulator of programs with groups of ranks that take turns: which works when, and the truth about it."""
 
 from __future__ import annotations
 

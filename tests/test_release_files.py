@@ -1,4 +1,4 @@
-"""What a release is made of: versions agree, workflows run what the project has, shell in them and the image are clean."""
+"""The files of a release: versions agree, workflows run what the project has, shell in them and the image are clean."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ the registry of verbs and docs/cli.md. In docs/cli.md the comment
 `<!-- options of: VERB -->` is followed by a table of the verb's options up to `<!-- end of options -->`, and
 `<!-- output of: COMMAND -->` by what the command prints, on a small simulated run. In docs/logs.md
 `<!-- columns of: KIND VIEW -->` is followed by the columns of a view of `logs` up to `<!-- end of columns -->`, and in
-docs/history.md by those of a question; options are as in docs/cli.md.
+docs/history.md by the columns of a question; options are as in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`
 _SHARED = """## Of all ranks
 
 `members` and `steps` are made when a question first aligns the ranks, and empty before; `gpu_log` is made of
-[GPU logs](logs.md#gpu-logs), `inspector` of [NCCL Inspector's files](logs.md#logs-inspector). SQL has them beside the others.
+[GPU logs](logs.md#gpu-logs), `inspector` of [NCCL Inspector's files](logs.md#logs-inspector). SQL also has them.
 """
 
 _RECIPES = f"""# Recipes
@@ -64,7 +64,7 @@ _RECIPES = f"""# Recipes
 {_MADE}
 
 A recipe is one question over all ranks; its answer is a table. Ask one with `alltrace recipe NAME RUN`, or in Python with
-`run.recipe("NAME")`; the main ones are verbs of their own. `alltrace recipe --list` names them all. Every recipe takes `--ranks`
+`run.recipe("NAME")`; the main ones are also verbs. `alltrace recipe --list` names them all. Every recipe takes `--ranks`
 and the [options that all answers share](cli.md#options-that-many-verbs-share). The columns listed are those of the answer without
 options; `--by-rank` puts the rank in front.
 

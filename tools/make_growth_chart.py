@@ -1,7 +1,7 @@
 """Draws how the stages grow with the ranks from the table in `docs/benchmarks.md`: `python tools/make_growth_chart.py`.
 
-A line for each row of the first table whose columns are numbers of ranks and whose cells begin with CPU seconds; both axes are
-logarithmic, so that the slope of a line is the power that stands beside its name.
+A line for each row of the first table with numbers of ranks as columns and CPU seconds at the start of cells; both axes are
+logarithmic, so that the slope of a line is the power next to its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def growth_table(text: str) -> tuple[list[int], Series, dict[str, str]]:
     """The table of growth in a page.
 
     Returns:
-        The numbers of ranks; for each stage its CPU seconds, None where a cell has none; and its power as it is written.
+        The numbers of ranks; for each stage its CPU seconds, None if a cell has none; and its power as it is written.
     """
     lines = text.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.endswith("| power |") and len(_RANKS.findall(line)) > 2)
@@ -49,7 +49,7 @@ def growth_table(text: str) -> tuple[list[int], Series, dict[str, str]]:
 
 
 def growth_chart(ranks: list[int], stages: Series, powers: dict[str, str]) -> str:
-    """The chart as SVG, with a name beside the end of each line."""
+    """The chart as SVG, with a name next to the end of each line."""
     known = [s for values in stages.values() for s in values if s is not None]
     low, high = floor(log10(min(known))), ceil(log10(max(known)))
     first, last = log10(ranks[0]), log10(ranks[-1])

@@ -64,7 +64,7 @@ def drawing(parts: Graph) -> str:
 
 
 def _below(parts: Mapping[str, set[str]], part: str) -> set[str]:
-    """All that a part stands on."""
+    """All dependencies of a part."""
     return parts[part].union(*(_below(parts, other) for other in parts[part]))
 
 

@@ -1,7 +1,7 @@
 """Builds the site from docs/ into build/site, with Sphinx, MyST and Furo. `python tools/make_site.py`; needs `alltrace[docs]`.
 
 Sphinx, because it is maintained, reads the pages as GitHub does, and fails on a link or an anchor that leads nowhere.
-docs/recipes.md stays one page, and each recipe and report gets a page of its own beside it. The home page is README.md.
+docs/recipes.md stays one page, and each recipe and report also gets its own page. The home page is README.md.
 Links to files that are not pages lead to `SITE_REPOSITORY`; without it they are plain text.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, SITE = ROOT / "build" / "site-source", ROOT / "build" / "site"
 REPOSITORY = os.environ.get("SITE_REPOSITORY", "")
-"""Where files of the repository can be looked at, such as `https://github.com/OWNER/NAME/blob/main/`."""
+"""The address to browse files of the repository, such as `https://github.com/OWNER/NAME/blob/main/`."""
 
 _NAV = {
     "Start": ("start",),
@@ -78,7 +78,7 @@ _FOLDERS = {"The recipes of nsys": "nsys-recipes", "The reports of nsys stats": 
 
 
 def main() -> int:
-    """Build the site; the exit code is Sphinx's, which is not 0 where it has a warning."""
+    """Build the site; the exit code is Sphinx's, which is not 0 if it has a warning."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     for path, text in pages().items():
         target = SOURCE / path

@@ -1,7 +1,7 @@
 """Known causes of lost time on this machine: what removing each gains, and what `diagnose` says. `python -m benchmarks.ladder`.
 
-Each cause is a switch of one training. Both sides are timed without a profiler, in turn; then the slow side is recorded with the
-PyTorch profiler, and with nsys where there is a GPU and it is installed, and `diagnose` is asked of the report.
+Each cause is a switch of one training. Both sides are timed alternately without a profiler; then the slow side is recorded with the
+PyTorch profiler, and with nsys if there is a GPU and it is installed, and `diagnose` runs on the report.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def chosen(names: list[str] | None) -> tuple[Cause, ...]:
 
 
 def device_of(torch: Torch, asked: str | None) -> str:
-    """The device that is asked for; by default a GPU where there is one.
+    """The requested device; by default a GPU if there is one.
 
     Raises:
-        UsageError: A GPU is asked for and PyTorch can use none.
+        UsageError: A GPU is requested and PyTorch can use none.
     """
     if asked == "cuda" and torch.gpu is None:
         raise UsageError(f"--device cuda: PyTorch {torch.version} of {torch.python} can use no GPU; use --device cpu")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def transformed(image: Any, passes: int) -> Any:
-    """A (3, side, side) image of bytes as numbers from 0 to 1, smoothed so many times."""
+    """A (3, side, side) image of bytes as numbers from 0 to 1, smoothed a number of times."""
     image = image.float() / 255
     for _ in range(passes):
         image = functional.avg_pool2d(image, 3, stride=1, padding=1)
@@ -27,7 +27,7 @@ def transformed(image: Any, passes: int) -> Any:
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images, each made when it is asked for: what `DataLoader` calls a map-style data set."""
+    """Labelled images, each made on demand: what `DataLoader` calls a map-style data set."""
 
     samples: int
     size: Size
@@ -54,7 +54,7 @@ def host_batch(model: str, size: Size) -> tuple[Any, Any]:
 
 
 def make_batches(settings: Settings, size: Size, steps: int, *, cuda: bool) -> Iterator[tuple[Any, Any]]:
-    """At least `steps` batches in host memory; page-locked where the settings say so and there is a GPU."""
+    """At least `steps` batches in host memory; page-locked if the settings request it and there is a GPU."""
     pinned = settings.pinned and cuda
     if settings.workers is None:
         inputs, labels = host_batch(settings.model, size)

@@ -1,4 +1,4 @@
-"""The causes: what the training is told on the slow side and on the fast side, and which kind of finding is right."""
+"""The causes: the training's settings on the slow side and on the fast side, and the right kind of finding."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Cause:
 
 
 def _several() -> int:
-    """Loader processes that help: one for each core but that of the training, 2 to 8."""
+    """Loader processes that help: one for each core except the training's, 2 to 8."""
     return max(2, min(8, len(os.sched_getaffinity(0)) - 1))
 
 

@@ -1,4 +1,4 @@
-"""Runs the training in processes of their own: timed without a profiler, and recorded with one."""
+"""Runs the training in separate processes: timed without a profiler, and recorded with one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Torch:
     Attributes:
         python: How it is started.
         version: Of PyTorch.
-        gpu: The name of the first GPU; None where it can use none.
+        gpu: The name of the first GPU; None if it can use none.
     """
 
     python: str
@@ -76,7 +76,7 @@ class Times:
 
     @property
     def gained(self) -> float:
-        """What the switch saves, as a share of the slow side's step: of medians; below 0 where it costs time."""
+        """What the switch saves, as a share of the slow side's step: of medians; below 0 if it costs time."""
         return 1 - statistics.median(self.fast_ns) / statistics.median(self.slow_ns)
 
     @property
@@ -129,7 +129,7 @@ class Bench:
             raise TrainingError(f"the training ended without the time of a step; its last words: {said}") from error
 
     def record(self, settings: Settings, profiler: str, folder: Path) -> None:
-        """Record the steps that count with `torch` or `nsys`; the report lies in `folder`.
+        """Record the steps that count with `torch` or `nsys`; the report is in `folder`.
 
         Raises:
             TrainingError: The training or the profiler ended with an error.
@@ -180,7 +180,7 @@ def profilers(device: str) -> tuple[str, ...]:
 
 
 def _environment() -> dict[str, str]:
-    """That of this process, with the packages of this checkout; they need nothing that is not in Python."""
+    """The environment of this process, with the packages of this checkout; they only need the standard library."""
     before = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *([before] if before else [])])}
 

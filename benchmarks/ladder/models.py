@@ -1,4 +1,4 @@
-"""The two models, written out so that nothing beside PyTorch is needed, and their sizes."""
+"""The two models, written out so that only PyTorch is needed, and their sizes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SIZES = {
 
 
 class Block(nn.Module):  # type: ignore[misc]
-    """Attention and two linear layers, each after a normalisation and beside a shortcut."""
+    """Attention and two linear layers, each after a normalisation and with a shortcut."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
 
 class Residual(nn.Module):  # type: ignore[misc]
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ class Measured:
         cause: The cause.
         times: The times without a profiler.
         diagnosed: By profiler, what the slow side's report says.
-        judged: Whether there was a device whose time could be judged.
+        judged: Whether there was a device with time that could be judged.
     """
 
     cause: Cause

@@ -23,7 +23,7 @@ from benchmarks.ladder.models import SIZES, make_model
 
 FUSED = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 _BEFORE_CAPTURE = 3
-"""Steps on a stream of their own before a graph is captured, as PyTorch asks for."""
+"""Steps on a separate stream before a graph is captured, as PyTorch requires."""
 
 
 class Training:

@@ -24,7 +24,7 @@ FIXED = ("exposed-communication", "serialized-communication")
 """Causes without an amount: what they cost follows from the program."""
 
 UNDONE_OTHERWISE = ("sync", "pageable-copy", "sync-copy", "exposed-transfer")
-"""Causes whose removal leaves something done rightly, so that a program without them is not one that never had them."""
+"""Causes that are replaced by a correct version when removed, so that the result differs from a program that never had them."""
 
 _NOW_AND_THEN = ("host-pause", "module-loading", "recompilation", "allocation")
 _STEP_TEXTS = (
@@ -46,7 +46,7 @@ _FIT = {
     "low-bandwidth": {"tensor": 3, "pipeline": 2, "hybrid": 1},
     "recompilation": {"ddp": 2, "fsdp": 2, "zero": 1},
 }
-"""The families in which a kind can be told at all."""
+"""The families in which a kind can be detected."""
 
 
 def _log_uniform(chance: random.Random, low: float, high: float) -> float:
@@ -173,7 +173,7 @@ def _view(chance: random.Random, grid: Grid, family: str, steps: int) -> View:
 def _sizes(
     chance: random.Random, communicators: tuple[Communicator, ...], layer_ns: int, kinds: list[str]
 ) -> tuple[int, int, float]:
-    """Bytes of a layer's parameters and activations, by the share of time that communicating them takes; and that of parameters."""
+    """Bytes of a layer's parameters and activations, by their share of time in communication; and the share of the parameters."""
     heavy = {"slow-communicator", "low-bandwidth"} & set(kinds)
 
     def size(role: str, operation: str, wanted_ns: float) -> int:
@@ -202,7 +202,7 @@ def _sizes(
 
 
 def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
-    """A program in which causes of these kinds can be told."""
+    """A program in which causes of these kinds can be detected."""
     family = _pick(chance, next((_FIT[k] for k in kinds if k in _FIT), _FAMILIES))
     grid = _grid(chance, family, kinds)
     steps = chance.randint(6, 9)
@@ -212,7 +212,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
     while layers * micro > (8 if grid.ranks <= 8 else 6) and layers > 2:
         layers -= 1
     serialized = "serialized-communication" in kinds
-    if serialized:  # operations queue behind a bucket that backward would hide
+    if serialized:  # operations queue after a bucket that backward would hide
         layers, micro = chance.randint(4, 6), 1
     host_bound = "launch-bound" in kinds or chance.random() < 0.06
     shortest, longest = (1.5e5, 4e5) if host_bound else (4e5, 1.5e6) if "sync" in kinds else (8e5, 5e6)
@@ -260,7 +260,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
 
 
 def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, tuple[int, ...]]:
-    """A variant of a kind and the ranks at fault; none where all are."""
+    """A variant of a kind and the ranks at fault; none if all are."""
     grid = program.grid
     one = (chance.randrange(grid.ranks),)
     some = one if chance.random() < 0.5 else ()
@@ -296,7 +296,7 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
 
 
 def _link_cause(chance: random.Random, program: Program, kind: str) -> Cause | None:
-    """A communicator or a rank's links, where others of its kind tell that it is slow."""
+    """A communicator or a rank's links, if others of its kind show that it is slow."""
     grid = program.grid
     by_role: dict[tuple[str, int], list[int]] = {}
     for index, link in enumerate(program.communicators):

@@ -22,7 +22,7 @@ KIND_OF_NATURAL = {
     "sync": "sync",
     "noise": "jitter",
 }
-"""What a diagnosis calls what a program loses by itself."""
+"""The diagnosis' names for a program's own losses."""
 
 FAMILIES = (
     {"exposed-communication", "slow-communicator", "low-bandwidth", "serialized-communication"},
@@ -30,7 +30,7 @@ FAMILIES = (
      "pageable-copy"},
     {"exposed-transfer", "pageable-copy", "sync-copy"},
 )  # fmt: skip
-"""Kinds that remove each other's time: what a program loses by itself to one is measured without planted causes of the others."""
+"""Kinds that remove each other's time: a program's own loss of one kind is measured without planted causes of the others."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Truth:
 
     Attributes:
         judged_ns: Time of the judged steps, with all causes.
-        causes: For each planted cause, the share of that time which its removal alone gives back.
-        together: The share that the removal of all of them gives back.
-        natural: The share that a kind costs without anything planted of it, by kind.
+        causes: For each planted cause, the share of that time gained by removing only it.
+        together: The share gained by removing all of them.
+        natural: The share that a kind costs without a planted cause, by kind.
         kinds: The share that a kind costs, planted and natural, by kind.
     """
 
@@ -58,7 +58,7 @@ class Truth:
 
 
 def judged_ns(program: Program, timeline: Timeline) -> int:
-    """Time of the judged steps: of each, from the end of the step before to its own end, ends being those of the last rank."""
+    """Time of the judged steps: for each, from the end of the previous step to its own end, on the last rank."""
     ends = {step: max(rank[step] for rank in timeline.ends) for step in timeline.ends[0]}
     return sum(ends[s] - ends[s - 1] for s in program.judged)
 
@@ -74,7 +74,7 @@ def truth_of(program: Program, base_ns: int | None = None) -> Truth:
 
     Args:
         program: The program.
-        base_ns: Its judged time with all causes, where that is known.
+        base_ns: Its judged time with all causes, if known.
     """
     base = base_ns or measure(program)
     every = range(len(program.causes))

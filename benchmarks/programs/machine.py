@@ -1,8 +1,8 @@
 """Executes instructions of hosts on a model of hosts, devices and links.
 
 A host thread runs its instructions in order and launches work into streams, which are queues in order. A kernel begins when the
-stream is free and the launch has reached the device. An operation of a communicator begins on each member's device by itself, and
-ends on all of them when the last has begun and the transfer has passed. Streams wait for events, hosts for streams. As nothing
+stream is free and the launch has reached the device. An operation of a communicator begins independently on each member's device,
+and ends on all of them when the last has begun and the transfer has passed. Streams wait for events, hosts for streams. As nothing
 shares a resource but by these queues, each time is the latest of others, so the order in which the ranks are executed is free.
 """
 
@@ -108,7 +108,7 @@ class _Rank:
             queue.popleft()
 
     def _done(self, stream: int, item: tuple[Any, ...]) -> bool:
-        """Give the item at the head of a stream its times; False where something it waits for has none yet."""
+        """Give the item at the head of a stream its times; False if something it waits for has none yet."""
         code, reached = item[0], item[1]
         free = self.free[stream]
         if code == KERNEL:
@@ -152,7 +152,7 @@ class _Rank:
         meeting = self.machine.meeting(communicator, number)
         if (self.number, stream) not in meeting.members:
             start = max(self.free[stream] + KERNEL_GAP_NS, reached)
-            self.free[stream] = start  # nothing behind it in the stream looks before it ends
+            self.free[stream] = start  # nothing after it in the stream reads it before it ends
             meeting.arrive(self.number, stream, start, transfer_ns)
         if meeting.end is None:
             return False
@@ -287,7 +287,7 @@ class _Host:
         self.rank.enqueue(op[1], (STALL, self.now, op[2]))
 
     def _load(self, op: tuple[Any, ...]) -> None:
-        """Take the next batch: that of a worker, who starts one when there is room in the queue."""
+        """Take the next batch from a worker, which starts one when there is space in the queue."""
         _, count, depth, took, text, seen = op
         begin, number = self.now, len(self.consumed)
         if count == 0:
@@ -362,7 +362,7 @@ class _Machine:
         return found
 
     def run(self) -> Timeline:
-        """Run all ranks to their end."""
+        """Run all ranks until they have finished."""
         hosts = [_Host(rank) for rank in self.ranks]
         runs = [host.run(code) for host, code in zip(hosts, self.code, strict=True)]
         done = [False] * len(hosts)

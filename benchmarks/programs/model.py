@@ -87,7 +87,7 @@ class Cause:
     Attributes:
         kind: As `alltrace diagnose` calls it.
         variant: How it comes about.
-        ranks: The culprits; empty where no rank is one more than others.
+        ranks: The culprits; empty if no rank is one more than others.
         amount: A factor of durations, or ns a step, as the kind wants.
         steps: The steps in which it acts.
         communicator: Index of the communicator that it is about.
@@ -107,8 +107,8 @@ class Clock:
 
     Attributes:
         offset_ns: Of its UTC at time 0.
-        drift: ns lost or won a ns.
-        jump_ns: By how much its UTC was set while the job ran; stamps of sessions begun later have it.
+        drift: ns lost or gained per ns.
+        jump_ns: By how much its UTC was set while the job ran; stamps of later sessions include it.
     """
 
     offset_ns: int
@@ -124,13 +124,13 @@ class View:
         step_text: Range of a step with `{}` for its number, or None.
         phases: Whether forward, backward and optimizer have ranges.
         operators: Whether each layer's operators have ranges.
-        nccl: `json`, `binary`, `bytes` or `none`: what NCCL's ranges tell.
+        nccl: `json`, `binary`, `bytes` or `none`: the payload of NCCL's ranges.
         data_text: Range around the wait for a batch, or None.
         osrt: Whether calls of the OS runtime were traced.
         graphs: `none`, `whole` or `nodes`: how CUDA graphs were traced.
         schema: Version of the export.
-        clocks: A clock for each host.
-        late: Ranks whose capture begins late, with the true time at which it does, in steps.
+        clocks: One clock per host.
+        late: Ranks with a late start of the capture, with its true time, in steps.
         missing: Ranks without a report.
         naming: Style of the file names.
     """
@@ -180,10 +180,10 @@ class Program:
         norm: Whether gradients are clipped by a global norm.
         norm_item: Whether the host reads the norm.
         loss_item_every: Every how many steps the host reads the loss; 0 for never.
-        loader_workers: Processes that load data; 0 where the host itself does.
+        loader_workers: Processes that load data; 0 if the host itself does.
         loader_ns: Time that one batch takes a worker.
-        input_bytes: Of a batch, copied to the device.
-        input_stream: Whether that copy has a stream of its own.
+        input_bytes: Bytes of a batch, copied to the device.
+        input_stream: Whether that copy has its own stream.
         optimizer_kernels: Kernels of the optimizer.
         communicators: All of them.
         causes: What was planted.

@@ -1,4 +1,4 @@
-"""Names and launch configurations of kernels, as reports of real jobs have them, and the layers made of them."""
+"""Names and launch configurations of kernels, as in reports of real jobs, and the layers made of them."""
 
 from __future__ import annotations
 

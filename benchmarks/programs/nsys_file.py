@@ -218,7 +218,7 @@ class _Report:
         )
 
     def _nccl(self, start: int, end: int, operation: str, payload: tuple[int, int], thread: int) -> None:
-        """The ranges of a call of NCCL; what is sent and received together is a group, whose end launches it."""
+        """The ranges of a call of NCCL; sends and receives issued together are a group, launched by its end."""
         index, size = payload
         members = self.program.communicators[index].ranks
         place = members.index(self.rank)

@@ -17,13 +17,13 @@ SAME_KIND = {"idle-gap": "unexplained"}
 """Kinds of findings that mean the same as one of ours."""
 
 NO_LOSS = "capture-fault"
-"""Findings about the reports, which stand beside those about the program."""
+"""Findings about the reports, in addition to those about the program."""
 
 ANY_RANKS = ("jitter", "exposed-communication", "serialized-communication")
 CLOSE = 0.15
 CAUSES_WITHIN = 4
 QUIET = 0.02
-"""A share that a program may lose by itself without being told."""
+"""A share that a program may lose without a planted cause and without a report."""
 
 
 @dataclass
@@ -34,19 +34,19 @@ class Judgement:
         seed: Of the program.
         program: What it is, in a few words.
         planted: The kinds of its causes that cost enough to count, with their true share, variant and ranks.
-        expected: The kind that costs most, planted or natural; None where nothing costs enough.
+        expected: The kind that costs most, planted or natural; None if nothing costs enough.
         accepted: Kinds that the first finding may have.
-        natural: Whether the costliest is what the program loses by itself.
+        natural: Whether the costliest loss is the program's own, without a planted cause.
         share: The true share of the expected kind.
-        first: Kind of the first finding; None where there is none.
+        first: Kind of the first finding; None if there is none.
         confidence: Of the first finding.
         right: Whether the first finding has an accepted kind, or there is rightly none.
-        ranks_right: Whether it names the culprits; None where none were planted or the kind is wrong.
+        ranks_right: Whether it names the culprits; None if none were planted or the kind is wrong.
         all_found: Whether every planted cause that counts is in the first findings; None with fewer than two.
-        true_shares: What removing the only planted cause gives back, and what removing all that the program loses to its kind does.
-        found_share: The loss that the finding of the only planted cause states; None where it states none.
+        true_shares: The gain from removing the only planted cause, and from removing the whole loss of its kind.
+        found_share: The loss that the finding of the only planted cause states; None if it states none.
         stated: Whether there was such a finding.
-        false_alarms: Kinds of findings of severity high or medium whose kind costs less than half of what that severity wants.
+        false_alarms: Kinds of findings of severity high or medium that cost less than half of the limit of that severity.
         impossible: Findings with a loss below 0 or above 1.
         findings: Kind, severity, share, ranks and confidence of the first findings.
         error: What went wrong instead of an answer.
@@ -78,7 +78,7 @@ class Judgement:
 
 
 def also_accepted(program: Program, cause: Cause) -> set[str]:
-    """Kinds that nothing in the reports tells from the cause's own."""
+    """Kinds that the reports cannot distinguish from the cause's own."""
     view = program.view
     if cause.kind == "data-stall" and not view.data_text and not view.osrt:
         return {"host-pause"}
@@ -113,7 +113,7 @@ def ranks_right(program: Program, cause: Cause, kind: str, ranks: Iterable[int] 
         return True
     if not cause.ranks or set(cause.ranks) == set(range(program.grid.ranks)):
         return not named or 2 * len(named & everyone) >= len(everyone)
-    if cause.variant == "equally slow":  # neither alone gives anything back, so that either or both will do
+    if cause.variant == "equally slow":  # removing one alone gains nothing, so either or both are accepted
         return bool(named) and named <= set(cause.ranks)
     return named == set(cause.ranks)
 
@@ -125,7 +125,7 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
         seed: Of the program.
         program: The program.
         truth: What its causes cost.
-        findings: Rows of `diagnose`, of which only `kind`, `severity`, `lost_share`, `ranks` and `confidence` are looked at.
+        findings: Rows of `diagnose`, of which only `kind`, `severity`, `lost_share`, `ranks` and `confidence` are used.
         least: The share below which a cause does not count.
     """
     counted = [(c, s) for c, s in zip(program.causes, truth.causes, strict=True) if s >= least]
@@ -217,7 +217,7 @@ def summary(judged: Sequence[Judgement], least: float) -> str:
 
 
 def _losses(answered: Sequence[Judgement]) -> list[str]:
-    """How near losses are to the truth, which is a span where the program also loses by itself to the kind that was planted."""
+    """How near losses are to the truth, which is a span if the program also loses time of the planted kind without the cause."""
     found = [j for j in answered if j.true_shares and j.stated]
     ratios = []
     for j in found:
@@ -267,7 +267,7 @@ def _calibration(answered: Sequence[Judgement]) -> list[str]:
 
 
 def _worst(judged: Sequence[Judgement], count: int = 10) -> list[str]:
-    """The programs that were told most wrongly: by what the true cause costs, and how sure the wrong one was."""
+    """The programs with the worst diagnosis: by the cost of the true cause and the confidence of the wrong one."""
     wrong = [j for j in judged if j.error or not j.right]
     wrong.sort(key=lambda j: (j.error is None, -(0.02 + j.share) * (0.3 + (j.confidence or 0.0)), j.seed))
     lines = ["| seed | program | truth | findings |", "|---|---|---|---|"]

@@ -50,7 +50,7 @@ class Lowered:
     """The instructions of all ranks.
 
     Attributes:
-        program: What they are made of.
+        program: The source of the instructions.
         code: The instructions of each rank.
         members: The size of each communicator.
         kernels: The kinds of kernels that instructions refer to by their index.
@@ -176,7 +176,7 @@ class _RankCode:
         self._plant_calls()
 
     def _plant_calls(self) -> None:
-        """Put what hosts do beside launching at layers of the step: (layer counted over the step, what to do)."""
+        """Add other host work than launches to layers of the step: (layer counted over the step, the work)."""
         layers = max(1, 2 * self.program.layers * self.program.micro)
         self.now["host-pause"] = [c for c in self.now["host-pause"] if c.variant != "in turn" or (self.step + self.rank) % 3 == 0]
         for kind, plant in (
@@ -336,7 +336,7 @@ class _RankCode:
             self.out.append((HOST, 20 * program.layer_ns))
 
     def _schedule(self) -> list[tuple[str, int]]:
-        """One forward, one backward: a stage runs ahead by the stages behind it."""
+        """One forward, one backward: a stage runs ahead by the number of stages after it."""
         program = self.program
         ahead = min(program.micro, program.grid.pp - 1 - self.stage)
         order = [("F", m) for m in range(ahead)]
@@ -409,7 +409,7 @@ class _RankCode:
         program = self.program
         last = micro == program.micro - 1
         self._push("backward", shown=program.view.phases)
-        self.out.append((THREAD, 1))  # frameworks launch backward from a thread of their own
+        self.out.append((THREAD, 1))  # frameworks launch backward from a separate thread
         if self.stage < program.grid.pp - 1:
             self._wait(COMPUTE, self._communicate("backward>", "SendRecv", program.activation_bytes))
         self.computed = []
@@ -446,7 +446,7 @@ class _RankCode:
             self.last_reduction = self._communicate("replicate", "AllReduce", size, after=self.last_reduction)
 
     def _gathered(self, layer: int, following: int) -> None:
-        """With ZeRO-3, let the layer wait for its parameters, and gather those of the following one meanwhile."""
+        """With ZeRO-3, let the layer wait for its parameters, and gather the parameters of the next one meanwhile."""
         program = self.program
         if program.zero != 3:
             return

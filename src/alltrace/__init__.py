@@ -31,7 +31,7 @@ def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = N
 
 
 def __getattr__(name: str) -> type[OpenRun | Result]:
-    """The classes that load the data libraries, when they are asked for."""
+    """Load the classes that need the data libraries on first access."""
     if name in ("OpenRun", "Result"):
         from alltrace import api
 

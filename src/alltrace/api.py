@@ -1,4 +1,4 @@
-"""The library: `alltrace.open(...)` gives a run whose tables are DuckDB relations and whose questions are recipes."""
+"""The library: `alltrace.open(...)` opens a run; its tables are DuckDB relations, and recipes answer questions about it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Result(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What `diagnose` found, for people; a notebook shows it.
+    """What `diagnose` found, in readable form; a notebook shows it.
 
     Attributes:
         diagnosis: The verdict, the cards and the notes.
@@ -154,7 +154,7 @@ class OpenRun(Run):
     """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)`, `diagnosis()` and `aligned()`."""
 
     alignment: Aligned | None
-    """The alignment, once a question asked for it; `aligned()` makes it."""
+    """The alignment, once a question needed it; `aligned()` computes it."""
 
     def aligned(self, *, jobs: int | None = None) -> Aligned:
         """What is derived over all ranks: collectives, matched instances, steps, clocks; all later reads are on these clocks.
@@ -197,11 +197,11 @@ class OpenRun(Run):
             name: A recipe's name; `stats:NAME` for nsys' report of that name.
             ranks: The ranks to ask; None for all.
             steps: The steps to count, such as `10:50` for 10 to 49, `10:`, `:50` or `10`; None for the whole run.
-            skip_warmup: Leave out warm-up steps, and what lies outside of steps.
+            skip_warmup: Leave out warm-up steps, and time outside of steps.
             options: The recipe's options.
 
         Raises:
-            UsageError: There is no such recipe, option, rank or step.
+            UsageError: The recipe, option, rank or step does not exist.
         """
         from alltrace.recipes.execution.ask import ask
         from alltrace.recipes.registry import find
@@ -218,7 +218,7 @@ class OpenRun(Run):
             skip_warmup: As of `recipe`.
 
         Raises:
-            UsageError: There is no such rank or step.
+            UsageError: The rank or step does not exist.
         """
         from alltrace.recipes.questions.diagnose.cards import told
 
@@ -237,7 +237,7 @@ class OpenRun(Run):
     ) -> RowStream:
         """The rows of the answer of `recipe(name, ...)` as they are made, for answers that are larger than memory.
 
-        `batches()` of the result gives `pyarrow.RecordBatch`es. Use it in a `with` block, which removes temporary files.
+        `batches()` of the result yields `pyarrow.RecordBatch`es. Use it in a `with` block, which removes temporary files.
 
         Args:
             name: As of `recipe`.
@@ -247,14 +247,14 @@ class OpenRun(Run):
             options: The recipe's options.
 
         Raises:
-            UsageError: There is no such recipe, option, rank or step.
+            UsageError: The recipe, option, rank or step does not exist.
             InputError: The temporary folder cannot hold the rows; also while they are made.
         """
         from alltrace.recipes.execution.ask import ask
         from alltrace.recipes.row_stream import RowStream
 
         answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, stream=True)
-        answer._replace(stream=None).close()  # what further tables it has is not asked for
+        answer._replace(stream=None).close()  # its further tables are not needed
         return answer.stream or RowStream((table for table in (answer.table,)), answer.table.schema.empty_table())
 
 

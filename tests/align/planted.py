@@ -1,4 +1,4 @@
-"""Runs made by hand whose ranks meet in collectives, with planted clocks."""
+"""Hand-made runs with ranks that synchronize in collectives, with planted clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who meets whom in jobs on grids of ranks, and the clocks that follow, against the truth, with communicators named or not."""
+"""Communicating ranks and the resulting clocks in jobs on grids of ranks, compared with the truth, with and without names."""
 
 from __future__ import annotations
 

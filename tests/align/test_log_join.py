@@ -1,4 +1,4 @@
-"""Logs joined with simulated runs whose truth is known."""
+"""Logs joined with simulated runs with known truth."""
 
 from __future__ import annotations
 

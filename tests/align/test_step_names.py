@@ -1,4 +1,4 @@
-"""What the names that frameworks and people give to ranges say of steps."""
+"""What names of ranges from frameworks and users state about steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times from the files alone, on made files whose truth is known."""
+"""Step times from the files alone, on generated files with known truth."""
 
 from __future__ import annotations
 

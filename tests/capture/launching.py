@@ -1,6 +1,6 @@
 """Real launchers over two emulated nodes of this machine, emulated ones where no package has them, and a program for them.
 
-A node is a UTS namespace with a name of its own: what Open MPI and MPICH would start by ssh is started in one. Slurm has emulated
+A node is a UTS namespace with its own name: what Open MPI and MPICH would start by ssh is started in one. Slurm has emulated
 nodes itself. Where namespaces cannot be made, all ranks are on one node.
 """
 

@@ -1,4 +1,4 @@
-"""Windows that are asked for while the job runs: the same steps on all ranks, also where files are seen late."""
+"""Windows requested while the job runs: the same steps on all ranks, also if files appear late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only what a node refuses is lost: it is left out, said once, and written beside the report."""
+"""Only what a node refuses is lost: it is left out, reported once, and written next to the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two of the endings, and that the manual tells of all; `python -m tests.capture.endings` runs them all."""
+"""Two of the endings, and that the manual lists all; `python -m tests.capture.endings` runs them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs' clocks beside the reports: recorded once per node, ended with the job, found by `import`."""
+"""The log of the GPUs' clocks next to the reports: recorded once per node, ended with the job, found by `import`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of NCCL beside a report: of its records of calls only those in the recorded steps are kept."""
+"""The log of NCCL next to a report: only records of calls in the recorded steps are kept."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_points_that_lie_on_each_other_are_drawn_once():
     columns = {"start_ns": ("ns", [i % 50 for i in range(9000)]), "duration_ns": ("ns", [i % 2 for i in range(9000)])}
     drawing = draw(answer(Chart("scatter", "start_ns", ("duration_ns",)), columns))
     assert len(drawing.series[0].x) == 50
-    assert drawing.notes == ("50 of 9,000 points, the others lie under them",)
+    assert drawing.notes == ("50 of 9,000 points, the others are hidden by them",)
 
 
 def test_what_is_not_above_zero_has_no_place_on_a_logarithmic_axis():

@@ -1,4 +1,4 @@
-"""Workers killed in each stage of a real Dask cluster: the results are those of this machine, and only their tasks ran again."""
+"""Workers killed in each stage of a real Dask cluster: the results equal local ones, and only the killed tasks ran again."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from alltrace.tiles.build import pyramid
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")
 RANKS = 6
+AHEAD = 4  # tasks that one worker has at once
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ class Dying:
 
 @contextmanager
 def one_killed(folder):
-    """A block of which a worker is killed: the task that it was at is done again, and nothing else."""
+    """A block of which a worker is killed: the task that it was at is done again, and no more than it was given."""
     folder.mkdir()
     plain, calls = ClusterEngine.run_tasks, count()
 
@@ -96,7 +97,7 @@ def one_killed(folder):
         patch.setattr(ClusterEngine, "run_tasks", run_tasks)
         yield
     ran = [p.name.partition("-")[0] for p in folder.iterdir() if p.name != "killed"]
-    assert len(ran) - len(set(ran)) == 1  # the task that the worker was at
+    assert 0 < len(ran) - len(set(ran)) <= AHEAD
 
 
 def test_a_worker_killed_in_each_stage_changes_nothing(reports, here, tmp_path):

@@ -1,4 +1,4 @@
-"""What no format may break on: hostile names, many threads, large values, early times, nothing at all, a full disk."""
+"""Input that no format may break on: hostile names, many threads, large values, early times, no events, a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What viewers are given, read back: durations, nesting, categories and arguments."""
+"""The output for viewers, read back: durations, nesting, categories and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package with sanitizers, in a folder of its own, and the environment to run it in."""
+"""The package with sanitizers, in a separate folder, and the environment to run it in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes as numbers and arrays, for targets whose input is not text and no file; where bytes are missing there are zeros."""
+"""Bytes as numbers and arrays, for targets with input that is neither text nor a file; missing bytes are zeros."""
 
 from __future__ import annotations
 

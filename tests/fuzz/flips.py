@@ -1,6 +1,6 @@
-"""Changes single bits of a run directory and asks it: `python -m tests.fuzz.flips --flips N --seed S`.
+"""Changes single bits of a run directory and runs questions: `python -m tests.fuzz.flips --flips N --seed S`.
 
-After each change every question is asked anew. Its answer is the same as before, or an error of ours; another answer in silence,
+After each change every question runs again. Its answer is the same as before, or an error of alltrace; another answer in silence,
 another error, or a damaged file that `verify` does not name is a failure. The run is a simulated one of two ranks with the logs of
 its job, its alignment and the page's levels of detail. Which bits are changed is decided by the seed: a file, each as likely as any
 other, and a bit in it.

@@ -1,8 +1,8 @@
-"""Asks each question through every door and compares the answers to the byte: `python -m tests.fuzz.same_answers DATA --seed S`.
+"""Runs each question through every interface and compares the bytes: `python -m tests.fuzz.same_answers DATA --seed S`.
 
-The doors are the command line on report files, the command line on an imported run, and the library, in shuffled order
-and on one cache. Two processes ask the files at once, each in an order of its own, while the cache is still empty. Each question is
-a recipe or report with one of its options, for all ranks or some, for the whole run or some steps. A seed decides which are asked.
+The interfaces are the command line on report files, the command line on an imported run, and the library, in shuffled order
+and on one cache. Two processes query the files at once, each in its own order, while the cache is still empty. Each question is
+a recipe or report with one of its options, for all ranks or some, for the whole run or some steps. A seed selects them.
 """
 
 from __future__ import annotations

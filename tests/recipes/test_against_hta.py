@@ -1,4 +1,4 @@
-"""HTA's answers on real traces beside ours: equal, or different for the reason that docs/hta-differences.md gives."""
+"""HTA's answers on real traces compared with ours: equal, or different for the reason in docs/hta-differences.md."""
 
 from __future__ import annotations
 

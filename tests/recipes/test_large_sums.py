@@ -1,4 +1,4 @@
-"""Sums over all ranks are exact beyond 64 bits, as those of thousands of ranks over days can be."""
+"""Sums over all ranks are exact beyond 64 bits, as for thousands of ranks over days."""
 
 from __future__ import annotations
 

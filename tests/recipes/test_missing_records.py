@@ -1,4 +1,4 @@
-"""Time in which work may have run whose records are lost is idle in no answer."""
+"""Time with possibly lost records is not idle in any answer."""
 
 from __future__ import annotations
 

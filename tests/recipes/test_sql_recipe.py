@@ -1,4 +1,4 @@
-"""The statement that a recipe shows gives, asked by `alltrace sql`, what the recipe computes."""
+"""The statement that a recipe shows computes, in `alltrace sql`, the answer of the recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All stages of what is made of a run, one after the other, where the run or the disk is not as it should be."""
+"""All stages of data derived from a run, one after the other, with a damaged run or disk."""
 
 from __future__ import annotations
 

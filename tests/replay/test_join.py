@@ -1,4 +1,4 @@
-"""Where members and steps lie in the graph of all ranks, rank by rank."""
+"""The positions of members and steps in the graph of all ranks, rank by rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs of ranks against jobs whose every time is known."""
+"""Graphs of ranks compared with jobs with known times."""
 
 from __future__ import annotations
 

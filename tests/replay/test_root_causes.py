@@ -1,4 +1,4 @@
-"""Waits are followed back to who would have to change, in jobs whose every time is known."""
+"""Waits are traced back to the rank that would have to change, in jobs with known times."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_import_finds_what_was_recorded_beside_the_reports(job, tmp_path, capsys
         log.write_text(unusable)
         (reports / f"{log.name}.utc-offset").unlink(missing_ok=True)
         assert main(["import", str(reports), "-o", str(lost / str(n)), "--jobs", "1"]) == 0
-        assert "GPU logs beside the reports were not joined" in capsys.readouterr().err
+        assert "GPU logs next to the reports were not joined" in capsys.readouterr().err
         assert not list(lost.rglob("gpu_log.parquet"))
 
 

@@ -1,4 +1,4 @@
-"""Reports on the disks of single hosts: a real Dask cluster of emulated nodes, each with a name and a disk of its own."""
+"""Reports on the disks of single hosts: a real Dask cluster of emulated nodes, each with its own name and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NCCL Inspector's files joined with simulated runs whose truth is known, and what questions make of them alone."""
+"""NCCL Inspector's files joined with simulated runs with known truth, and questions that use only these files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items made ahead in threads: the same items, the same errors, and no more than asked for."""
+"""Items made ahead in threads: the same items, the same errors, and no more than requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings of reports and of the rows of ranks: each is told once, with the ranks and the number that it is true of."""
+"""Warnings of reports and of the rows of ranks: each is reported once, with the affected ranks and the number."""
 
 from __future__ import annotations
 

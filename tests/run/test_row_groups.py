@@ -1,4 +1,4 @@
-"""Columns without nulls say so, and a null that comes late is written all the same."""
+"""Columns without nulls are declared so, and a null that arrives late is still written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the wrapper left beside a report becomes a note of what is read from it."""
+"""What the wrapper wrote next to a report becomes a note of the data from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables written sorted, with little memory, and nothing left behind."""
+"""Tables written sorted, with little memory, and no leftover files."""
 
 from __future__ import annotations
 

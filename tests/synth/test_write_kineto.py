@@ -1,4 +1,4 @@
-"""One simulated run as an nsys export and as traces of the PyTorch profiler: twins, whose answers are the same."""
+"""One simulated run as an nsys export and as traces of the PyTorch profiler: twins with the same answers."""
 
 from __future__ import annotations
 

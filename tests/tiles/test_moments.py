@@ -1,4 +1,4 @@
-"""Tracks of tables whose rows are moments: CPU samples, scheduling, memory."""
+"""Tracks of tables with moments as rows: CPU samples, scheduling, memory."""
 
 from __future__ import annotations
 

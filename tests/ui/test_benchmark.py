@@ -1,4 +1,4 @@
-"""The benchmark of the page makes its run without harm to what lies beside it."""
+"""The benchmark of the page makes its run without changing other files in the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of Nsight Compute beside a run, as the page is told of them."""
+"""Reports of Nsight Compute with a run, in the page's data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The build backend: that of setuptools, with a C compiler from PyPI where the machine has none.
+"""The build backend: setuptools, with a C compiler from PyPI if the machine has none.
 
-PEP 517 lets a project bring its own backend. This one asks for the package `ziglang`, whose `zig cc` compiles C, only where neither
-`CC`, the compiler that Python was built with, nor `cc`, `gcc` or `clang` can be found.
+PEP 517 lets a project bring its own backend. This one requires the package `ziglang`, which compiles C with `zig cc`, only if
+neither `CC`, the compiler that Python was built with, nor `cc`, `gcc` or `clang` can be found.
 
 Run as a script, from the project's folder, it builds the compiled modules into the source tree, again where a source has changed.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # pip hides what a backend prints, but names the requirement that it cannot download: the version that is excluded, which does not
-# exist, tells the user what to install instead
+# exist, shows the user what to install instead
 _ZIG = "ziglang>=0.13,!=0+no.c.compiler.found.install.gcc.or.clang"
 _NO_COMPILER = "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads if it can"
 _NO_HEADERS = (
@@ -42,9 +42,9 @@ _CORE = Path("src/alltrace/core")
 
 
 def compiler() -> str | None:
-    """The command of a C compiler on this machine, with its arguments; None where there is none.
+    """The command of a C compiler on this machine, with its arguments; None if there is none.
 
-    A compiler that the user names is taken as it is; where it is wrong, setuptools says so.
+    A compiler that the user names is used as it is; if it is wrong, setuptools reports it.
     """
     named = os.environ.get("CC")
     if named:
@@ -54,12 +54,12 @@ def compiler() -> str | None:
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """What a wheel is built with, beside what pyproject.toml says."""
+    """The requirements to build a wheel, in addition to pyproject.toml."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *_compiler_requirements()]
 
 
 def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
-    """What an editable install is built with, beside what pyproject.toml says."""
+    """The requirements to build an editable install, in addition to pyproject.toml."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *_compiler_requirements()]
 
 
@@ -85,7 +85,7 @@ def build_in_place() -> None:
         oldest = min(built.stat().st_mtime for built in modules.values())
         if all(source.stat().st_mtime < oldest for source in sources):
             return
-        if Path("setup.py").stat().st_mtime >= oldest:  # its flags and directives are those of every module
+        if Path("setup.py").stat().st_mtime >= oldest:  # its flags and directives are the same for every module
             shutil.rmtree(_BUILD, ignore_errors=True)
     if compiler() is None and importlib.util.find_spec("ziglang") is None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -105,7 +105,7 @@ def _compiler_requirements() -> list[str]:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Tell setuptools which compiler to use, for as long as the block takes, and the user what a failed build lacks.
+    """Tell setuptools which compiler to use, during the block, and tell the user what a failed build lacks.
 
     Raises:
         SystemExit: There is no compiler, or the build failed and Python's headers are missing.

@@ -28,7 +28,7 @@ class Aligned:
     know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
     `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations that are explained, each
         weighed by
-    how sure its match is; None where there is no communication. `matching_reason` is one sentence where the score is too low to
+    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too low to
     compute a loss or a wait from, else None.
     """
 
@@ -60,15 +60,15 @@ class Aligned:
         The columns of `MEMBERS` with aligned times, and:
 
         * `op`, `bytes`, `datatype`, `stream`, `device`, `evidence`: of the rank's own operation; texts are dictionary-encoded;
-        * `group_size`: ranks of the communicator, as the profiler tells, or as many as were seen;
+        * `group_size`: ranks of the communicator, as the profiler reports, or the number seen;
         * `members`: ranks seen in the instance;
         * `synchronising`: whether no member can leave before the last has arrived;
         * `arrival_ns`: when the rank's part started (`start`);
         * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the lowest rank's;
         * `wait_ns`: from the rank's arrival to the last, or to its own end where that is earlier; never negative;
         * `transfer_ns`: from the last arrival to the last end of the instance; never negative;
-        * `residual_ns`: the error of the rank's clock against the last rank's; null where it is not known;
-        * `fact`: whether the wait is at least three residuals, so that it can be told from an error of the clocks.
+        * `residual_ns`: the error of the rank's clock against the last rank's; null if unknown;
+        * `fact`: whether the wait is at least three residuals, so that it is larger than an error of the clocks.
         """
         from alltrace.align.members import described
 
@@ -92,7 +92,7 @@ class Aligned:
 
     @cached_property
     def capture_slowdown(self) -> CaptureSlowdown | None:
-        """How much longer captured steps take than others, by the training log or the program; None where neither says."""
+        """How much longer captured steps take than others, by the training log or the program; None if neither reports it."""
         from alltrace.align.capture_slowdown import capture_slowdown, slowdown_by_program, step_time_marks
         from alltrace.run.run_logs import printed_steps
 
@@ -103,7 +103,7 @@ class Aligned:
         return slowdown_by_program(self.steps, step_time_marks(self.run.name_table()))
 
     def residual_ns(self, one: int, other: int) -> int | None:
-        """The typical error between the clocks of two ranks; None where no evidence tells, 0 for a rank and itself."""
+        """The typical error between the clocks of two ranks; None without evidence, 0 for a rank and itself."""
         if one == other:
             return 0
         if self._components.get(one) != self._components.get(other):
@@ -114,7 +114,7 @@ class Aligned:
         return max(int(found[0]), int(found[1]))
 
     def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
-        """Whether a wait of one rank for another can be told from an error of their clocks: it is three residuals or more."""
+        """Whether a wait of one rank for another is larger than an error of their clocks: it is three residuals or more."""
         residual = self.residual_ns(one, other)
         return residual is not None and wait_ns >= RESIDUALS_FOR_A_FACT * residual
 

@@ -1,6 +1,6 @@
 """The `collectives` of all ranks in one table.
 
-A table of its own for each of thousands of ranks would take more room than its rows.
+A separate table for each of thousands of ranks would take more memory than its rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class AllCollectives(Mapping[int, pa.Table]):
     """The tables of ranks by number, each a part of one table.
 
     Args:
-        tables: The rank and the table of each, by rank, all of one schema; let go of as they come.
+        tables: The rank and the table of each, by rank, all of one schema; released as they are written.
 
     Attributes:
         whole: All rows, by rank; each column in one piece.
@@ -43,7 +43,7 @@ class AllCollectives(Mapping[int, pa.Table]):
 
     @classmethod
     def of(cls, tables: Mapping[int, pa.Table]) -> AllCollectives:
-        """The tables of some ranks, at least one, put into one where they are not."""
+        """The tables of some ranks, at least one, merged into one if they are separate."""
         return tables if isinstance(tables, cls) else cls((rank, tables[rank]) for rank in sorted(tables))
 
     @property

@@ -44,18 +44,18 @@ def align_within_band(
     """Align the operations of a trace with the calls of a log.
 
     A match scores 1, more where sizes, durations and lanes agree and less where they do not; skipping costs. Operations before
-    the first call and behind the last cost nothing.
+    the first call and after the last cost nothing.
 
     Args:
         op: Operation numbers, int64 array of n.
-        size: Sizes, int64, -1 where not known.
-        duration: Logarithms of durations, float64, NaN where not known.
-        lane: Streams, int64, -1 where not known.
+        size: Sizes, int64, -1 if not known.
+        duration: Logarithms of durations, float64, NaN if not known.
+        lane: Streams, int64, -1 if not known.
         call_op: Operation numbers of the calls, int64 array of m.
-        call_size: Their sizes, int64, -1 where not known.
+        call_size: Their sizes, int64, -1 if not known.
         kind: Kind of each call, int64.
-        kind_duration: For each kind the usual logarithm of its durations, float64, NaN where not known.
-        kind_lane: For each kind its usual lane, int64, -1 where not known.
+        kind_duration: For each kind the usual logarithm of its durations, float64, NaN if not known.
+        kind_lane: For each kind its usual lane, int64, -1 if not known.
         first: The call that is expected at the first operation.
         band: How far from there a match may be.
         alike: How far logarithms of equal durations are apart.

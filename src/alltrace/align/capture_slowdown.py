@@ -1,7 +1,7 @@
 """How much longer steps take while they are captured.
 
-Those of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
-with what the program says of those before, where it counts its steps by `alltrace.instrument.steps`. PyTorch's flight recorder has
+Steps of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
+with the program's times of earlier steps, if it counts its steps with `alltrace.instrument.steps`. PyTorch's flight recorder has
 steps within and outside of the capture too (`slowdown_by_recorder`).
 """
 
@@ -28,7 +28,7 @@ _NORMAL = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
 _OF_A_MEDIAN = 1.2533
-"""The standard error of a median over that of a mean, of a normal distribution."""
+"""The ratio of the standard errors of a median and of a mean, for a normal distribution."""
 
 _SIGMAS = 3.0
 
@@ -41,7 +41,7 @@ class CaptureSlowdown(NamedTuple):
         inside_s, outside_s: These medians, s.
         inside, outside: How many steps they are of.
         certain: Whether the medians differ by three standard errors or more.
-        source: What says so: `LOG`, `PROGRAM` or `RECORDER`.
+        source: Where the times come from: `LOG`, `PROGRAM` or `RECORDER`.
     """
 
     ratio: float
@@ -71,7 +71,7 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
 
     Args:
         steps: The steps of the run (`alltrace.run.overlay.STEPS`), numbered as the log numbers them.
-        printed: Those of the log (`alltrace.run.run_logs.PRINTED_STEPS`), or None.
+        printed: The steps of the log (`alltrace.run.run_logs.PRINTED_STEPS`), or None.
 
     Returns:
         None with fewer than three steps within or five outside.
@@ -107,7 +107,7 @@ def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown |
 
 
 def _compared(inside: NDArray[np.float64], outside: NDArray[np.float64], source: str) -> CaptureSlowdown | None:
-    """Steps within the capture and outside of it, s; None where they are too few."""
+    """Steps within the capture and outside of it, s; None if they are too few."""
     if len(inside) < _FEWEST_INSIDE or len(outside) < _FEWEST_OUTSIDE:
         return None
     within, without = float(np.median(inside)), float(np.median(outside))
@@ -118,7 +118,7 @@ def _compared(inside: NDArray[np.float64], outside: NDArray[np.float64], source:
 def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlowdown | None:
     """Compare the steps that a run has with what the program says of those before its window.
 
-    A step of the run lasts from its begin to that of the next one on its rank, as the host's steps do that the program counts.
+    A step of the run lasts from its begin to that of the next one on its rank, like the host's steps that the program counts.
 
     Args:
         steps: The steps of the run (`alltrace.run.overlay.STEPS`).
@@ -139,7 +139,7 @@ def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlo
     within = float(np.median(inside))
     without = float(np.median([m.each_ns for m in marks])) / 1e9
     outside_error = max(m.error_ns for m in marks) / 1e9
-    # the host runs ahead in the first steps behind the wait that begins a window, so shorter ones mean nothing
+    # the host runs ahead in the first steps after the wait that begins a window, so shorter ones mean nothing
     certain = within - without > _SIGMAS * float(np.hypot(_error(inside), outside_error))
     count = len(np.unique(number[:-1][follows]))
     return CaptureSlowdown(within / without, within, without, count, max(m.steps for m in marks), certain, PROGRAM)

@@ -49,7 +49,7 @@ class Block:
     Attributes:
         instances: Their numbers, ascending.
         ranks: Places of the members in the list of ranks.
-        ends: Stamped ends in ns, instances x members; 0 where a member is missing.
+        ends: Stamped ends in ns, instances x members; 0 if a member is missing.
         present: Where a member is there.
         weights: What the fit gave each end; 0 for those it left out.
         scale: What the fit took for a typical residual, in ns.
@@ -79,7 +79,7 @@ class Fit:
         b: For each host the relative rate error of its clock.
         t0: The stamped time, ns, that `c` is of.
         scale: Typical residual of an end, ns.
-        b_error: Standard error of `b`; infinite where it was held at 0.
+        b_error: Standard error of `b`; infinite if it was fixed at 0.
     """
 
     c: Floats
@@ -91,12 +91,12 @@ class Fit:
 
 @dataclass(frozen=True)
 class Units:
-    """What is unknown: one offset for each unit of ranks whose stamps have one error, one rate for each host.
+    """The unknowns: one offset for each unit of ranks with the same error of their stamps, one rate for each host.
 
     Attributes:
         of_rank: Unit of each rank.
         host_of_rank: Host of each rank.
-        component: Component of each unit; units of different components are connected by nothing.
+        component: Component of each unit; units of different components are not connected.
         cluster: Cluster of each host: hosts whose rates can be compared.
     """
 
@@ -151,7 +151,7 @@ def fit(blocks: list[Block], units: Units, drifting: NDArray[np.bool_], start: F
     Args:
         blocks: The evidence.
         units: What is unknown.
-        drifting: The hosts whose rate is not held at 0.
+        drifting: The hosts with a rate that is not fixed at 0.
         start: Where to begin; None for nothing known.
     """
     t0 = start.t0 if start else _middle(blocks)
@@ -191,7 +191,7 @@ def corrected(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Fl
 
 
 def residuals(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Floats:
-    """What each end is later than the median of its instance, ns; 0 where a member is missing."""
+    """What each end is later than the median of its instance, ns; 0 if a member is missing."""
     found = np.empty(block.ends.shape)
     ahead, rate = c[units.of_rank[block.ranks]], b[units.host_of_rank[block.ranks]]
     core.residuals(block.ends, block.present, ahead, rate, t0, np.empty(len(block.ranks)), found)
@@ -210,7 +210,7 @@ def _reweigh(blocks: list[Block], units: Units, c: Floats, b: Floats, t0: float,
     overall: float | None = None
     for block, residual in zip(blocks, found, strict=True):
         own = np.abs(residual[block.present])
-        # too few rows tell no scale of their own
+        # too few rows to estimate their own scale
         if len(own) >= _ENOUGH:
             block.scale = _scale(own)
         else:
@@ -221,7 +221,7 @@ def _reweigh(blocks: list[Block], units: Units, c: Floats, b: Floats, t0: float,
 
 
 def _weights(residual: Floats, present: NDArray[np.bool_], scale: float, *, tukey: bool) -> Floats:
-    """The weight of each end, 1/ns^2; 0 where a member is missing.
+    """The weight of each end, 1/ns^2; 0 if a member is missing.
 
     It is Tukey's biweight, 0 from `_TUKEY` scales on and less where the end is late, or one over the absolute residual.
     """
@@ -270,10 +270,10 @@ class _Equations:
             np.concatenate([b.weights[b.present] for b in blocks], out=self._weights)
 
     def solved(self, free_b: NDArray[np.bool_], c: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """What to add to `c`, and to those of `b` that are free.
+        """The corrections of `c`, and of the free values of `b`.
 
-        Offsets are told but for one constant of each component, which stays as near as it can to where it is; so does a unit or
-        host all of whose evidence was left out.
+        Offsets are determined up to one constant of each component, which changes as little as possible; so does a unit or
+        host with all evidence left out.
         """
         n, hosts = self._units.count, self._units.hosts
         right, diagonal = np.zeros(n + hosts), np.zeros(n + hosts)
@@ -282,7 +282,7 @@ class _Equations:
             right[:n], right[n:], diagonal[:n], diagonal[n:],
         )  # fmt: skip
         # offsets are sought at the middle of what their unit has: of a clock that is far off all ends are far from `t0`, and an
-        # offset there could hardly be told from a rate
+        # offset there could hardly be separated from a rate
         middle = _over(_sums(self._unit, self._weights * self._elapsed_s, n), _sums(self._unit, self._weights, n))
 
         def at_middles(values: Floats) -> Floats:
@@ -321,10 +321,10 @@ class _Equations:
         return found[:n], found[n:] / 1e9
 
     def rate_errors(self, free_b: NDArray[np.bool_]) -> Floats:
-        """Standard error of each host's rate against that of the first of its cluster; infinite where it is held at 0.
+        """Standard error of each host's rate against that of the first of its cluster; infinite if it is fixed at 0.
 
-        As if the two met each other's ends alone, as they do where all meet all. Hosts that are related through many others are
-        less sure.
+        As if the two hosts shared only ends with each other, as they do if all hosts share ends. Hosts that are related through
+        many others are less sure.
         """
         units, hosts = self._units, self._units.hosts
         total, across = (_sums(self._unit, self._weights * v, units.count) for v in (1.0, self._elapsed_s))
@@ -342,7 +342,7 @@ def _sums(at: Int64, values: Floats, count: int) -> Floats:
 
 
 def _over(values: Floats, weights: Floats) -> Floats:
-    """Values over weights; 0 where there is no weight."""
+    """Values over weights; 0 if there is no weight."""
     ratio: Floats = np.divide(values, weights, out=np.zeros(len(values)), where=weights > 0.0)
     return ratio
 

@@ -23,7 +23,7 @@ _LEAST_SIDE = 2
 _LEAST_NS = 3_000.0
 _SIGMAS = 8.0
 _EXPLAINED = 0.4
-"""A step must leave at most so much of the variance that a line leaves."""
+"""A step may leave at most this share of the variance that a line leaves."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Jump:
 
 
 def find_jump(blocks: Sequence[Block], units: Units, fitted: Fit, known: Collection[int]) -> Jump | None:
-    """The clearest step of a host's clock; None where there is none.
+    """The clearest step of a host's clock; None if there is none.
 
     Args:
         blocks: The evidence.
         units: What was unknown.
         fitted: The clocks found so far.
-        known: Hosts whose step is already known.
+        known: Hosts with a known step.
     """
     best: tuple[float, Jump] | None = None
     for host, (times, values) in _series(blocks, units, fitted).items():
@@ -64,14 +64,14 @@ def find_jump(blocks: Sequence[Block], units: Units, fitted: Fit, known: Collect
         if found is None:
             continue
         at, step, after = found
-        # of equal steps that of the later host is taken, because clocks are told against the first
+        # of equal steps the later host's is used, because clocks are relative to the first
         if best is None or abs(step) >= 0.8 * best[0]:
             best = abs(step), Jump(host, at, step, after)
     return best[1] if best else None
 
 
 def _series(blocks: Sequence[Block], units: Units, fitted: Fit) -> dict[int, tuple[Floats, Floats]]:
-    """Time and lateness of each host's ends against those of other hosts, by time."""
+    """Time and lateness of each host's ends relative to those of other hosts, by time."""
     hosts, times, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
     for block in blocks:
         host = units.host_of_rank[block.ranks]
@@ -86,7 +86,7 @@ def _series(blocks: Sequence[Block], units: Units, fitted: Fit) -> dict[int, tup
 
 
 def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
-    """Where the values step: the time, the step and whether the larger part is after it; None where a line does as well."""
+    """Where the values step: the time, the step and whether the larger part is after it; None if a line does as well."""
     bins = min(_BINS, max(_LEAST_BINS, len(times) // 10))
     edges = np.linspace(0, len(times), bins + 1).astype(np.int64)
     spans = list(pairwise(edges.tolist()))
@@ -124,7 +124,7 @@ def _left(designs: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 
 def _size(blocks: Sequence[Block], units: Units, fitted: Fit, jump: Jump) -> float:
-    """How far the host's ends step against those of the other hosts alone; a median of all would hide a part of it."""
+    """How far the host's ends step relative to those of only the other hosts; a median of all would hide a part of it."""
     before, after = [np.empty(0)], [np.empty(0)]
     for block in blocks:
         own = units.host_of_rank[block.ranks] == jump.host

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 LEAST_INSTANCES = 3
-"""With fewer, a residual would only tell that a line goes through two points."""
+"""With fewer, a residual would only show that a line goes through two points."""
 
 
 @dataclass(frozen=True)

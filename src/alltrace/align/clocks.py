@@ -1,9 +1,9 @@
 """The clocks of all hosts from matched collectives: offset and rate of each host, and the error of each report's UTC stamp.
 
-Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has an unknown of its
-own, unless the reports tell their host's monotonic clock: then all reports of a host share one. The rate of a host is an unknown
-only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising collective
-connects is connected by sends and receives, and what not even those connect stays at its UTC stamps, which is said.
+Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has its own
+unknown, unless the reports state their host's monotonic clock: then all reports of a host share one. The rate of a host is an
+unknown only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising
+collective connects is connected by sends and receives, and ranks without any connection stay at their UTC stamps, with a note.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SURE = 6.0
 _MOST_DRIFT = 1e-3
 _MOST_JUMPS = 4
 _TIED_TIMES, _TIED_AT_MOST_NS = 1.5, 1_000.0
-"""By so much the ends may fit less well where monotonic clocks tie the reports of a host."""
+"""How much worse the ends may fit if monotonic clocks tie the reports of a host."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Solution:
         stamp_errors_ns: For each rank what its UTC stamp is ahead of its host's clock.
         ahead_ns: For each rank what its stamped time is ahead of the run's time at the run's zero: offset and stamp error.
         components: For each rank its component.
-        residuals_ns: For each rank the typical error that remains, None where too little evidence tells.
+        residuals_ns: For each rank the typical error that remains, None with too little evidence.
         notes: What a reader must know.
     """
 
@@ -96,7 +96,7 @@ class _State:
     hosts: list[str]
     units: Units
     known: Floats
-    """For each rank the part of its stamp error that the monotonic clock tells."""
+    """For each rank the part of its stamp error that is known from the monotonic clock."""
     blocks: list[Block]
     fitted: Fit
     jumps: dict[int, Jump] = field(default_factory=dict)
@@ -272,7 +272,7 @@ def _extent(state: _State) -> tuple[Floats, Floats]:
 
 
 def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: int) -> float:
-    """Bayesian information criterion of a fit, with the robust scale of each communicator in place of the variance."""
+    """Bayesian information criterion of a fit, with the robust scale of each communicator instead of the variance."""
     total, rows = 0.0, 0
     for block in blocks:
         residual = residuals(block, units, found.c, found.b, found.t0)[block.present]

@@ -63,7 +63,7 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
     Args:
         operations: The operations of all ranks.
         stamped: Whether the shifts are roughly right; else any offset is possible.
-        hosts: The host of each rank: between hosts stamps can be off by any time. None where all are of one clock.
+        hosts: The host of each rank: between hosts stamps can be off by any time. None if all are of one clock.
     """
     ranks = np.unique(operations.rank).tolist()
     zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
@@ -87,7 +87,7 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
     known = operations.communicator >= 0
     key = (operations.communicator + 1) * 8191 + operations.token
     apart = pair_keys(operations)
-    # synchronising operations tell best; sends and others that only tend to end together must do where there are none
+    # synchronising operations are the best evidence; without them, use sends and others that only tend to end together
     for chosen, of in (
         (operations.synchronising & known, key),
         ((operations.paired != 0) & (apart >= 0), apart),
@@ -109,7 +109,7 @@ def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, st
 def _with_hosts_together(
     operations: Operations, ranks: list[int], hosts: Mapping[int, str], start: NDArray[np.float64], end: NDArray[np.float64]
 ) -> dict[int, float]:
-    """Shift the times of each host to those of the first, in place; returns how sure the shift of each rank is."""
+    """Shift the times of each host to those of the first, in place; returns the confidence of each rank's shift."""
     if len({hosts[r] for r in ranks}) < 2:
         return dict.fromkeys(ranks, 1.0)
     known = operations.communicator >= 0
@@ -132,7 +132,7 @@ def _with_hosts_together(
     lowest = end.min() - _MARGIN_NS
     start -= lowest
     end -= lowest
-    # with names a pair of ranks tells how sure its own relation is
+    # with names, a pair of ranks determines the confidence of its own relation
     return {r: 1.0 if known[chosen].all() else o.certainty for r, o in by_rank.items()}
 
 
@@ -167,7 +167,7 @@ def _connect_parts(
 
 
 def pair_keys(operations: Operations) -> NDArray[np.int64]:
-    """For each send and receive whose peer is known a number of communicator, sender, receiver and message; -1 for others."""
+    """For each send and receive with a known peer a number of communicator, sender, receiver and message; -1 for others."""
     known = (operations.paired != 0) & (operations.communicator >= 0) & (operations.peer >= 0) & (operations.group_rank >= 0)
     result = np.full(len(operations), -1, np.int64)
     rows = np.flatnonzero(known)
@@ -192,7 +192,7 @@ def _ends(
 
 
 def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Pairs of ranks that share a communicator, those of the communicators with most operations first."""
+    """Pairs of ranks that share a communicator, by decreasing number of operations of the communicator."""
     pairs, codes = distinct_rows(communicators, of_rank)
     counts = np.bincount(codes)
     groups: dict[int, list[tuple[int, int]]] = {}

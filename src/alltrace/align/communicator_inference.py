@@ -1,12 +1,12 @@
 """Communicators that nothing names, inferred from structure: which sets of ranks end operations together, again and again.
 
 All members of a collective end it together, to within microseconds, and so do the two ends of a message. A stream may carry
-operations of several communicators, and groups that work in step end nearly together, so no single operation tells its members.
-Candidates are the sets that are seen to end together, and the regular ones: ranks at a constant stride, as grids of tensor, data,
-pipeline, context and expert parallel groups have them. Each operation has a likelihood ratio for each candidate: for a mate whose
-nearest end is d away, ``log(e + (1 - e) w / 2b exp(-|d| / b))``, with b the usual scatter of ends, w the width in which ends of
-others fall, and e the share of ends that are recorded wrongly. Candidates are taken while they explain operations that no other
-explains, and more of them than when the mates' clocks are wrong by some scatters, which is what chance explains.
+operations of several communicators, and groups that work in step end nearly together, so no single operation determines its
+members. Candidates are the sets that are seen to end together, and the regular ones: ranks at a constant stride, as grids of
+tensor, data, pipeline, context and expert parallel groups have. Each operation has a likelihood ratio for each candidate: for a
+mate with its nearest end d away, ``log(e + (1 - e) w / 2b exp(-|d| / b))``, with b the usual scatter of ends, w the width in which
+ends of others fall, and e the share of ends that are recorded wrongly. Candidates are taken while they explain operations that no
+other explains, and more of them than when the mates' clocks are wrong by some scatters, which is what chance explains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAMPLE = 320
 _WINDOWS = 8
 _MOST_MATES = 12
 _MOST_ANCHORS = 64
-"""Ranks whose operations judge the regular candidates; of more ranks some stand for all."""
+"""The most ranks that evaluate the regular candidates; with more ranks, a sample is used."""
 _MOST_SEEN = 48
 _MOST_CROSSED = 12
 _MOST_TAKEN = 8
@@ -58,9 +58,9 @@ class Inferred:
     """Communicators found.
 
     Attributes:
-        number: For each operation the number of its communicator, -1 where none was found.
+        number: For each operation the number of its communicator, -1 if none was found.
         count: How many there are.
-        score: For each communicator how clearly it was told from others, from 0 to 1.
+        score: For each communicator how clearly it was distinguished from others, from 0 to 1.
     """
 
     number: NDArray[np.int64]
@@ -70,7 +70,7 @@ class Inferred:
 
 @dataclass
 class _Pool:
-    """Operations that may be of one communicator: of one component and token, and stream where streams tell.
+    """Operations that may be of one communicator: of one component and token, and stream if streams distinguish them.
 
     Attributes:
         ends: For each rank its ends, ascending; likewise `starts` of the same operations.
@@ -80,7 +80,7 @@ class _Pool:
         pairs: Whether they are messages, which two ranks exchange.
         component: The component of the ranks.
         taken: For each rank the sets that explain its operations.
-        clear: For each set how clearly each rank that was asked told it from others.
+        clear: For each set how clearly each sampled rank distinguished it from others.
     """
 
     ends: dict[int, Floats]
@@ -151,13 +151,13 @@ def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) ->
 
 
 def _scatter(ends: dict[int, Floats]) -> float:
-    """The usual distance between the ends of an instance: of each rank's to those of the rank that ends most sharply with it."""
+    """The usual distance between the ends of an instance: from each rank's end to that of the rank with the closest ends."""
     found = []
     for rank in _anchors(list(ends))[:: max(1, min(len(ends), _MOST_ANCHORS) // 16)]:
         own = ends[rank][np.linspace(0, len(ends[rank]) - 1, min(len(ends[rank]), _SAMPLE // 2)).astype(np.int64)]
         distances = [np.abs(_distance(own, ends[r])) for r in _mates(tuple(ends), rank, _MOST_ANCHORS)]
         sharp = [float((1.0 / (1.0 + np.square(d / _NEAR_NS))).sum()) for d in distances]
-        # of many others one is near by luck, the more so the fewer operations there are
+        # among many others, one is near by chance, more often with fewer operations
         found.append(_laplace(distances[int(np.argmax(sharp))]) * (1.0 + 2.0 / np.sqrt(len(own))))
     return float(np.clip(np.median(found), _LEAST_SCATTER_NS, _MOST_SCATTER_NS))
 
@@ -174,7 +174,7 @@ def _laplace(distance: Floats) -> float:
 
 
 def _anchors(ranks: list[int]) -> list[int]:
-    """At most so many of the ranks, evenly spaced."""
+    """At most this many of the ranks, evenly spaced."""
     at = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), _MOST_ANCHORS)).astype(np.int64))
     return [ranks[i] for i in at.tolist()]
 
@@ -203,7 +203,7 @@ def _take(pool: _Pool) -> None:
             votes[members] += 1
             pool.clear.setdefault(members, []).append(clear)
     good = {m for m, n in votes.items() if 2 * n >= asked[m]}
-    if len(anchors) < len(ranks):  # what holds for the groups that were asked holds for all of their kind
+    if len(anchors) < len(ranks):  # the result for the sampled groups holds for all of their kind
         for family in families:
             its = {m for sets in family.values() for m in sets}
             if 2 * len(its & good) >= len([m for m in its if asked[m]]) > 0:
@@ -256,7 +256,7 @@ def _families(ranks: list[int], *, pairs: bool) -> list[dict[int, list[Members]]
 
 
 def _seen(pool: _Pool, sample: dict[int, NDArray[np.int64]]) -> list[Members]:
-    """Sets of ranks that end together often, and what such sets have in common."""
+    """Sets of ranks that often end together, and what these sets have in common."""
     rank = np.repeat(np.array(list(sample), np.int64), [len(e) for e in sample.values()])
     end = np.concatenate([pool.ends[r][at] for r, at in sample.items()])
     order = np.argsort(end, kind="stable")
@@ -269,7 +269,7 @@ def _seen(pool: _Pool, sample: dict[int, NDArray[np.int64]]) -> list[Members]:
 
 
 def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[Members]) -> list[tuple[Members, float]]:
-    """The candidates that explain a rank's operations, and how clearly each is told from the others."""
+    """The candidates that explain a rank's operations, and how clearly each is distinguished from the others."""
     own = pool.ends[rank][at]
     if not len(own) or not candidates:
         return []
@@ -320,8 +320,8 @@ def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[
 def _distinct(pool: _Pool, rank: int, at: NDArray[np.int64], taken: list[Members], ratio: dict[Members, Floats]) -> list[Members]:
     """The sets that were taken, but of a set and a part of it one alone where their operations do not differ.
 
-    A set that is not a communicator can be seen where groups of one that work in step end together by chance, and a part of one
-    where an end was recorded late. Then the operations take as long after the last arrival as those of the communicator do.
+    A set that is not a communicator can appear if groups of one communicator that work in step end together by chance, and a part
+    of one if an end was recorded late. Then the operations take as long after the last arrival as those of the communicator do.
     """
     left = list(taken)
     for whole in sorted(taken, key=len, reverse=True):
@@ -337,7 +337,7 @@ def _distinct(pool: _Pool, rank: int, at: NDArray[np.int64], taken: list[Members
 
 
 def _transfer(pool: _Pool, rank: int, at: NDArray[np.int64], members: Members) -> Floats:
-    """How long some operations of a rank go on after the last of the members has arrived, ns."""
+    """How long some operations of a rank last after the last of the members has arrived, ns."""
     end, last = pool.ends[rank][at], pool.starts[rank][at]
     for mate in _mates(members, rank):
         near = np.searchsorted(pool.ends[mate], end)
@@ -361,7 +361,7 @@ def _split_by_place(pool: _Pool, others: list[_Pool]) -> None:
     """Cut sets by their ranks' places in smaller groups that cover them, where equal places end more sharply together.
 
     Where tensor parallel groups cover the ranks, the data parallel groups of their first, second, ... members start together, right
-    after a tensor parallel operation, and end nearly together: no operation tells them apart, but the distances of all do.
+    after a tensor parallel operation, and end nearly together: no single operation distinguishes them, but the distances of all do.
     """
     smaller = {m for other in others for sets in other.taken.values() for m in sets}
     for whole in sorted({m for sets in pool.taken.values() for m in sets if len(m) >= 4}):
@@ -405,7 +405,7 @@ def _sharper(pool: _Pool, whole: Members, place: dict[int, int]) -> float | None
 
 
 def _mates(members: Members, rank: int, most: int = _MOST_MATES) -> list[int]:
-    """The other members, or some that stand for them."""
+    """The other members, or a sample of them."""
     others = [m for m in members if m != rank]
     if len(others) <= most:
         return others
@@ -413,13 +413,13 @@ def _mates(members: Members, rank: int, most: int = _MOST_MATES) -> list[int]:
 
 
 def _ratio(distance: Floats, pool: _Pool) -> Floats:
-    """The logarithm of how much likelier each distance is for a mate than for another."""
+    """The log-likelihood ratio of each distance for a mate against any other rank."""
     b = pool.scatter
     return np.log(_WRONG + (1.0 - _WRONG) * pool.width / b * np.exp(-np.abs(distance) / b))
 
 
 def _summed(of: dict[int, Floats], mates: list[int], members: Members) -> Floats:
-    """The sum over a set's mates, as if all had been looked at."""
+    """The sum over a set's mates, as if all had been sampled."""
     total: Floats = np.sum([of[j] for j in mates], axis=0) * ((len(members) - 1) / len(mates))
     return total
 

@@ -1,4 +1,4 @@
-"""Sets of things that are put together pair by pair, such as ranks that a chain of collectives connects."""
+"""Sets of things that are merged pair by pair, such as ranks that a chain of collectives connects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DisjointSets:
         self._above = list(range(count))
 
     def of(self, member: int) -> int:
-        """The number that stands for the set of a member: the lowest in it."""
+        """The number of a member's set: the lowest member in it."""
         above = self._above
         while above[member] != member:
             above[member] = member = above[above[member]]

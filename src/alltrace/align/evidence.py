@@ -1,7 +1,7 @@
-"""One rank's communication operations, from the best evidence at hand.
+"""One rank's communication operations, from the best available evidence.
 
-In falling order: the rank's own table `collectives`, where its reader fills it; NCCL traced by the profiler (GPU operations with a
-sequence number); NVTX calls joined with the kernels that they launched; kernels alone; and beside them MPI's blocking collectives,
+In falling order: the rank's own table `collectives`, if its reader fills it; NCCL traced by the profiler (GPU operations with a
+sequence number); NVTX calls joined with the kernels that they launched; only kernels; and in addition MPI's blocking collectives,
 which are operations of the host.
 """
 
@@ -36,7 +36,7 @@ def collect(rank: RankTables) -> Any:
 
     Returns:
         A `pyarrow.Table` with the columns of `collectives`, sorted like it; columns of names hold text. Operations known only by
-        their call (`nvtx`, `mpi`) have no `start` and `end`. Where the profiler gives no `sequence`, it is the operation's number
+        their call (`nvtx`, `mpi`) have no `start` and `end`. If the profiler has no `sequence`, it is the operation's number
         among those of its communicator and this rank, and of sends and receives among those of the same peer; without a
         communicator, among those of its stream. `bytes` is the size as NCCL's payload has it: of the whole vector for an
         all-reduce, of a rank's share for an all-gather or reduce-scatter.
@@ -51,7 +51,7 @@ def collect(rank: RankTables) -> Any:
 
 
 def _schema() -> Any:
-    """The canonical columns, those of names as text."""
+    """The canonical columns, with names as text."""
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -77,7 +77,7 @@ def _of_devices(rank: RankTables) -> Any:
 
 
 def _table(columns: dict[str, Any]) -> Any:
-    """The canonical table of the given columns, others null."""
+    """The canonical table with the given columns; others are null."""
     import pyarrow as pa
 
     if not columns:

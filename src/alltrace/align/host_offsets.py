@@ -1,8 +1,9 @@
-"""How far the clocks of hosts are apart, whatever their stamps say: milliseconds, or an hour on a host that no time server reaches.
+"""How far the clocks of hosts differ, in spite of their stamps: milliseconds, or an hour on a host that no time server reaches.
 
-Stamps of the ranks of a host agree to milliseconds, those of hosts need not. So before ranks are related one by one, within a small
-window, hosts are: several pairs of their ranks propose offsets (`alltrace.align.shared_ends`), and what most evidence agrees on is
-taken. Steps are alike, so a shift by a whole step is always a rival; how much less it explains tells how sure the offset is.
+Stamps of the ranks of a host agree to milliseconds, those of different hosts may not. So before ranks are related one by one,
+within a small window, hosts are: several pairs of their ranks propose offsets (`alltrace.align.shared_ends`), and the offset with
+the most evidence is used. Steps are similar, so a shift by a whole step always competes; the gap between the two determines the
+confidence.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.align.pairwise_clock_fit import ClockLine, Ends
 
 _STAMPS_NS = 2e7
-"""By so much the stamps of two ranks of a host may differ."""
+"""The largest difference between the stamps of two ranks of a host."""
 _SHARP_NS = 3_000.0
 _MOST_PAIRS = 6
 _MOST_HOSTS = 8
@@ -36,7 +37,7 @@ _MOST = 0.5
 
 
 class HostOffset(NamedTuple):
-    """What brings a host's stamps to those of the first host of its part, and how sure it is, from 0 to 1."""
+    """The offset of a host's stamps to those of the first host of its part, and its confidence from 0 to 1."""
 
     shift_ns: float
     certainty: float
@@ -50,7 +51,7 @@ def host_offsets(
     Args:
         ends: The ends of each rank.
         hosts: The host of each rank.
-        sharing: Communicators of each rank, as far as they are known; ranks that share one are asked first.
+        sharing: Communicators of each rank, as far as known; ranks that share one are used first.
         window_ns: Offsets up to this are usual and tried first.
     """
     ranks: dict[str, list[int]] = {}
@@ -72,13 +73,13 @@ def host_offsets(
     for host in range(len(names)):
         relate(host)
         forest.add(host, shared[host])
-    for host in forest.roots()[1:]:  # now with those behind them too
+    for host in forest.roots()[1:]:  # now with the following ones too
         relate(host)
     return dict(zip(names, forest.offsets(), strict=True))
 
 
 def _shared(ranks: list[int], sharing: Mapping[int, AbstractSet[int]]) -> list[int]:
-    """The communicators of a host's ranks; of ranks of which none is known one that stands for all that may be."""
+    """The communicators of a host's ranks; ranks without a known communicator get one placeholder."""
     return sorted({c for r in ranks for c in sharing.get(r, ())}) or [_UNKNOWN]
 
 
@@ -104,7 +105,7 @@ class _Forest:
             self._seen.setdefault(communicator, []).append(host)
 
     def candidates(self, host: int, communicators: list[int]) -> list[int]:
-        """The hosts to relate a host to: of those that share a communicator with it the nearest in number, of each tree in turn."""
+        """The hosts to relate a host to: the nearest in number that share a communicator with it, in each tree in turn."""
         near: set[int] = set()
         for communicator in communicators:
             hosts = self._seen.get(communicator, [])
@@ -130,7 +131,7 @@ class _Forest:
         return sorted(set(self._sets.labels().tolist()))
 
     def offsets(self) -> list[HostOffset]:
-        """The offset of each host from the first of its tree; only those of the first tree are sure."""
+        """The offset of each host from the first of its tree; only those of the first tree are certain."""
         found: dict[int, HostOffset] = {}
         for root in self.roots():
             found[root] = HostOffset(0.0, 0.0 if found else 1.0)
@@ -146,7 +147,7 @@ class _Forest:
 
 
 def _pairs(first: list[int], second: list[int], sharing: Mapping[int, AbstractSet[int]]) -> Iterator[tuple[int, int]]:
-    """Pairs of ranks of two hosts, those first that share most communicators, then those of equal place on their host."""
+    """Pairs of ranks of two hosts, first those that share the most communicators, then those with the same index on their host."""
     told = any(sharing.get(r) for r in (*first, *second))
     order = [
         (-len(sharing.get(a, set()) & sharing.get(b, set())), (j - i) % len(second), i, a, b)

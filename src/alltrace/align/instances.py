@@ -1,4 +1,4 @@
-"""Which operations are one instance: those of equal communicator and token that end together on one clock."""
+"""Which operations are one instance: those with equal communicator and token that end together on one clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clusters(
     A cluster with a rank twice is cut at its widest gap until there is none.
 
     Args:
-        group: Whatever must be equal (communicator and component).
+        group: What must be equal (communicator and component).
         token: Likewise.
         rank: Rank.
         end: Aligned end, ns.
@@ -76,11 +76,11 @@ def filled(
     end: NDArray[np.float64],
     overlap_ns: float,
 ) -> NDArray[np.bool_]:
-    """Gives operations that are alone a place in an instance that lacks their rank, in `number`; returns which were placed.
+    """Assign single operations to an instance that lacks their rank, in `number`; returns which were assigned.
 
-    The place must have the same group and token and lie between the places of the rank's operations before and after, which must
-    have one, and the intervals must share `overlap_ns` or half of the shorter: such is an operation whose recorded end is off.
-    One that follows at once does not share as much. Where several places would do, none is taken.
+    The instance must have the same group and token and be between the instances of the rank's operations before and after, which
+    must have one, and the intervals must share `overlap_ns` or half of the shorter: this finds operations with a wrong recorded
+    end. One that follows at once does not share as much. If several instances match, none is used.
     """
     placed = np.zeros(len(number), np.bool_)
     clusters_of = int(number.max(initial=-1)) + 1

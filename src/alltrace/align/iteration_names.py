@@ -1,7 +1,7 @@
 """What servers of language models say of an iteration in the name of its range: requests of each phase, and lengths.
 
 vLLM (vllm/v1/worker/gpu_worker.py, `annotate_profile`) writes requests and tokens of context and generation, in later versions sums
-of query and key-value lengths (`sq`, `sk`) in place of the tokens; SGLang (sglang/srt/model_executor/model_runner.py,
+of query and key-value lengths (`sq`, `sk`) instead of the tokens; SGLang (sglang/srt/model_executor/model_runner.py,
 `_build_step_span_name`) the mode, the batch and, of an extension, its tokens; TensorRT-LLM
 (tensorrt_llm/_torch/pyexecutor/py_executor.py) the requests of each phase; ATOM (ROCm/ATOM, `run_model`) phase, batch and tokens.
 """
@@ -22,7 +22,7 @@ _SGLANG = re.compile(r"step\[(?P<mode>\w+)(?P<rest>[^\]]*)\]")
 _TENSORRT = re.compile(r"\[Executor\] _forward_step(?: \d+)?: (?P<context>\d+) ctx reqs, (?P<generation>\d+) gen reqs")
 _ATOM = re.compile(r"(?P<mode>prefill|decode)\[(?P<rest>bs=[^\]]*)\]")
 _LENGTHS = re.compile(r"sq(\d+)sk(\d+)sqsq\d+sqsk\d+")
-_TOKENS = re.compile(r"([0-9]+)(?:_[0-9]+)?")  # some versions write the sum of squares behind
+_TOKENS = re.compile(r"([0-9]+)(?:_[0-9]+)?")  # some versions write the sum of squares after it
 _FIELD = re.compile(r"\b(bs|toks?)=(\d+)")
 
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
@@ -30,12 +30,12 @@ _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "prefill": PREFIL
 
 
 class Iteration(NamedTuple):
-    """One iteration of a server; what its name does not say is None.
+    """One iteration of a server; values that its name lacks are None.
 
     Attributes:
         phase: `prefill`, `decode` or `mixed`, or another mode of the server in lower case, such as `target_verify`.
         requests: Requests of the batch.
-        prefill_requests: Of them, those whose prompt is processed.
+        prefill_requests: Requests in prefill.
         query_tokens: Tokens that are computed: the query lengths of all requests together.
         kv_tokens: The lengths of their keys and values together.
     """
@@ -48,7 +48,7 @@ class Iteration(NamedTuple):
 
 
 def iteration_of(name: str) -> Iteration | None:
-    """What the name of a range says of an iteration; None where it names none."""
+    """What the name of a range says of an iteration; None if it names none."""
     if found := _VLLM.fullmatch(name):
         context, generation = _number(found["context"]), _number(found["generation"])
         sizes = [_sizes(found[f"{part}_sizes"]) for part in ("context", "generation")]
@@ -90,6 +90,6 @@ def _number(digits: str) -> int | None:
 
 
 def _sum(*values: int | None) -> int | None:
-    """The sum; None where a part is not known."""
+    """The sum; None if a part is not known."""
     known = [v for v in values if v is not None]
     return sum(known) if len(known) == len(values) else None

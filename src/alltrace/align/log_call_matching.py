@@ -1,9 +1,9 @@
 """Which call of a log is which operation of a trace, on one rank: two sequences, aligned.
 
 Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
-pieces of the trace are looked for in the whole log first (correlation over operations), and from the best place on both
-sequences are aligned within a band, by operation and by what is known of sizes; how long the operations of one size took tells
-places apart whose operations are equal. What another alignment that is about as good would fill differently stays open.
+pieces of the trace are searched in the whole log first (correlation over operations), and from the best place on both
+sequences are aligned within a band, by operation and by what is known of sizes; the duration of operations of one size
+distinguishes places with equal operations. Values that a similarly good alignment would fill differently stay open.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class TracedOps:
 
     Attributes:
         op: Number of the operation.
-        duration_ns: How long it took on the device, 0 where not known.
+        duration_ns: How long it took on the device, 0 if not known.
         lane: Number of the stream, or -1.
         bytes: Message size, or -1.
-        utc_ns: When it was issued, by the host's clock; None where the report does not say.
+        utc_ns: When it was issued, by the host's clock; None if the report does not say.
     """
 
     op: Int64
@@ -92,8 +92,8 @@ class CallMatch:
 
     Attributes:
         call: The call of each operation, -1 without one.
-        sure: Whether no other alignment that is about as good fills in something else.
-        covered: Operations that lie within the log.
+        sure: Whether no similarly good alignment fills in something else.
+        covered: Operations within the log.
         share: Matched operations of these, 0 to 1.
         chance: The share of operations that would agree by chance.
         timed: Whether the lines' times agree with the trace's.
@@ -154,7 +154,7 @@ def _kinds(log: LoggedCalls, call: Int64) -> Int64:
 
 
 def _covered(call: Int64, m: int) -> int:
-    """Operations from the first to the last that the log can have: more lie outside only where the log begins or ends."""
+    """Operations from the first to the last that the log can have: others are only before its start or after its end."""
     at = np.flatnonzero(call >= 0)
     if not len(at):
         return 0
@@ -165,7 +165,7 @@ def _covered(call: Int64, m: int) -> int:
 
 
 def _tokens(trace: TracedOps, log: LoggedCalls) -> tuple[Int64, Int64]:
-    """Operations, with their sizes where both sides mostly tell them."""
+    """Operations, with their sizes if both sides mostly have them."""
     if (trace.bytes >= 0).mean() < 0.9 or (log.bytes >= 0).mean() < 0.9:
         return trace.op, log.op
     pairs = np.stack((np.concatenate((trace.op, log.op)), np.concatenate((trace.bytes, log.bytes))))
@@ -182,9 +182,9 @@ def _chance(trace: TracedOps, log: LoggedCalls) -> float:
 
 
 def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:
-    """The calls whose lines were written while the trace was made, for each zone that the lines' times may be of.
+    """The calls with lines written while the trace was made, for each possible time zone of the lines.
 
-    Times of another zone differ by quarters of an hour. Where the lines' times fit as they are, no other zone is tried.
+    Times of another zone differ by quarters of an hour. If the lines' times fit as they are, no other zone is tried.
     """
     if trace.utc_ns is None or log.utc_ns is None:
         return [(0, len(log.op))]
@@ -223,8 +223,8 @@ class _Place:
 def _place(trace: TracedOps, log: LoggedCalls, width: int, many: int) -> _Place:
     """The piece of the trace that is best found in the log.
 
-    Every communicator's operations are on one stream, and which is found with it: at each place each communicator takes the stream
-    that most of its operations meet there.
+    Every communicator's operations are on one stream, which is found together with the place: there, each communicator gets the
+    stream that matches most of its operations.
     """
     mine, its = _tokens(trace, log)
     n, m = len(mine), len(its)

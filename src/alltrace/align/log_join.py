@@ -1,7 +1,7 @@
 """NCCL's logs joined with the operations of a trace: what a log says about an operation that the trace does not.
 
 Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null: size, count,
-type, communicator, peer, root. What the trace tells itself stays. Operations of which no call was found get their size from the
+type, communicator, peer, root. Values from the trace stay. Operations without a call get their size from the
 same instance on other ranks. A log that does not fit fills in nothing.
 """
 
@@ -48,7 +48,7 @@ def join_ranks(run: Run, tables: Mapping[int, Any], texts: Callable[[Any], Any])
     """Fill the operations of each rank from its own log.
 
     Args:
-        run: The run, whose folder has the logs.
+        run: The run; its folder has the logs.
         tables: Each rank's `collectives`.
         texts: The strings of an Arrow array of name ids.
     """
@@ -118,9 +118,9 @@ def _join_rank(
 
 
 def _in_order(table: Any) -> tuple[Int64, Int64]:
-    """The rows of NCCL's operations in the order of issue, and when each was issued, as near as can be told.
+    """The rows of NCCL's operations in the order of issue, and when each was issued, as precisely as possible.
 
-    A stream runs what it is given in order, so an operation whose call is not recorded was issued after the one before it on its
+    A stream runs its work in order, so an operation without a recorded call was issued after the previous one on its
     stream.
     """
     rows = np.flatnonzero(pc.not_equal(table.column("evidence").cast("string"), "mpi").fill_null(True).to_numpy())
@@ -186,7 +186,7 @@ def _matched(
 
 
 def _exchanges(numbers: Mapping[str, int]) -> dict[str, int]:
-    """Sends, receives and what is made of them have kernels of one name."""
+    """Sends, receives and operations composed of them have kernels with one name."""
     same = [o for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter") if o in numbers]
     return dict.fromkeys(same, min(numbers[o] for o in same)) if same else {}
 
@@ -205,7 +205,7 @@ def _doubt(found: CallMatch, how: str) -> str | None:
 
 
 def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> tuple[Any, int]:
-    """The table with what its calls tell where it is null; and how many rows got something."""
+    """The table with nulls filled from its calls, and how many rows were filled."""
     import pyarrow as pa
 
     count = table.num_rows
@@ -222,7 +222,7 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
         column = table.column(name)
         kind = column.type
         empty = column.is_null().to_numpy()
-        if name in ("group_rank", "group_size"):  # they belong to the communicator that stands there
+        if name in ("group_rank", "group_size"):  # they belong to the communicator given there
             empty &= table.column("communicator").is_null().to_numpy() | (call >= 0)
         put = empty & known
         if not put.any():
@@ -243,7 +243,7 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
 
 
 def _marked(table: Any, changed: NDArray[np.bool_]) -> Any:
-    """The table whose rows say, once, that a log told something of them."""
+    """The table, with rows marked once if a log added values to them."""
     import pyarrow as pa
 
     words = table.column("evidence").cast("string").to_pylist()
@@ -285,7 +285,7 @@ def _size_of(table: Any, communicator: int) -> int:
 
 
 def _from_others(joined: Joined, members: Any) -> None:
-    """Give operations without a size that of their instance, where all other members have one and the same."""
+    """Give operations without a size that of their instance, if all other members have the same size."""
     import pyarrow as pa
 
     if not members.num_rows:

@@ -26,14 +26,14 @@ class Units:
 
     Attributes:
         op: Number of the operation in `ops`.
-        ops: Names of operations, as the traces' are.
-        kind: Number of what the unit tells; equal numbers tell the same.
+        ops: Names of operations, as in traces.
+        kind: Number of the unit's content; equal numbers have equal content.
         group: Number of the communicator.
-        numbers: `bytes`, `count`, `root`, `peer`, `group_rank`, `group_size`, each -1 where not known.
-        communicator_id: Id of the communicator's name, 0 where ranks may call it differently.
-        datatype_id: Id of the type's name, 0 where not known.
-        single_id: Id of the operation's name where the unit is one send, one receive or one exchange among all; else 0.
-        time_ns: When its first line was written; None where not all lines tell.
+        numbers: `bytes`, `count`, `root`, `peer`, `group_rank`, `group_size`, each -1 if not known.
+        communicator_id: Id of the communicator's name, 0 if ranks may call it differently.
+        datatype_id: Id of the type's name, 0 if not known.
+        single_id: Id of the operation's name if the unit is one send, one receive or one exchange among all; else 0.
+        time_ns: When its first line was written; None unless all lines have a time.
         texts: The strings of all ids.
     """
 
@@ -53,9 +53,9 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     """The units of a rank's calls (a table of `alltrace.run.run_logs.CALLS`).
 
     Calls of equal opCount that follow each other on a communicator were launched together. Sends and receives among all members,
-    launched together, are one all-to-all, as in the trace. Where opCount is the same on all calls of a communicator, as where a
-    CUDA graph captured them, it does not show: a collective is taken for a launch of its own, and a launch of sends and receives
-    for one that has each of a peer once.
+    launched together, are one all-to-all, as in the trace. If opCount is the same on all calls of a communicator, for example if a
+    CUDA graph captured them, this is not visible: a collective counts as a separate launch, and a launch of sends and receives
+    as one with each of a peer once.
 
     Args:
         calls: The calls.
@@ -156,7 +156,7 @@ def _begun_again(head: NDArray[np.bool_], asked: NDArray[np.bool_], key: Int64) 
 
 
 def _times(column: Any, keep: Int64) -> Int64 | None:
-    """Times of the units; a line without one has that of the line before."""
+    """Times of the units; a line without one has that of the previous line."""
     if column.null_count == len(column):
         return None
     valid = column.is_valid().to_numpy()

@@ -1,8 +1,8 @@
 """Matches operations across ranks: which are one instance of one communicator, and how sure that is.
 
-Where the profiler gives communicator and sequence number, these decide. Else time decides, not the ordinal, which one dropped event
+If the profiler has communicator and sequence number, these decide. Otherwise time decides, not the ordinal, which one lost event
 would shift: members of a synchronising operation end together, so once ranks are on one clock (`alltrace.align.coarse_clocks`),
-those of equal communicator and token (operation, size, type) whose ends coincide are one instance. Unknown communicators are
+operations with equal communicator and token (operation, size, type) and coinciding ends are one instance. Unknown communicators are
 inferred first.
 """
 
@@ -35,7 +35,7 @@ _FARTHEST_NS = 2_000_000_000
 _SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
 _GUESSED = 0.9
 _DENSE = 0.9
-"""Of all pairs of members so many send each other something where each sends to every other."""
+"""The least share of pairs of members that send to each other if each sends to every other."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Matching:
         members: A `pyarrow.Table` of `MEMBERS`.
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
-        score: How sure it is which ranks communicate, from 0 to 1; None where there is no communication.
-        reason: One sentence why the score is too low to rely on; None where it is not.
+        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
+        reason: One sentence why the score is too low to rely on; None if it is not.
     """
 
     groups: tuple[Group, ...]
@@ -68,11 +68,11 @@ def match(
     """Match the operations of all ranks.
 
     Args:
-        tables: Each rank's `collectives`, in any time of its own.
+        tables: Each rank's `collectives`, in its own time.
         texts: The strings of an Arrow array of name ids.
-        shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None where
+        shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None if
             nothing does.
-        hosts: The host of each rank; between hosts the shifts may be off by any time. None where all ranks are of one.
+        hosts: The host of each rank; between hosts the shifts may be off by any time. None if all ranks are of one.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -101,7 +101,7 @@ def _timed(
     told = np.ones(len(operations))
     if not found.count:
         return operations, timing, told
-    # with communicators the clocks are related by all that ranks share, and sharper clocks tell more communicators
+    # with communicators, the clocks use all shared operations, and more precise clocks find more communicators
     again = common_time(_named(operations, found), stamped=stamped, hosts=hosts)
     if len(np.unique(again.component)) <= len(np.unique(timing.component)):
         timing, found = again, inferred(operations, again)
@@ -118,9 +118,9 @@ def _named(operations: Operations, found: Inferred) -> Operations:
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
-    """Number the instances that communicator and sequence number tell.
+    """Number the instances that communicator and sequence number determine.
 
-    Operations that were coalesced have one number: the k-th of each rank are an instance. Where ranks have not as many of them,
+    Operations that were coalesced have one number: the k-th of each rank are an instance. If ranks have not as many of them,
     time decides.
     """
     told = np.flatnonzero((operations.sequence >= 0) & (operations.communicator >= 0) & (operations.paired == 0))
@@ -165,7 +165,7 @@ def by_time(operations: Operations, timing: Timing, number: NDArray[np.int64], c
 
 
 def by_pairs(operations: Operations, timing: Timing, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
-    """Number the pairs of send and receive between two ranks, whose kernels end near each other."""
+    """Number the pairs of send and receive between two ranks with kernels that end near each other."""
     key = pair_keys(operations)
     rows = np.flatnonzero((number < 0) & (key >= 0) & (operations.peer != operations.group_rank))
     if not len(rows):
@@ -229,7 +229,7 @@ def _spacing(
 
 
 def _mutual(instance: NDArray[np.int64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each member's confidence, at most that of the surest other member: an operation that others are matched to is no surer."""
+    """Each member's confidence, at most that of the most certain other member: a reference operation is no more certain."""
     if not len(instance):
         return confidence
     order = np.lexsort((-confidence, instance))
@@ -240,7 +240,7 @@ def _mutual(instance: NDArray[np.int64], confidence: NDArray[np.float64]) -> NDA
 
 
 def _sizes(number: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The members of each instance, and for each operation those of its instance, 0 without one."""
+    """The members of each instance, and for each operation the number of members of its instance, 0 without one."""
     count = np.bincount(number + 1, minlength=1)
     count[0] = 0
     return count[1:], count[number + 1]
@@ -295,7 +295,7 @@ def _result(
         unmatched[int(rank)] = int(many)
     value, counts = explained(operations, timing, number, confidence)
     apart = 1
-    if guessed.any():  # what nothing connects may belong together all the same
+    if guessed.any():  # unconnected ranks may still belong together
         share, apart = connected(operations.communicator[rows], operations.rank[rows], np.unique(operations.rank))
         value *= share
     score = round(float(value[counts].mean()), 3) if counts.any() else None
@@ -333,8 +333,8 @@ def _groups(
 def _all_to_all(operations: Operations, mine: NDArray[np.int64], of: NDArray[np.int64], size: int) -> bool:
     """Whether each member of a communicator exchanges with every other most of the time.
 
-    Either the operation says so, or it is a kernel that sends and receives and all members run it at once, or each member sends
-    to every other. Of two members an exchange looks like that of two stages of a pipeline.
+    Either the operation's name states it, or it is a kernel that sends and receives and all members run it at once, or each member
+    sends to every other. With two members, an exchange looks like that of two stages of a pipeline.
     """
     exchanges = operations.all_to_all[mine]
     if size > 2:

@@ -78,7 +78,7 @@ def connected(communicator: NDArray[np.int64], rank: NDArray[np.int64], every: N
 
 
 def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -> str | None:
-    """Why a score is too low to rely on; None where it is not.
+    """Why a score is too low to rely on; None if it is not.
 
     Args:
         score: The score of the run.

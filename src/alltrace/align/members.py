@@ -101,7 +101,7 @@ def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], 
 def meet(evidence: Evidence, shifts_ns: Mapping[int, int]) -> bool:
     """Whether all members of all synchronising instances end within a millisecond of each other.
 
-    Clocks that bring that about confirm the matching that they were made from: matched anew by them, it would stay as it is.
+    Clocks that do this confirm the matching they are computed from: with them, the matching would not change.
 
     Args:
         evidence: The matched operations.
@@ -133,7 +133,7 @@ def described(
         tables: Each rank's `collectives`.
         group_sizes: The ranks of each communicator, by its number.
         texts: The strings of an Arrow array of name ids.
-        residual_ns: The error between the clocks of two ranks; None where it is not known.
+        residual_ns: The error between the clocks of two ranks; None if it is not known.
     """
     import pyarrow as pa
 
@@ -185,7 +185,7 @@ def described(
 def _residuals(
     residual_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The residual between each rank and the last, -1 where it is not known."""
+    """The residual between each rank and the last, -1 if not known."""
     key = rank.astype(np.int64) << 32 | last
     distinct, back = np.unique(key, return_inverse=True)
     found = [residual_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _QUANTILE = 0.02
-"""Of so many messages the extremes are not believed."""
+"""The share of extreme messages that are ignored."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What `other` is ahead of `one`: the middle of the bounds in ns, half their distance, and the messages that tell."""
+    """How far `other` is ahead of `one`: the middle of the bounds in ns, half their distance, and the deciding messages."""
 
     one: int
     other: int

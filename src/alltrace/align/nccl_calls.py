@@ -28,7 +28,7 @@ _COLUMNS = ["start", "end", "process", "thread", "payload"]
 class Calls:
     """The operations called through NCCL's API, by thread and time, and the units they were launched in.
 
-    A unit is a call by itself, or all calls between an outermost `ncclGroupStart` and its `ncclGroupEnd`, whose kernels are
+    A unit is a single call, or all calls between an outermost `ncclGroupStart` and its `ncclGroupEnd`; its kernels are
     launched at its end.
 
     Attributes:
@@ -65,7 +65,7 @@ class Calls:
 
 
 def nccl_ranges(rank: RankTables) -> Any:
-    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None where there are none.
+    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None if there are none.
 
     NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
     """
@@ -100,7 +100,7 @@ def _is_nccl_domain(text: str | None) -> bool:
 
 
 def read_calls(ranges: Any) -> Calls:
-    """The calls among NCCL's ranges, as `nccl_ranges` gives them."""
+    """The calls among NCCL's ranges, as `nccl_ranges` returns them."""
     words, text_at = coded(ranges.column("text"))
     texts = words.to_pylist()
     raw, payload_at = coded(ranges.column("payload"))

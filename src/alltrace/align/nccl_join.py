@@ -28,7 +28,7 @@ def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
     Sends and receives among all members, grouped, are one all-to-all.
     """
     parts = []
-    alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # what a copy is for, its call alone says
+    alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # only the call shows the purpose of a copy
     if calls is not None and calls.count:
         unit = _units_of_kernels(calls, kernels) if kernels else np.zeros(0, np.int64)
         alone &= unit < 0
@@ -163,7 +163,7 @@ def _fold_exchanges(
 ) -> NDArray[np.bool_]:
     """Makes grouped sends and receives among all members one all-to-all, in place; returns which calls stay rows.
 
-    They are one where a framework's range says so, or where the group sends to all members and receives from all.
+    They are one if a framework's range states it, or if the group sends to all members and receives from all.
     """
     keep: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2

@@ -33,8 +33,8 @@ class Kernels:
         stream: CUDA stream.
         op: Index in `ops`.
         datatype: Index in `datatypes`.
-        api_start: Start of the launching call, `NOT_KNOWN` where it is; likewise `api_end`.
-        copied: Whether it is a copy, of which neither operation nor type are known, bool.
+        api_start: Start of the launching call, `NOT_KNOWN` if unknown; likewise `api_end`.
+        copied: Whether it is a copy, with unknown operation and type, bool.
         exchanging: Whether it waits for peers inside (class `exchange`), bool.
         ops: Names of operations.
         datatypes: Names of types.
@@ -62,7 +62,7 @@ class Kernels:
 
 
 def read_kernels(rank: RankTables) -> Kernels | None:
-    """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None where there are none."""
+    """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None if there are none."""
     parts = []
     if rank.has("kernels"):
         kernels = rank.table("kernels", [*_COLUMNS, "name", "kind"])

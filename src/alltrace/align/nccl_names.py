@@ -51,12 +51,12 @@ _FIELDS = {
     "channel": ("channelid", "channel"),
 }
 _SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
-"""Fields that `collectives` has 32 bits for; a number beyond them is none of a rank."""
+"""Fields that `collectives` has 32 bits for; a larger number is not a rank."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """The fields of one payload, None where it has none; a communicator is written as an unsigned hexadecimal number or text."""
+    """The fields of one payload, None if it has none; a communicator is written as an unsigned hexadecimal number or text."""
 
     communicator: str | None = None
     bytes: int | None = None
@@ -124,7 +124,7 @@ def operation_of_kernel(name: str | None) -> str | None:
 
 
 def datatype_of_kernel(name: str | None, op: str | None) -> str | None:
-    """The element type in a reduction kernel's name, or None; other operations move bytes, whatever their name says."""
+    """The element type in a reduction kernel's name, or None; other operations move bytes, in spite of the type in their name."""
     if not name or op not in (ALL_REDUCE, REDUCE_SCATTER, REDUCE):
         return None
     for word in reversed(_TYPE_WORDS.findall(_ARGUMENTS.sub("", name).replace("_", " ").replace(" t ", "_t "))):

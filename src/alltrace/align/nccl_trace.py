@@ -11,13 +11,13 @@ from alltrace.trace.arrays import coded, integers
 
 
 def read_trace(ranges: Any) -> dict[str, Any] | None:
-    """The operations that the profiler traced, as columns of `collectives`; None where it did not.
+    """The operations that the profiler traced, as columns of `collectives`; None if it did not.
 
-    An operation is all rows of one communicator, operation and sequence number. Where some of them name a channel, these are its
+    An operation is all rows of one communicator, operation and sequence number. If some of them name a channel, these are its
     work on the GPU and the others its calls; where none does, all of them are.
 
     Args:
-        ranges: NCCL's ranges, as `nccl_ranges` gives them.
+        ranges: NCCL's ranges, as `nccl_ranges` returns them.
     """
     import pyarrow as pa
 

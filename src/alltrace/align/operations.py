@@ -44,7 +44,7 @@ class Operations:
         paired: 1 for a send, -1 for a receive, 0 else.
         exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
         all_to_all: Whether every member sends something to every other, bool.
-        sequence: The profiler's sequence number where it has one.
+        sequence: The profiler's sequence number if it has one.
         lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
         peer: Peer; likewise `group_rank`, `group_size`.
@@ -153,7 +153,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
 
 
 def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The stream of each operation where all ranks have the same streams for a token, so that its number tells; -1 elsewhere."""
+    """The stream of each operation if all ranks have the same streams for a token, so that its number counts; -1 elsewhere."""
     found = np.full(len(rows), -1, np.int64)
     token, rank, stream = operations.token[rows], operations.rank[rows], operations.stream[rows]
     for one in np.unique(token).tolist():
@@ -168,7 +168,7 @@ def telling_streams(operations: Operations, rows: NDArray[np.int64]) -> NDArray[
 def _group_ranks(
     rank: NDArray[np.int64], communicator: NDArray[np.int64], told: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Each rank's number in its communicator; where no row tells it but all members are there, they are taken in order of rank."""
+    """Each rank's number in its communicator; if no row has it but all members are present, they are numbered in order of rank."""
     lacking = np.flatnonzero((told < 0) & (communicator >= 0))
     if not len(lacking):
         return told

@@ -1,8 +1,8 @@
 """How one rank's clock runs against another's, found from the pattern of the ends of their synchronising operations.
 
 Members of a synchronising operation end together, so the differences between the ends of equal operations pile up at the true
-offset of the clocks, and nowhere as sharply: shifted by a step they scatter by what steps differ in length. So a repeated,
-identical operation is told from its neighbours by time alone, and a dropped event or a late start costs its partner only.
+offset of the clocks, and nowhere as sharply: shifted by a step they scatter by the difference in step length. So a repeated,
+identical operation is distinguished from its neighbours by time alone, and a lost event or a late start affects only its partner.
 
 A candidate is scored by the surprise of its coincidences: n of them within a width w, when events come every g, are worth
 n * log(g / w); the best width counts.
@@ -54,7 +54,7 @@ class ClockLine:
         scale_ns: Standard deviation of the remaining differences, robust.
         count: Coincidences found.
         share: Their share of the events that had a chance of one.
-        certainty: 1 where no other offset explains nearly as many, down to 0 where another does as well.
+        certainty: 1 if no other offset explains nearly as many, down to 0 if another does as well.
     """
 
     offset_ns: float
@@ -70,7 +70,7 @@ class ClockLine:
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
 
     def then(self, outer: ClockLine) -> ClockLine:
-        """The second rank's relation to a third, which `outer` relates the first to: what applying both in turn gives."""
+        """The second rank's relation to a third, to which `outer` relates the first: both relations composed."""
         return ClockLine(
             self.offset_ns + outer.offset_ns + outer.slope * (self.middle_ns + self.offset_ns - outer.middle_ns),
             self.slope + outer.slope + self.slope * outer.slope,
@@ -116,7 +116,7 @@ def ends_of(time: NDArray[np.float64], key: NDArray[np.int64]) -> Ends:
 
 
 def relate(first: Ends, second: Ends, window_ns: float | None) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, or None where their ends show none.
+    """The line of the second rank's clock against the first's, or None if their ends show none.
 
     Args:
         first: Ends of the first rank.
@@ -180,7 +180,7 @@ def offset_votes(first: Ends, second: Ends, window_ns: float | None, place: floa
         second: Ends of the second.
         window_ns: How far the offset can be from 0; None for any.
         place: Where in the second rank's events the clump is, from 0 to 1.
-        rate: By how much the clocks' rates may differ; 0 where the clump is too short to show it.
+        rate: By how much the clocks' rates may differ; 0 if the clump is too short to show it.
     """
     window = np.inf if window_ns is None else window_ns
     low, high = first.time[0] - window, first.time[-1] + window
@@ -213,8 +213,8 @@ def _votes(first: Ends, key: NDArray[np.int64], times: NDArray[np.float64], wind
     some = votes > 0
     piles = _piles(first.keyed, times[some], lows[some], highs[some])
     votes_of = piles.many + piles.beside
-    # where steps are alike to a bin's width, all shifts by whole steps have as many votes: what piles up more sharply must not be
-    # lost among them, nor, where nothing does, the small ones
+    # where steps are alike to a bin's width, all shifts by whole steps have as many votes: the sharper peak must not be
+    # lost among them, and without one, the small shifts must not be lost
     strong = np.flatnonzero(votes_of >= _STRONG * votes_of.max())
     strong = strong[np.argsort(np.abs(piles.lowest[strong]), kind="stable")[:_MOST_STRONG]]
     top = np.unique(np.concatenate((strong, *(_most(v, 2 * _MOST_CANDIDATES) for v in (votes_of, piles.sharp)))))
@@ -243,10 +243,10 @@ class _Piles:
     """The differences that were voted for, by bins.
 
     Attributes:
-        many: Votes of each bin that has any, ascending; `beside` those of the bin that adjoins it above.
+        many: Votes of each bin that has any, ascending; `beside`: those of the next higher bin.
         sharp: The most of each that are within two `_FINE_NS`.
         lowest: No difference in each is smaller.
-        of: The differences in some of these bins and beside them, ascending, and where those of each begin.
+        of: The differences in some of these bins and the next ones, ascending, and where those of each begin.
     """
 
     many: NDArray[np.int64]
@@ -299,7 +299,7 @@ def _far_apart(
 
 
 def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float) -> ClockLine | None:
-    """The line through a candidate, extended from the clump over all events that go on coinciding."""
+    """The line through a candidate, extended from the cluster over all events that continue to coincide."""
     slope, middle, scale = 0.0, (begin + end) / 2, 20_000.0
     reach = max((end - begin) / 2, 1e6)
     whole = max(second.time[-1] - middle, middle - second.time[0], 1e6)
@@ -326,7 +326,7 @@ def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float
 
 
 def nearest_ends(first: Ends, keys: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The time of the first rank's event of the same key that is nearest to each time; far away where there is none."""
+    """The time of the first rank's event of the same key that is nearest to each time; far away if there is none."""
     wanted = _packed(keys, times)
     at = np.searchsorted(first.packed, wanted)
     before, after = first.packed[np.maximum(at - 1, 0)], first.packed[np.minimum(at, len(first.packed) - 1)]

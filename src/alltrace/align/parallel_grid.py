@@ -37,11 +37,11 @@ _MESSAGES, _EXPERTS, _OTHER = "PP", "EP", ""
 
 
 def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | None:
-    """The grid that communicators form; None where no regular ones divide the ranks.
+    """The grid that communicators form; None if no regular ones divide the ranks.
 
-    Dimensions are taken from the smallest stride on, each beginning where the one before ends, until their sizes multiply to the
-    number of ranks. One of messages is a pipeline (PP), one whose members all exchange with each other has experts (EP). Of
-    others the innermost is called tensor parallel (TP) if there is a further one, and every further one data parallel (DP):
+    Dimensions are taken from the smallest stride on, each beginning where the previous one ends, until their sizes multiply to the
+    number of ranks. A dimension of messages is a pipeline (PP); one with exchanges among all members has experts (EP). Of
+    the others, the innermost is called tensor parallel (TP) if there is a further one, and every further one data parallel (DP):
     context parallel groups look the same.
 
     Args:
@@ -55,7 +55,7 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
     chosen: list[_Dimension] = []
     stride = 1
     while stride < count:
-        # groups of all that is left are the last choice: a communicator of all ranks exists beside any grid
+        # groups of all remaining ranks are the last choice: a communicator of all ranks exists with any grid
         at = sorted((d for d in regular if d.stride == stride), key=lambda d: _choice(d, count))
         if not at:
             return None
@@ -73,7 +73,7 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
 
 
 def _choice(dimension: _Dimension, count: int) -> tuple[bool, int, int, bool]:
-    """The key of dimensions at one stride, the first of which is taken; of two with the same ranks that of experts."""
+    """The sort key of dimensions at one stride, of which the first is used; of two with the same ranks, that of experts."""
     return dimension.size * dimension.stride == count, -len(dimension.groups), dimension.size, dimension.kind != _EXPERTS
 
 
@@ -99,5 +99,5 @@ def _dimensions(groups: Sequence[Group], count: int) -> list[_Dimension]:
 
 
 def _chains(size: int, stride: int, count: int) -> set[tuple[int, int]]:
-    """The pairs of neighbouring stages of all pipelines of so many stages at a stride."""
+    """The pairs of neighbouring stages of all pipelines with this number of stages at a stride."""
     return {(r, r + stride) for r in range(count) if r // stride % size < size - 1}

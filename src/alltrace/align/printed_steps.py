@@ -1,4 +1,4 @@
-"""Steps from what the training printed: their numbers where the reports have none, the steps themselves where there are none.
+"""Steps from what the training printed: their numbers if the reports have none, the steps themselves if there are no steps.
 
 A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it can: a
 sequence of step times that fits at several places about as well numbers nothing.
@@ -36,7 +36,7 @@ _AT_ONCE = 1 << 18
 
 
 class _Fit(NamedTuple):
-    """How far the times of steps are apart at one place of the log, over so many steps."""
+    """The distance between the times of steps at one place of the log, over a number of steps."""
 
     mean: float
     variance: float
@@ -45,15 +45,15 @@ class _Fit(NamedTuple):
 
 
 def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """The steps of a run with what its training log tells.
+    """The steps of a run with the values of its training log.
 
     Args:
         run: The run as aligned.
-        steps: The table `STEPS` that the reports tell.
+        steps: The table `STEPS` from the reports.
         notes: What a reader must know of it.
 
     Returns:
-        The same where there is no log or it does not fit; and notes, with how well it fits.
+        The same if there is no log or it does not fit; and notes, with how well it fits.
     """
     printed = printed_steps(run.path)
     if printed is None or not printed.num_rows:
@@ -74,7 +74,7 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
 
 
 def _bases(run: Run) -> dict[int, int] | None:
-    """What added to times of a rank's files gives UTC by the first host's clock; None where a report does not show its UTC."""
+    """The offset from times of a rank's files to UTC by the first host's clock; None if a report does not state its UTC."""
     zero = run.manifest.zero_utc_ns
     if zero is None or any(r.time_base_utc_ns is None for r in run.ranks):
         return None
@@ -89,7 +89,7 @@ def _uncertain_ns(run: Run) -> float:
 
 
 def _zones(stamp: Float64, first: int, last: int) -> list[int]:
-    """How far the lines' times may be ahead of UTC, in quarters of an hour: such that a line lies between `first` and `last`."""
+    """How far the lines' times may be ahead of UTC, in quarters of an hour, so that a line is between `first` and `last`."""
     found = []
     for quarters in sorted(range(-_ZONES, _ZONES + 1), key=abs):
         at = stamp - quarters * _QUARTER_NS
@@ -127,7 +127,7 @@ def _numbered(
     for shift, fit in fits.items():
         if shift != best and _as_good(fit, fits[best]):
             return steps, (*notes, f"the training log was not joined: the {total} fit in several places of its {len(number)}")
-    # where a step of the reports has no line the numbers go on
+    # if a step of the reports has no line, the numbers continue
     at = np.arange(len(own)) + best
     inside = (at >= 0) & (at < len(number))
     jump = int(number[at[inside][0]] - np.flatnonzero(inside)[0])
@@ -140,9 +140,9 @@ def _numbered(
 
 
 def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
-    """How many lines stand before that of the first step: a step's middle lies between the line before and its own.
+    """How many lines are before that of the first step: the middle of a step is between the previous line and its own.
 
-    None where the lines' times are missing, too coarse, or of another time.
+    None if the lines' times are missing, too coarse, or of another time.
     """
     if not np.isfinite(stamp).all() or not np.isfinite(middle).all() or (np.diff(stamp) < 0).any():
         return None
@@ -190,11 +190,11 @@ def _deviation(lasted: Float64, took: Float64, unknown: float) -> Float64:
 
 
 def _as_good(other: _Fit, best: _Fit) -> bool:
-    """Whether another place cannot be told from the best one by the steps' times."""
+    """Whether the steps' times do not distinguish another place from the best one."""
     n = min(other.steps, best.steps)
     if n < _FEWEST:
         return True
-    if best.worst <= _ALL_FIT and other.worst >= 2 * _ALL_FIT:  # a slow step stands where it should
+    if best.worst <= _ALL_FIT and other.worst >= 2 * _ALL_FIT:  # a slow step is in the right place
         return False
     more = other.mean - best.mean
     spread = float(np.sqrt((other.variance + best.variance) / n)) + 1e-12

@@ -1,7 +1,7 @@
 """What an alignment takes from each rank alone: its communication operations and its steps, kept until the rank is another.
 
-So an alignment that was interrupted goes on where it was, and of a run that got a new rank, or one rank anew, only that is read.
-What compares ranks is small beside it.
+So an interrupted alignment continues, and if a rank is new or changed, only that rank is read.
+Comparing the ranks is cheap in relation to that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
         table: Its operations.
         names: The strings that only they refer to.
         steps: Its steps, or None.
-        source: What `rank_signature` gives; empty for a part that is to be made again.
+        source: The value of `rank_signature`; empty for a part to compute again.
 
     Raises:
         OSError: It cannot be written.
@@ -73,7 +73,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
 
 
 def read_part(folder: Path, number: int, source: str | None = None) -> RankPart | None:
-    """The part of a rank; None where there is none that is whole and made from `source` (None for whatever it was made from)."""
+    """The part of a rank; None if there is none that is whole and made from `source` (None for any source)."""
     place = _place(folder, number)
     try:
         record = read_json(place / PART_RECORD)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_PERIOD = 4096
 _ALIKE = 0.9
-"""This share of a record repeats with the period, or there is none: programs save or evaluate now and then."""
+"""This share of a record repeats with the period, or there is none: programs save or evaluate sometimes."""
 _LEAST_STEPS = 3
 
 
@@ -107,7 +107,7 @@ def recorded_steps(entries: Sequence[Entry], rank: int, captured: CapturedSteps 
     Args:
         entries: The record of the rank, in any order.
         rank: The rank.
-        captured: What a run says of the rank; None where there is none.
+        captured: What a run says of the rank; None if there is none.
 
     Returns:
         None if the record does not repeat, or if the run's steps do not have as many collectives each.

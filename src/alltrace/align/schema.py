@@ -27,8 +27,8 @@ class Group:
         number: Its number.
         name: What the profiler calls it (a hash, a handle), or how it was inferred.
         ranks: Its member ranks, ascending, as far as reports are there.
-        size: Its size as the profiler tells, or the number of members seen.
-        found_by: `ids` where the profiler names it, `logs` where NCCL's logs do, `structure` where it was inferred.
+        size: Its size as the profiler reports, or the number of members seen.
+        found_by: `ids` if the profiler names it, `logs` if NCCL's logs do, `structure` if it was inferred.
         score: How well it explains its operations, from 0 to 1.
         messages: Whether it has sends and receives and nothing else.
         all_to_all: Whether most of its operations are exchanges of each member with every other, as experts have them.
@@ -49,19 +49,19 @@ class Alignment:
     """The facts of an alignment.
 
     Attributes:
-        signature: What it was made from; an alignment of other ranks, rows or another version is made anew.
+        signature: Its inputs; with other ranks, rows or another version, the alignment is computed again.
         groups: The communicators.
         clocks: One per host.
         stamp_errors_ns: For each rank what its own UTC stamp is ahead of its host's clock.
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
         components: For each rank the number of its component: ranks of equal number are connected by evidence.
-        residuals_ns: For each rank the typical error that remains, or None where there is too little evidence to tell.
+        residuals_ns: For each rank the typical error that remains, or None with too little evidence.
         rows: For each rank the rows of its `collectives`.
         steps_notes: What a reader of the steps must know.
         log_matches: How NCCL's logs fit each rank.
-        matching_score: How sure it is which ranks communicate, from 0 to 1; None where there is no communication.
-        matching_reason: One sentence why it is not sure; None where it is.
+        matching_score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
+        matching_reason: One sentence why it is not sure; None if it is.
     """
 
     signature: str
@@ -85,11 +85,11 @@ class Joined:
 
     Attributes:
         tables: Each rank's `collectives`, filled.
-        changed: The ranks whose tables are others than before.
+        changed: The ranks with changed tables.
         texts: Strings that the tables refer to now.
         matches: For each rank how its log fits.
-        told: For each rank and row the id of the communicator's name by the log, 0 without one.
-        groups: The communicators, named as the logs name them where the trace does not.
+        told: For each rank and row the id of the communicator's name in the log, 0 without one.
+        groups: The communicators, named as in the logs if the trace has no name.
         notes: What a reader must know.
     """
 

@@ -1,9 +1,10 @@
 """How one rank's clock runs against another's where an unknown part of their operations is shared.
 
-Without names of communicators a stream may carry operations of several, and two ranks share those of one. Ends of the shared ones
-differ by the clocks' offset to within microseconds; others, of groups that work in step, differ by tens of microseconds more, at
-the same offset or shifted by whole steps. So what counts is a sharp peak of differences over its surroundings, followed over the
-whole run: n coincidences where chance would give m are worth ``n log(n / m) - (n - m)`` (the scan statistic of Poisson counts).
+Without names of communicators a stream may carry operations of several, and two ranks share the operations of one. Ends of the
+shared ones differ by the clocks' offset to within microseconds; others, of groups that work in step, differ by tens of microseconds
+more, at the same offset or shifted by whole steps. So what counts is a sharp peak of differences over its surroundings, followed
+over the whole run: n coincidences where chance would give m are worth ``n log(n / m) - (n - m)`` (the scan statistic of Poisson
+counts).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _SCALE_FLOOR_NS = 200.0
 
 
 class _Peak(NamedTuple):
-    """A line that many differences lie on: what it is worth, centre at the middle, slope, and the width of the peak, ns."""
+    """A line through many differences: its score, the value at the middle, the slope, and the width of the peak, ns."""
 
     worth: float
     centre: float
@@ -53,13 +54,13 @@ class _Peak(NamedTuple):
 
 
 def relate_part(first: Ends, second: Ends, window_ns: float | None, *, rate: bool = True) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, or None where no part of their ends coincides.
+    """The line of the second rank's clock against the first's, or None if no part of their ends coincides.
 
     Args:
         first: Ends of the first rank.
         second: Ends of the second.
         window_ns: How far the offset can be from 0; None for any.
-        rate: Whether the clocks can run at different rates: those of one host do not.
+        rate: Whether the clocks can run at different rates: clocks of one host do not.
     """
     found = possible_lines(first, second, window_ns, rate=rate)
     return found[0][1] if found else None
@@ -187,7 +188,7 @@ def _followed(first: Ends, second: Ends, vote: Vote, *, rate: bool) -> tuple[flo
 def _peak(
     x: Floats, rest: Floats, loose: float, reach: float, widths: tuple[float, ...], around_ns: float = _AROUND_NS
 ) -> _Peak | None:
-    """The sharpest peak of the differences less a slope of at most `loose`; None where nothing is one."""
+    """The sharpest peak of the differences less a slope of at most `loose`; None if nothing is one."""
     best = _Peak(0.0, 0.0, 0.0, 0.0)
     for width in widths:
         steps = min(int(np.ceil(2 * loose * reach / width)), _MOST_SLOPES)

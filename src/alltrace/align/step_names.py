@@ -1,6 +1,6 @@
 """How frameworks name the iterations of a program: every pattern with the place it is from.
 
-A name is that of a whole step (`iteration 12`, `ProfilerStep#12`), an iteration of an evaluation, or an optimizer's work, which is
+A name belongs to a whole step (`iteration 12`, `ProfilerStep#12`), an iteration of an evaluation, or an optimizer's work, which is
 the end of a step. Names of parts of a step, such as a micro-batch, are none of these.
 """
 
@@ -51,7 +51,7 @@ _KIND = r"(?:profiler|train(?:ing)?|global|outer|mini)?"
 _NUMBERED = re.compile(
     rf"(?P<family>.*?(?:^|[^a-z]){_KIND}[ _-]?{_WORD}s?[ _#:=\[-]*)(?P<number>\d+)(?: ?(?:/|of) ?\d+|,\d+\)|\])?", re.IGNORECASE
 )
-"""What people write: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
+"""Common hand-written names: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
 
 _REPEATED = re.compile(rf"(?P<family>(?:.*[^a-z])?{_KIND}[ _-]?{_WORD})", re.IGNORECASE)
 """The same without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
@@ -61,7 +61,7 @@ _PART = re.compile(
     r"|DeepSpeedEngine\.(?:forward|backward)",
     re.IGNORECASE,
 )
-"""What a step is made of, however it is numbered: micro-batches, loading, Megatron's `forward_step`, DALI's pipeline."""
+"""Parts of a step, with any numbering: micro-batches, loading, Megatron's `forward_step`, DALI's pipeline."""
 
 _EVALUATION = re.compile(
     rf"(?:^|[^a-z])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|predict(?:ion)?|sanity)[ _.-]*{_WORD}", re.IGNORECASE
@@ -72,7 +72,7 @@ _OPTIMIZER = re.compile(
     r"Optimizer\.step#.*"
     # DeepSpeed (deepspeed/runtime/zero/stage3.py and engine.py, instrument_w_nvtx)
     r"|DeepSpeed\w*\.step"
-    # Lightning's optimizer_step, torchrec's `## optimizer ##`, and what people write
+    # Lightning's optimizer_step, torchrec's `## optimizer ##`, and common hand-written names
     r"|(?:.*\W)?(?:optimi[sz]er|optim|(?-i:[A-Z]\w*Optimizer))(?:[ _.:-]?step)?(?:\(\)|[\W_]*)",
     re.IGNORECASE,
 )
@@ -83,9 +83,9 @@ class StepName(NamedTuple):
 
     Attributes:
         role: A step of the program, an iteration of an evaluation, or the work of an optimizer, with which a step ends.
-        family: What the names of all such ranges of the program have in common.
-        number: The program's number of the step; None where the name has none.
-        alone: Whether one such range is a step by itself; of other names only repetition makes steps.
+        family: The common part of the names of all these ranges.
+        number: The program's number of the step; None if the name has none.
+        alone: Whether one such range is already a step; other names need repetition to be steps.
     """
 
     role: Role
@@ -95,7 +95,7 @@ class StepName(NamedTuple):
 
 
 def step_name(name: str) -> StepName | None:
-    """What the name of a range says of iterations; None where it names neither a step nor an optimizer."""
+    """What the name of a range states about iterations; None if it names neither a step nor an optimizer."""
     text = _RECORDED.sub("", name)
     if len(text) > LONGEST_NAME:
         return None
@@ -113,6 +113,6 @@ def step_name(name: str) -> StepName | None:
 
 def _named(role: Role, found: re.Match[str]) -> StepName:
     number = found.groupdict().get("number")
-    # an epoch's number before the step's makes no family of its own
+    # an epoch's number before the step's makes no separate family
     family = re.sub(r"\d+", "#", found["family"])
     return StepName(role, family, int(number) if number and len(number) < 12 else None, alone=number is not None)

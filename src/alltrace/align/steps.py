@@ -1,9 +1,9 @@
 """The training steps of each rank: from ranges that name them, else from what repeats on the device.
 
 Ranges name steps by a number (`step 12`, `ProfilerStep#12`) or by repetition (`train_step`); `step_names` has the names. Of several
-families those win that hold one work of an optimizer each, then the one that covers most of the rank's time, outermost first. Where
-optimizers alone are named, each of their works ends a step. A program without such ranges repeats itself all the same: the shortest
-period under which the sequence of kernel names of the busiest stream agrees with itself gives the steps (autocorrelation, as in
+families those win that contain one optimizer step each, then the one that covers most of the rank's time, outermost first. If
+only optimizers are named, each of their ranges ends a step. A program without such ranges still repeats itself: the shortest
+period under which the sequence of kernel names of the busiest stream agrees with itself is the step (autocorrelation, as in
 Greyhound, ATC'25, for NCCL calls).
 """
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
-"""A step at the beginning that takes this many times the median is a warm-up, if it also stands out of how most steps differ."""
+"""A step at the beginning that takes this many times the median is a warm-up, if it also exceeds the usual variation of steps."""
 
 _SLOWER = 1.05
-"""From here on it is one if it stands out of all later steps: what comes back is not a warm-up."""
+"""From here on it is one if it exceeds all later steps: a slowness that recurs is not a warm-up."""
 
 _LONGEST = 0.1
 """The first step is one where it takes longer than any later one by this share, however much these differ."""
 
 _DEVIATIONS = 6.0
-"""By so many median deviations a step stands out of most."""
+"""An unusual step differs by this many median deviations."""
 
 _LEAST_LAUNCHED = 0.1
 """Ranges in which a smaller share of a rank's device work is launched are not steps."""
@@ -49,7 +49,7 @@ _COPIED = 4
 """A longer step that brings this many times the median bytes back to the host writes a checkpoint,"""
 
 _SAVED_BYTES = 64 << 10
-"""if it brings at least so many: the part of a model that one of many ranks has may be small."""
+"""if it copies at least this many: the part of a model that one of many ranks has may be small."""
 
 _AGREEING = 0.9
 _WHOLE = 0.98
@@ -79,8 +79,8 @@ class RankSteps:
         starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches, or of the kernels
             where many of their launches are not known.
         ends: int64 array of n ends.
-        numbers: The program's own numbers, or None where it gives none.
-        device: int64 array (n, 2): extent of the device work; the lowest integer where there is none.
+        numbers: The program's own numbers, or None if it has none.
+        device: int64 array (n, 2): extent of the device work; the lowest integer if there is none.
         took: int64 array of n: from the end of the step before, or its own start where that is later, to its end, on the device
             or on the host, whichever is later.
         copied: int64 array of n: bytes copied from the device to the host.
@@ -107,7 +107,7 @@ def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs
     """The steps of all ranks.
 
     Args:
-        run: The run; its clocks line up ranks whose programs do not number their steps.
+        run: The run; its clocks align ranks with programs that do not number their steps.
         each: What `rank_steps` found on every rank; None to find it.
         jobs: The most processes.
 
@@ -140,7 +140,7 @@ def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> Ran
 
 
 def rank_steps(rank: StoredRank) -> RankSteps | None:
-    """The steps of one rank, in the time of its files; None where nothing shows them."""
+    """The steps of one rank, in the time of its files; None if nothing shows them."""
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
@@ -160,13 +160,13 @@ def _took(found: RankSteps) -> Int64:
 
     A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited for.
     """
-    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer where there is no work
+    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer if there is no work
     reached = np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1]))
     return done - np.maximum(found.starts, reached)
 
 
 def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:
-    """The steps that `ranges` name, whose names are `names` by `codes`."""
+    """The steps that `ranges` name; their names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
     for code, name in enumerate(names):
@@ -221,7 +221,7 @@ class _Family:
         return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
 
     def found(self, rank: int) -> RankSteps:
-        """They as steps; numbers that are missing or not in order are none."""
+        """The steps; missing numbers and numbers out of order do not count."""
         own = None if (self.numbers < 0).any() or (np.diff(self.numbers) <= 0).any() else self.numbers
         return RankSteps(rank, "range", self.starts, self.ends, own)
 
@@ -238,7 +238,7 @@ def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64
 
 
 def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
-    """When the optimizers' work of each step is done; None where it is not known.
+    """When the optimizers' work of each step is done; None if it is not known.
 
     Of nested optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
     """
@@ -253,10 +253,10 @@ def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
 
 
 def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int64, Int64]:
-    """Starts and ends of the steps whose optimizers are `done` at these times.
+    """Starts and ends of the steps with optimizers `done` at these times.
 
-    A step begins with the program's first range whose name each of the first two steps has as often, such as the loading of data;
-    what comes behind an optimizer, such as reading the loss, belongs to its step. Without such a range the first step is left out.
+    A step begins with the program's first range with a name that occurs equally often in the first two steps, such as data loading;
+    work after an optimizer, such as reading the loss, belongs to its step. Without such a range the first step is left out.
     """
     size = int(codes.max()) + 1
     first, second = starts < done[0], (starts >= done[0]) & (starts < done[1])
@@ -269,13 +269,13 @@ def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int
     at = np.concatenate(([0], np.searchsorted(begins, done[:-1])))
     found = begins[np.minimum(at, len(begins) - 1)]
     begin = np.where(found < done, found, np.concatenate(([done[0]], done[:-1])))
-    # nothing begins behind the last one: it goes on as long as the others do behind their optimizers
+    # nothing begins after the last one: it lasts as long after its optimizer as the others do
     last = min(int(done[-1] + np.median(begin[1:] - done[:-1])), max(int(ends.max()), int(done[-1])))
     return begin, np.append(begin[1:], last)
 
 
 def _launching(rank: StoredRank, families: list[_Family]) -> list[_Family]:
-    """Those whose thread calls CUDA, where there are any: a thread that loads data has ranges for batches too."""
+    """The ranges on threads that call CUDA, if any: a thread that loads data has ranges for batches too."""
     if len({f.thread for f in families}) < 2:
         return families
     calling = set(rank.file_table("api", ("thread",)).column("thread").unique().to_pylist())
@@ -310,9 +310,9 @@ def _by_kernels(rank: StoredRank, work: _DeviceWork) -> RankSteps | None:
 
 
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
-    """The positions at which periods begin, and whether the last goes on to the sequence's end, so that it is a whole one too.
+    """The positions at which periods begin, and whether the last one extends to the sequence's end, so that it is complete too.
 
-    None where nothing repeats at least three times.
+    None if nothing repeats at least three times.
     """
     n = len(tokens)
     if n > _LONGEST_SEQUENCE:
@@ -337,7 +337,7 @@ def _period(tokens: Int64) -> int | None:
     """The shortest shift under which at least nine tenths of the sequence agree with itself, by correlation over tokens."""
     n = len(tokens)
     size = 1 << (2 * n - 1).bit_length()
-    # a random sign per token and round: the expected product is 1 where tokens agree and 0 where not
+    # a random sign per token and round: the expected product is 1 if tokens agree and 0 if not
     random = np.random.default_rng(0)
     agreement = np.zeros(n)
     rounds = 8
@@ -398,7 +398,7 @@ class _DeviceWork:
         self._sort()
 
     def keys(self, table: str, correlations: Any) -> Int64:
-        """Correlations of a table; where the rank has several processes, each of which counts its own, told apart by process."""
+        """Correlations of a table; made distinct by process if the rank has several processes with their own counters."""
         found = integers(correlations, -1)
         if self._several:
             process = integers(self._rank.file_table(table, ("process",)).column("process"), -1)
@@ -406,7 +406,7 @@ class _DeviceWork:
         return found
 
     def launch_of(self, correlations: Int64, otherwise: Int64) -> Int64:
-        """When the calls with these keys began; `otherwise` where there is no such call."""
+        """When the calls with these keys began; `otherwise` if there is no such call."""
         if not len(self._keys):
             return otherwise
         at = np.minimum(np.searchsorted(self._keys, correlations), len(self._keys) - 1)
@@ -418,7 +418,7 @@ class _DeviceWork:
         result = np.full((len(starts), 2), _NONE)
         some = np.flatnonzero(last > first)
         if len(some):
-            # from each first to its last, and from there to the next first, which is left out; the end needs no such part
+            # from each first to its last, and from there to the next first, which is left out; the end needs no further part
             cuts = np.stack((first[some], last[some]), axis=1).reshape(-1)
             for column, (least, values, empty) in enumerate(
                 ((np.minimum, self._start, np.iinfo(np.int64).max), (np.maximum, self._end, _NONE))
@@ -496,7 +496,7 @@ def _middles(found: RankSteps) -> Int64:
 
 
 def _continued(numbers: Int64, places: Int64) -> Int64:
-    """The numbers at some places of a sequence, which goes on by one before its beginning and behind its end."""
+    """The numbers at some places of a sequence, which continues by one before its beginning and after its end."""
     inside = np.clip(places, 0, len(numbers) - 1)
     return numbers[inside] + places - inside
 

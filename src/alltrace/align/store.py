@@ -1,9 +1,9 @@
 """Makes the alignment of a run, keeps it, and hands out what it holds on the aligned clock.
 
-It is made once: in `RUN/align`, or in the cache folder where the run cannot be written. It is written to a folder beside its place
-and renamed into it whole, so that one that was interrupted leaves nothing that could be taken for it; one that was made from other
-ranks or reports is made anew. What it takes from each rank alone is kept beside it (`alltrace.align.rank_parts`), so both cost only
-what is missing.
+It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only. It is written to a temporary folder
+and renamed when complete, so an interrupted one leaves nothing that looks complete; one that was computed from other
+ranks or reports is computed again. The parts of each rank are stored next to it (`alltrace.align.rank_parts`), so both cost only
+the missing parts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SHARED_ROWS = 1 << 11
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
     """The alignment of `run`: the one that is kept, or a new one.
 
-    A run of one rank, or one without anything to align by, gets an alignment with its steps alone, which says so.
+    A run of one rank, or one without evidence to align by, gets an alignment with only its steps and a note.
 
     Args:
         run: The run.
@@ -101,7 +101,7 @@ def has_alignment(run: Run) -> bool:
 
 
 def _kept(plain: Run) -> Path | None:
-    """Where the alignment of a run as it was imported is kept; None where there is none."""
+    """Where the alignment of a run as it was imported is kept; None if there is none."""
     return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
 
 
@@ -113,7 +113,7 @@ def _apply(run: Run, overlay: Overlay) -> None:
 
 
 def _has_logged_calls(run: Run) -> bool:
-    """Whether the run has logs whose calls are joined with its operations."""
+    """Whether the run has logs with calls to join with its operations."""
     if not run.manifest.logs:
         return False
     from alltrace.run.run_logs import has_calls
@@ -122,7 +122,7 @@ def _has_logged_calls(run: Run) -> bool:
 
 
 def _nothing_to_match(run: Run) -> str | None:
-    """Why no rank's operations are compared with another's; None where they are."""
+    """Why no rank's operations are compared with another's; None if they are."""
     if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
         return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
@@ -145,7 +145,7 @@ def _name(run: Run) -> Path:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Holds the lock on making alignments in `folder`, and tells whether it does; the lock goes with the process."""
+    """Hold the lock on computing alignments in `folder`; yields whether it got it; the lock ends with the process."""
     with (folder / _LOCK).open("w") as lock:
         held = False
         with suppress(OSError):  # a file system without locks: both make it, and the second renames over the first
@@ -218,7 +218,7 @@ def _matched(
             matching = again
             solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
     joined, names = _joined(run, draft, tables, names)
-    if joined.complete:  # logs tell communicators, which without them are inferred
+    if joined.complete:  # logs have the communicators, which are otherwise inferred
         again = match(joined.tables, names.texts, found, hosts)
         if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
             named = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in again.groups)
@@ -232,7 +232,7 @@ def _matched(
         _write(joined.tables[rank], draft / collectives_file(rank))
     import numpy as np
 
-    by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # whoever asks a rank reads little else
+    by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # questions about a rank read little else
     _write(matching.members.take(by_rank), draft / "members.parquet", _SHARED_ROWS)
     if not matching.members.num_rows:
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
@@ -330,7 +330,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
 
 
 def interned(table: Any) -> tuple[Any, Any]:
-    """A table of collectives whose names may be text, as the canonical table; and those texts as a table of names."""
+    """A table of collectives, in which names may be text, as the canonical table; and those texts as a table of names."""
     import pyarrow as pa
 
     declared = TABLES["collectives"]

@@ -1,1 +1,1 @@
-"""Capture: plans and wraps profilers under any launcher. Knows nothing of traces; stands beside the rest of the house."""
+"""Capture: plans and wraps profilers under any launcher. It does not read traces."""

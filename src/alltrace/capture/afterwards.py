@@ -1,6 +1,6 @@
 """What is done with a rank's reports once they are written: its part of a run, copies elsewhere, and a verdict at the job's end.
 
-Each rank does its own share, on its own node, by commands that a person could type: `alltrace import REPORT --part -o RUN` and
+Each rank does its own share, on its own node, by commands that a user could type: `alltrace import REPORT --part -o RUN` and
 `alltrace capture upload REPORT URL`. The last rank, or the first one that has waited for it, finishes the run.
 """
 
@@ -41,7 +41,7 @@ class Afterwards:
     """What one profiled rank does when its program has ended.
 
     Args:
-        request: What is asked.
+        request: The request.
         plan: How the rank is run.
         variables: The program's variables.
         guard: The process that the launcher knows, and the signals that it passes on.
@@ -87,7 +87,7 @@ class Afterwards:
         """See that the run of this job is the only thing in its place, or make it so."""
         if not self.run.exists():
             return
-        there = sorted(os.listdir(self.run)) if self.run.is_dir() else [""]  # noqa: PTH208  names are all that is asked
+        there = sorted(os.listdir(self.run)) if self.run.is_dir() else [""]  # noqa: PTH208  only names are needed
         if there and _RANKS not in there:
             what = f"it already contains {there[0]}" if there[0] else "a file"
             raise InputError(self.run, found=what, expected="a new folder for the run", advice="give another --run")
@@ -107,9 +107,9 @@ class Afterwards:
         """Do it.
 
         Args:
-            reports: Those of this rank that are whole.
-            beside: Further files of it, to be copied with them.
-            ended: Whether the job is being ended, and there is no time.
+            reports: The complete reports of this rank.
+            beside: Further files of this rank, to copy with them.
+            ended: Whether the job is ending, so there is no time.
         """
         if ended:
             self._stopped = True
@@ -164,7 +164,7 @@ class Afterwards:
         return False
 
     def _run(self, command: list[str], errors: IO[bytes] | None, keep: Callable[[], None]) -> int | None:
-        """Run a command; gives its exit code, or None where it was ended because this rank shall end."""
+        """Run a command; returns its exit code, or None if it was ended because this rank must end."""
         files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
         if errors is not None:
             files.append((os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0))
@@ -182,7 +182,7 @@ class Afterwards:
                 return None
 
     def _stop(self, seconds: float) -> bool:
-        """Wait so long; whether a signal to end has come, or the launcher has killed the rank."""
+        """Wait for a time; returns whether a signal to end arrived, or the launcher killed the rank."""
         until = time.monotonic() + seconds
         while not self._stopped:
             ready, _, _ = select.select([self._guard.signals], [], [], max(0.0, until - time.monotonic()))

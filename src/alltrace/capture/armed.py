@@ -1,4 +1,4 @@
-"""In the training: hears of a window that was asked for while the job runs, and agrees with all ranks when it begins."""
+"""In the training process: receives a window requested while the job runs, and agrees with all ranks when it begins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Window(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """When a window is asked for by itself.
+    """The rule by which a window starts without a request.
 
     Attributes:
         bound: What a step's time is compared with: seconds, or a multiple of the median.
@@ -62,7 +62,7 @@ def parse_rule(text: str) -> Rule:
 
 
 class Watch:
-    """Looks, once per step and at most once a second, whether a window was asked for.
+    """Checks, once per step and at most once a second, whether a window was requested.
 
     The first of the recorded ranks reads the request, and answers with a step that is two steps or three seconds ahead,
     whichever is longer, so that every rank has read the answer before.
@@ -90,7 +90,7 @@ class Watch:
             self._rule, self._rule_steps, self._rule_left = parse_rule(text), int(steps), int(most)
 
     def step(self, at: int) -> Window | None:
-        """A step has ended, and step `at` begins; gives a window that was agreed on, once."""
+        """A step has ended, and step `at` begins; returns an agreed window, once."""
         now = monotonic()
         took = None if self._last is None else now - self._last
         self._last = now
@@ -130,12 +130,12 @@ class Watch:
         return took > self._rule.bound * (_median(self._times) if self._rule.relative else 1.0)
 
     def _reply(self, number: int, at: int) -> None:
-        """Tell who has named the steps that this rank has heard of them at step `at`."""
-        with suppress(OSError):  # then it is said there that this rank did not answer
+        """Confirm to the requester of the steps that this rank received them at step `at`."""
+        with suppress(OSError):  # then the requester reports that this rank did not answer
             write_control(os.path.join(self._folder, f"{HEARD_RANK}{self._rank}"), {"id": number, "at": at})  # noqa: PTH118
 
     def _answer(self, at: int, *, slow: bool) -> None:
-        """Say when the window begins that was asked for, or that the rule asks for."""
+        """Announce when the window begins that was requested, or that the rule triggers."""
         told = read_control(self._request)
         if told is not None and told["id"] > self._asked:
             steps, lead_s = told.get("steps"), told.get("lead_s")

@@ -49,17 +49,17 @@ _PAUSE_S = 1.0
 def profile(
     request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
 ) -> int | None:
-    """Profile the program; gives the exit code, or None where it shall run plainly instead.
+    """Profile the program; returns the exit code, or None if it should run without a profiler.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The program and its arguments.
         variables: The program's variables.
         guard: The process that the launcher knows.
         say: Gets each message.
 
     Raises:
-        AlltraceError: The program was not started, and shall not be.
+        AlltraceError: The program was not started, and must not be.
     """
     after: Afterwards | None = None
     try:
@@ -135,8 +135,8 @@ def _attempted(
 ) -> tuple[Plan, Outcome]:
     """Run the program under the profiler, which may end before the program has started.
 
-    Where it names an option that it refuses, it is started without that one; where it does not, it is started again, as nsys
-    fails now and then on a busy machine, and then without all options that can be left out. The program is started once at most.
+    If it names an option that it refuses, it is started without that option; otherwise it is started again, as nsys
+    sometimes fails on a busy machine, and then without all optional options. The program is started once at most.
     """
     again, turn = False, -1
     while True:  # each turn leaves out an option more, but for the one that is the same again
@@ -176,7 +176,7 @@ def _is_whole(report: Path | None) -> bool:
 
 
 def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> list[LeftOut]:
-    """The options that the profiler complains of; with `every`, all that can be left out; none where nothing may be."""
+    """The options that the profiler complains of; with `every`, all that can be left out; none if nothing can."""
     if request.profiler != "nsys" or request.on_error != "drop":
         return []
     without = {one.option for one in plan.left_out}
@@ -188,7 +188,7 @@ def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> lis
 
 
 def _complaint(private: Path) -> str:
-    """What the profiler printed before it ended, as one short sentence; empty where that is not known."""
+    """What the profiler printed before it ended, as one short sentence; empty if that is not known."""
     try:
         lines = (private / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

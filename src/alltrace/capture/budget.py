@@ -43,7 +43,7 @@ _MOST_BYTES = 100e9
 
 
 class Job(NamedTuple):
-    """The job at hand.
+    """The job to estimate.
 
     Attributes:
         ranks: How many there are.

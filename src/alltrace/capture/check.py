@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 def report_fault(path: Path) -> str | None:
-    """What is wrong with a report, in a few words; None where it is whole.
+    """What is wrong with a report, in a few words; None if it is whole.
 
     A `.nsys-rep` begins with a line that names the profiler and ends with `[END]` after its directory; one that is still being
     written, or was cut, does not.

@@ -1,4 +1,4 @@
-"""CUDA's own switch for profilers, by PyTorch where the program has it, else by the runtime's library."""
+"""CUDA's own switch for profilers, through PyTorch if the program has it, else through the runtime's library."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ _LOCAL_ONLY = {"nfs", "nfs4", "lustre", "gpfs", "cifs", "fuse.sshfs", "beegfs"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One item that was checked.
 
     Attributes:
         what: What it is.
         state: `ok`, `limited` (some kinds of recording will fail) or `bad`.
         found: What was found.
-        fix: What to do; empty where nothing has to be done.
+        fix: What to do; empty if nothing has to be done.
     """
 
     what: str
@@ -159,7 +159,7 @@ def _clock() -> Iterator[Finding]:
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of `struct timex` of adjtimex(2), with room for the rest."""
+    """The beginning of `struct timex` of adjtimex(2), with space for the rest."""
 
     _fields_: ClassVar = [
         ("modes", ctypes.c_uint),
@@ -170,7 +170,7 @@ class _Timex(ctypes.Structure):
 
 
 def _adjtimex() -> tuple[int, int, int] | None:
-    """State, status bits and largest error in us of the kernel's clock, as adjtimex(2) tells; None where it does not."""
+    """State, status bits and largest error in us of the kernel's clock, from adjtimex(2); None if not available."""
     try:
         call = ctypes.CDLL(None, use_errno=True).adjtimex
     except (AttributeError, OSError):

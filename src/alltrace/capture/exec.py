@@ -34,13 +34,13 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
     """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The program and its arguments.
         environment: The variables, not changed.
         say: Gets each message.
 
     Returns:
-        The program's exit code; 4 where `strict` is set, the program succeeded and its report is missing. Where a signal
+        The program's exit code; 4 where `strict` is set, the program succeeded and its report is missing. If a signal
         ended the program, it ends this process, too.
     """
     runnable = shutil.which(program[0], path=environment.get("PATH"))

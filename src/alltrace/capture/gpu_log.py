@@ -1,4 +1,4 @@
-"""Records the clocks, power and temperature of a node's GPUs beside its reports, as `alltrace import` finds them."""
+"""Records the clocks, power and temperature of a node's GPUs next to its reports, where `alltrace import` finds them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_S = 0.05
 
 
 def gpu_log_command() -> list[str]:
-    """`nvidia-smi` as it is called.
+    """The command of `nvidia-smi`.
 
     Raises:
         UsageError: There is none on this node.
@@ -37,10 +37,10 @@ def gpu_log_command() -> list[str]:
 
 @contextmanager
 def recording(command: list[str] | None, log: Path) -> Iterator[None]:
-    """Run `command` until the block ends, its output in `log`; how far the node's clock is ahead of UTC stands in a file beside it.
+    """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC.
 
     Args:
-        command: What `gpu_log_command` gives; None for no log.
+        command: The result of `gpu_log_command`; None for no log.
         log: The file, which is replaced.
     """
     if command is None:

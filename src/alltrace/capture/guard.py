@@ -2,10 +2,10 @@
 
 A launcher that aborts a job kills the processes that it has started, and at once. The profiler and the program would run on
 without anybody, or a report would be cut in the middle. So the process that the launcher knows, here the *guard*, only passes
-signals on. It has a child in a process group of its own, here the *supervisor*, which does the rest:
+signals on. It has a child in a separate process group, here the *supervisor*, which does the rest:
 
 * The guard is killed: the supervisor reads the end of the pipe, ends the program, and waits for the report.
-* The supervisor is killed: the guard is given its children, and kills them.
+* The supervisor is killed: the guard becomes the parent of its children, and kills them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
     """Do `work` in a child, and pass on to it what signals come.
 
     Args:
-        work: Gives an exit code, or None where the program shall be run plainly, by this process.
+        work: Gives an exit code, or None if this process should run the program without a profiler.
 
     Returns:
         What `work` gave, or 128 and the signal where the child was killed; no process below is left then. With None the

@@ -19,16 +19,16 @@ class Identity(NamedTuple):
     """A process's place in its job.
 
     Attributes:
-        launcher: Whose variables were believed; None where there were none.
+        launcher: The launcher with the variables in use; None if there were none.
         rank: Its number in the world; 0 without a launcher.
-        local_rank: Its number on its node; None where it is unknown.
-        world_size: How many there are; None where it is unknown.
-        local_size: How many its node has; None where it is unknown.
-        node: The number of its node; None where it is unknown.
-        job: The job's name, fit for a file's name; None where it is unknown.
+        local_rank: Its number on its node; None if it is unknown.
+        world_size: How many there are; None if it is unknown.
+        local_size: How many its node has; None if it is unknown.
+        node: The number of its node; None if it is unknown.
+        job: The job's name, fit for a file's name; None if it is unknown.
         host: The node's name, fit for a file's name.
-        notes: What a reader must know: sources that disagree, or none at all.
-        restart: What a job's name ends with where the job, or its workers, were started again; part of `job`.
+        notes: What a reader must know: sources that disagree, or no source.
+        restart: The end of a job's name if the job, or its workers, were started again; part of `job`.
     """
 
     launcher: str | None
@@ -44,11 +44,11 @@ class Identity(NamedTuple):
 
 
 def find_identity(environment: Mapping[str, str], host: str) -> Identity:
-    """The place that `environment` tells, the first complete source in the order of `LAUNCHERS` being believed.
+    """The identity from `environment`, from the first complete source in the order of `LAUNCHERS`.
 
     Args:
         environment: The process's variables.
-        host: The name that the machine has for itself; a scheduler's name for the node is preferred.
+        host: The machine's own name; a scheduler's name for the node takes precedence.
     """
     present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
     host = safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
@@ -75,7 +75,7 @@ def _place(source: Identity) -> str:
 
 
 def _ask(launcher: Launcher, environment: Mapping[str, str]) -> Identity | None:
-    """What one launcher tells, or None where it is not there."""
+    """The identity from one launcher, or None if it is not present."""
     if launcher.needs and not any(v in environment for v in launcher.needs):
         return None
     rank = _number(environment, launcher.rank)

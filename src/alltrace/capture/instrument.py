@@ -30,11 +30,11 @@ def profiled() -> bool:
 
 
 class _Nothing:
-    """A range that is none."""
+    """A range that does nothing."""
 
     __slots__ = ()
 
-    # callables in C: functions would cost half a microsecond; the second one takes any arguments and gives what is false
+    # callables in C: functions would cost half a microsecond; the second one takes any arguments and returns a false value
     __enter__: Callable[..., object] = tuple
     __exit__: Callable[..., object] = "".format
 
@@ -111,7 +111,7 @@ def _decorated(function: Function, name: str) -> Function:
 
 
 def note_rank() -> None:
-    """Tell the wrapper which rank this is, where only the program knows: an actor of Ray that was given its rank by a call."""
+    """Report this rank's number to the wrapper, if only the program knows it: a Ray actor that got its rank in a call."""
     folder, size = os.environ.get("TMPDIR"), os.environ.get("WORLD_SIZE", "0")
     if RAY_NUMBER in os.environ and MARK in os.environ and folder and os.environ.get("RANK", "").isdecimal() and size.isdecimal():
         with suppress(OSError), open(os.path.join(folder, RANK_FILE), "w", encoding="ascii") as file:  # noqa: PTH118, PTH123
@@ -148,7 +148,7 @@ def torch_window(first: int, end: int) -> Profile:
 
 
 class Profile(Protocol):
-    """What `torch_profile` gives: for a `with` block, or to be started and stopped."""
+    """The result of `torch_profile`: for a `with` block, or for `start` and `stop`."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -182,14 +182,15 @@ def torch_profile(
 ) -> Profile:
     """A `torch.profiler.profile` that writes one trace per rank and cycle; call its `step()` after each step.
 
-    The files are called `{job}_rank{rank}-of-{world size}_cycle{n}.pt.trace.json.gz`. Without `folder` it records where
-    `capture exec --profiler torch` says so, and does nothing elsewhere. What `--steps` says comes before what is said here.
+    The files are called `{job}_rank{rank}-of-{world size}_cycle{n}.pt.trace.json.gz`. Without `folder` it records only if
+    `capture exec --profiler torch` runs the program, and does nothing otherwise. `--steps` takes precedence over the arguments
+    here.
 
     Args:
-        folder: Where the traces go, made where it is missing; None for what `capture exec` says.
-        wait: Steps of a cycle that are passed over; 1 where nothing is said.
-        warmup: Steps of a cycle that are recorded and thrown away; 1 where nothing is said.
-        active: Steps of a cycle that are kept; 3 where nothing is said.
+        folder: Where the traces go, made if it is missing; None for what `capture exec` says.
+        wait: Steps of a cycle that are passed over; 1 by default.
+        warmup: Steps of a cycle that are recorded and thrown away; 1 by default.
+        active: Steps of a cycle that are kept; 3 by default.
         repeat: How many cycles there are; 0 for as many as there is time for.
         options: Passed on to `torch.profiler.profile`.
 
@@ -215,11 +216,11 @@ def torch_profile(
 def _torch_profiler(
     folder: str, cycle: tuple[int, int, int, int] | None, options: dict[str, Any], window: Callable[[], str]
 ) -> Any:
-    """A profile of PyTorch whose traces are named by rank and `window`.
+    """A profile of PyTorch with traces named by rank and `window`.
 
     Args:
-        folder: Where the traces go, made where it is missing.
-        cycle: Steps that are passed over, thrown away and kept, and how many such cycles; None for all from start to stop.
+        folder: Where the traces go, created if missing.
+        cycle: Steps that are skipped, discarded and kept, and the number of cycles; None for all from start to stop.
         options: Passed on to `torch.profiler.profile`.
         window: Names each trace.
 

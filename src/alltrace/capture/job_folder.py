@@ -1,7 +1,7 @@
-"""The files by which the ranks of a job know of each other, in a folder that all nodes must see, beside the run directory.
+"""The files by which the ranks of a job see each other, in a folder that all nodes must see, next to the run directory.
 
 began.7       rank 7 has started
-done.7        rank 7 has left its reports, or none; what it holds is what is lacking, for people
+done.7        rank 7 has left its reports, or none; its content states what is missing
 finishing     a rank finishes the run
 """
 
@@ -31,7 +31,7 @@ class JobFolder:
     Args:
         folder: Where it is.
         rank: The rank.
-        count: How many ranks are profiled; None where it is unknown.
+        count: How many ranks are profiled; None if it is unknown.
     """
 
     def __init__(self, folder: Path, rank: int, count: int | None = None) -> None:
@@ -40,7 +40,7 @@ class JobFolder:
         self._count = count or 0
 
     def begin(self, *, first: bool) -> None:
-        """Tell the others that this rank is there.
+        """Announce to the others that this rank has started.
 
         Args:
             first: Whether it is the first of those that are profiled.
@@ -63,8 +63,8 @@ class JobFolder:
         """Wait until all ranks that are profiled see each other, before any of them starts its program.
 
         Args:
-            stop: Waits so many seconds; whether this rank shall end.
-            patience_s: Seconds that are waited.
+            stop: Waits a number of seconds; returns whether this rank must end.
+            patience_s: Seconds to wait.
 
         Raises:
             InputError: Some do not come, as on nodes that do not share the folder; then none of the others starts its program.
@@ -84,14 +84,14 @@ class JobFolder:
                 )
 
     def done(self, lacking: str = "") -> None:
-        """Tell the others that this rank has left what it had."""
+        """Announce to the others that this rank has left its reports."""
         part = self.folder / f".{_DONE}{self._rank}"
-        with suppress(OSError):  # then whoever finishes waits for it in vain
+        with suppress(OSError):  # then the finishing rank waits for it in vain
             part.write_text(lacking, encoding="utf-8", errors="backslashreplace")
             part.replace(self._path(_DONE))
 
     def missing(self) -> list[str]:
-        """The ranks that are not done, by number; how many have not even begun stands at the end."""
+        """The ranks that are not done, by number, with the number of those that have not begun at the end."""
         began, done = self._numbers(_BEGAN), self._numbers(_DONE)
         absent = self._count - len(began | done)
         return [*map(str, sorted(began - done)), *([f"{absent} that did not begin"] if absent > 0 else [])]
@@ -109,11 +109,11 @@ class JobFolder:
         return (self.folder / _FINISHING).exists() or not self.folder.exists()
 
     def wait(self, patience_s: float, stop: Callable[[float], bool]) -> list[str]:
-        """Wait for the other ranks, so long after the last one that was done; gives those that were not.
+        """Wait for the other ranks, up to a time after the last one that was done; returns those that were not.
 
         Args:
             patience_s: Seconds.
-            stop: Waits so many seconds; whether this rank shall end.
+            stop: Waits a number of seconds; returns whether this rank must end.
         """
         missing, until = self.missing(), time.monotonic() + patience_s
         while missing and time.monotonic() < until and not self.finished_by_another() and not stop(min(1.0, patience_s / 4)):
@@ -123,7 +123,7 @@ class JobFolder:
         return missing
 
     def remove(self) -> None:
-        """Remove the folder, which nobody needs any more."""
+        """Remove the folder after its last use."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, kind: str) -> Path:
@@ -131,7 +131,7 @@ class JobFolder:
 
     def _numbers(self, kind: str) -> set[int]:
         try:
-            names = os.listdir(self.folder)  # noqa: PTH208  names are all that is asked
+            names = os.listdir(self.folder)  # noqa: PTH208  only names are needed
         except OSError:
             return set()
         return {int(n[len(kind) :]) for n in names if n.startswith(kind) and n[len(kind) :].isdecimal()}

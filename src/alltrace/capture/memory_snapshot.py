@@ -16,7 +16,7 @@ _MOST_ENTRIES = 200_000
 
 
 def begin_history() -> bool:
-    """Have the allocator write down what it does, where that was asked for; whether it does."""
+    """Have the allocator record its history, if requested; returns whether it does."""
     if MEMORY not in os.environ:
         return False
     torch: Any = sys.modules.get("torch")
@@ -33,7 +33,7 @@ def end_history(name: str) -> None:
     """Write the snapshot, and have the allocator write down no more.
 
     Args:
-        name: What tells it apart from others of the rank.
+        name: What distinguishes it from others of the rank.
     """
     import torch  # which the program has loaded, as the history has begun
 

@@ -1,4 +1,4 @@
-"""The log of NCCL of a profiled rank: asked for by variables, and cut to the windows of steps when the program has ended.
+"""The log of NCCL of a profiled rank: requested with variables, and cut to the windows of steps after the program has ended.
 
 NCCL reads its variables when it starts, so it writes its whole log. What grows with the steps are records of calls: outside the
 windows they are dropped. What describes communicators, of the topology and of trouble stays, whenever it was written.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alltrace.capture.plan import Plan, Request
 
 SUBSYSTEMS = "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS"
-"""Of what it tells, where the user does not say."""
+"""The logged subsystems, if the user does not set them."""
 STAMPS = {"NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL", "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] "}
 """The variables for the local time on every line; NCCL 2.26 and later know them."""
 _STAMP = re.compile(rb"\[([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})\] ")
@@ -46,7 +46,7 @@ class NcclLog(NamedTuple):
         pattern: The names of its files, for `glob`.
         before: The files that were there before, with the times of their last change in ns.
         limited: Whether only windows are kept.
-        armed: Whether there may be no window at all.
+        armed: Whether there may be no window.
     """
 
     variables: Mapping[str, str]
@@ -83,7 +83,7 @@ class NcclLog(NamedTuple):
 
 
 def nccl_log(request: Request, plan: Plan, folder: Path, private: Path, environment: Mapping[str, str]) -> NcclLog:
-    """The log of this rank, in `folder`; one that asks for nothing where none is asked for."""
+    """The log of this rank, in `folder`; an inactive one if no log is requested."""
     times = private / _TIMES_FILE
     if not request.nccl_log:
         return NcclLog({}, times, "", {}, limited=False, armed=False)
@@ -117,11 +117,11 @@ def window_times(path: Path) -> list[tuple[int, int | None]]:
 
 
 def limit(path: Path, windows: Sequence[tuple[int, int | None]]) -> int:
-    """Drop the records of calls outside the windows from a log, and say at its end how many; gives the number.
+    """Drop the records of calls outside the windows from a log, and write their number at its end; returns the number.
 
     Args:
-        path: The log, whose lines have the times of `STAMPS`.
-        windows: As `window_times` gives them.
+        path: The log; its lines have the times of `STAMPS`.
+        windows: As returned by `window_times`.
 
     Raises:
         OSError: It cannot be rewritten, and stays as it was.

@@ -1,4 +1,4 @@
-"""Asks an armed job for a window of steps."""
+"""Requests a window of steps from an armed job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.2
 
 
 def find_armed(folder: Path, job: str | None) -> Path:
-    """The folder by which the armed job that writes its reports into `folder` is asked.
+    """The folder for requests to the armed job that writes its reports into `folder`.
 
     Raises:
         InputError: No job was armed there.
@@ -39,7 +39,7 @@ def find_armed(folder: Path, job: str | None) -> Path:
 
 
 def seen(control: Path) -> tuple[list[int], int]:
-    """The armed ranks that see the folder which `find_armed` gives, and how many were armed; as many where that is not known."""
+    """The armed ranks that see the folder from `find_armed`, and how many were armed; the same number if unknown."""
     ranks, count = [], 0
     for path in control.glob(f"{ARMED_RANK}*"):
         with suppress(OSError, ValueError):
@@ -49,7 +49,7 @@ def seen(control: Path) -> tuple[list[int], int]:
 
 
 def _written(control: Path, name: str, told: dict[str, Any]) -> int:
-    """Write a file of `control` with the next number; gives that.
+    """Write a file of `control` with the next number; returns the number.
 
     Raises:
         InputError: It cannot be written.
@@ -66,10 +66,10 @@ def _written(control: Path, name: str, told: dict[str, Any]) -> int:
 def name_steps(
     control: Path, first: int, steps: int, ranks: Sequence[tuple[int, int]] | None, *, wait_s: float
 ) -> tuple[Window, list[int]]:
-    """Have the ranks that see a folder record these steps; for nodes that share none, each of which is told the same.
+    """Have the ranks that see a folder record these steps; for nodes that share none, run the same on each.
 
     Args:
-        control: The folder that `find_armed` gives.
+        control: The folder from `find_armed`.
         first: The first step.
         steps: How many steps.
         ranks: The first and the last rank of each span; None for all.
@@ -79,7 +79,7 @@ def name_steps(
         The window, and the ranks that record it.
 
     Raises:
-        InputError: Nothing can be written there, no such rank sees it, not all of them answered, or some were past the first step.
+        InputError: Nothing can be written there, no armed rank sees it, not all of them answered, or some were past the first step.
     """
     spans = None if ranks is None else [list(s) for s in ranks]
     here = [rank for rank in seen(control)[0] if holds(spans, rank)]
@@ -116,7 +116,7 @@ def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, l
     """Ask for a window, and wait until the job has said when it begins.
 
     Args:
-        control: The folder that `find_armed` gives.
+        control: The folder from `find_armed`.
         steps: How many steps.
         ranks: The first and the last rank of each span; None for all.
         lead_s: Seconds that the window is ahead at least.

@@ -16,7 +16,7 @@ _FORGOTTEN_S = 10.0
 
 
 def first_to_say(text: str, launcher: int | None = None) -> bool:
-    """Whether no rank that the same launcher has started on this node has said `text` lately; True where that cannot be told.
+    """Whether no rank of the same launcher on this node has printed `text` recently; True if unknown.
 
     Args:
         text: The message.

@@ -1,4 +1,4 @@
-"""What `capture exec` is asked to do, and what that means for one rank: a pure function of the variables."""
+"""The request to `capture exec`, and its plan for one rank: a pure function of the variables."""
 
 from __future__ import annotations
 
@@ -60,26 +60,27 @@ class Then(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What `capture exec` is asked to do.
+    """The request to `capture exec`.
 
     Attributes:
-        output: The folder for reports, made where it is missing; may hold fields.
+        output: The folder for reports, made if it is missing; may hold fields.
         name: The report's name without ending, with fields.
         job: The job's name; None for what the launcher says.
         selection: Which ranks are profiled.
         profiler: `nsys`, `ncu` or `torch`, which is the program's own: `alltrace.instrument.torch_profile` then records.
-        tool: The profiler's program, as given; None to look for it.
+        tool: The profiler's program, as passed by the user; None to search for it.
         nsys: What nsys records.
         ncu: What ncu records.
-        kernels: Gives the filter for ncu where `ncu` has none; asked only where this rank is profiled.
+        kernels: Returns the filter for ncu if `ncu` has none; called only if this rank is profiled.
         tmp: Where the private temporary folder is made; None for TMPDIR or the system's.
         force: Whether an existing report may be replaced.
-        on_error: What to do where it cannot be profiled as asked: `drop` leaves out what the node refuses, and runs the program
-            plainly where the profiler does not start at all; `stop` ends before the program starts; `run` runs it plainly.
-        strict: Whether a missing report is an exit code of its own, where the program succeeded.
-        verbose: Whether every rank says what it did.
-        grace_s: Seconds that a profiler of which a part was killed is given to finish a report.
-        rule: With `nsys.armed`, when a window is recorded without being asked for, as `alltrace.capture.armed` has it; or empty.
+        on_error: What to do if it cannot be profiled as requested: `drop` leaves out what the node refuses, and runs the program
+            without a profiler if the profiler does not start; `stop` ends before the program starts; `run` runs it without a
+            profiler.
+        strict: Whether a missing report has its own exit code if the program succeeded.
+        verbose: Whether every rank prints what it did.
+        grace_s: Seconds that a partly killed profiler has to finish a report.
+        rule: With `nsys.armed`, the rule for a window without a request, see `alltrace.capture.armed`; or empty.
         gpu_log: Whether the first profiled rank of each node records the clocks of its GPUs.
         flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it where one of them times out.
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
@@ -120,9 +121,9 @@ class Plan(NamedTuple):
         command: The profiler's switches, without the program; None to run the program plainly.
         report: The report that there should be afterwards; None for none.
         notes: What a reader must know.
-        traces: The folder in which `torch_profile` writes; None where it records nothing.
+        traces: The folder in which `torch_profile` writes; None if it records nothing.
         left_out: Each option that this node cannot have, with the reason.
-        gpu_log: The command that records the GPUs' clocks; None where this rank does not.
+        gpu_log: The command that records the GPUs' clocks; None if this rank does not.
     """
 
     who: Identity
@@ -135,12 +136,12 @@ class Plan(NamedTuple):
 
 
 def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
-    """Whether and how this rank is profiled; makes nothing.
+    """Whether and how this rank is profiled; creates no files.
 
     Args:
-        request: What is asked.
+        request: The request.
         environment: The variables.
-        host: The name that the machine has for itself.
+        host: The machine's own name.
         left_out: What the profiler refused before.
 
     Raises:
@@ -197,7 +198,7 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
 
 
 def _gpu_log(request: Request, *, node_wide: bool) -> tuple[tuple[str, ...] | None, tuple[LeftOut, ...]]:
-    """The command that records the clocks of the node's GPUs; and the option, where the node cannot have it.
+    """The command that records the clocks of the node's GPUs; and the option, if the node cannot run it.
 
     Raises:
         UsageError: It cannot, and nothing is to be left out.
@@ -233,7 +234,7 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
 
 
 def window_variables(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `alltrace.instrument.steps` finds; none where no steps are named, and the rank is not armed."""
+    """The variables that `alltrace.instrument.steps` finds; none if no steps are named, and the rank is not armed."""
     steps, who = request.nsys.steps, plan.who
     found = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
     if steps is not None:
@@ -269,7 +270,7 @@ def torch_variables(request: Request, plan: Plan, folder: Path, environment: Map
 
 
 def trace_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `alltrace.instrument.torch_profile` finds; makes the files by which an armed rank is asked.
+    """The variables that `alltrace.instrument.torch_profile` finds; makes the files for requests to an armed rank.
 
     Raises:
         InputError: They cannot be made.
@@ -283,7 +284,7 @@ def trace_variables(request: Request, plan: Plan, folder: Path, environment: Map
 
 
 def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
-    """Make the files by which an armed rank is asked, and which describe it, where `variables` make it one.
+    """Make the files for requests to an armed rank, and its description, if `variables` arm it.
 
     Raises:
         InputError: They cannot be made.
@@ -294,7 +295,7 @@ def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (REQUEST, WINDOW):
-            # what was asked of a job of the same name before is no news
+            # earlier requests to a job of the same name do not count
             with (folder / name).open("w" if LEADS in variables else "a"):
                 pass
         (folder / f"{HEARD_RANK}{plan.who.rank}").unlink(missing_ok=True)

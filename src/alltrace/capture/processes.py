@@ -19,7 +19,7 @@ def become_subreaper() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, orphans that it was given included; empty where the kernel does not say."""
+    """The children of a process, including adopted orphans; empty if the kernel does not list them."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -40,14 +40,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def words(pid: int) -> list[bytes]:
-    """The command line of a process; empty where it is gone."""
+    """The command line of a process; empty if it is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return []
 
 
 def started_at(pid: int) -> str | None:
-    """When a process was started, in the kernel's ticks; None where it is gone or has ended."""
+    """When a process was started, in the kernel's ticks; None if it is gone or has ended."""
     try:
         # the name in it may be cut within a letter
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -75,7 +75,7 @@ def reap(statuses: dict[int, int]) -> bool:
 
 
 def end_children(statuses: dict[int, int]) -> None:
-    """Kill every child of this process, and those that it is given while they end."""
+    """Kill every child of this process, and those that it adopts while they end."""
     while below := children(os.getpid()):
         for pid in below:
             send(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A shell around the program, which tells which process the program is and how it ended.
+"""A shell around the program that reports the program's process and how it ended.
 
 nsys runs the program as a grandchild, and its exit code is not always the program's: it is 3 when the program was killed, and 0
 when the profiler's agent was, while the program runs on.
@@ -34,7 +34,7 @@ REVOKED = "shell"
 class ProgramShell:
     """A shell around the program that writes down which process it is and how it ended.
 
-    It starts the program once at most: the file with its own process id is made only where there is none.
+    It starts the program at most once: the file with its own process id is made only if there is none.
 
     Args:
         folder: Where it writes.

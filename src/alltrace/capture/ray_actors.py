@@ -1,8 +1,8 @@
 """Actors of Ray: what a worker process that the wrapper is put around (`runtime_env`, `py_executable`) is in its job.
 
 Ray starts workers one by one, each with the variables of its own `runtime_env`, and starts an actor that died again. So the job is
-Ray's session and its driver's number, an actor's rank is `RANK` of its variables where they have it, and who comes with a rank that
-another process had before is a restart of it: each process claims its name by a file in the folder of reports.
+Ray's session and its driver's number, an actor's rank is `RANK` of its variables if they have it, and a process with a rank that
+another process had before is its restart: each process claims its name by a file in the folder of reports.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MOST = 100_000
 
 
 def ray_variables(request: Request, program: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables from which `find_identity` sees who a worker of Ray is; none where it is not a worker of Ray.
+    """The variables from which `find_identity` identifies a Ray worker; none if it is not a Ray worker.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The worker's command line, which names Ray's session.
         environment: The worker's variables.
     """
@@ -47,8 +47,8 @@ def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]
     """The variables with which a worker's reports have a name that no other worker of its job has.
 
     Args:
-        request: What is asked.
-        variables: The worker's, with `RAY_JOB` among them; `RANK` where it is known.
+        request: The request.
+        variables: The worker's, with `RAY_JOB` among them; `RANK` if known.
     """
     numbered = {**variables, RAY_NUMBER: "0", RAY_RESTART: "0"}
     who = find_identity(numbered, os.uname().nodename)
@@ -60,7 +60,7 @@ def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]
 
 
 def _claim(folder: Path, name: str) -> int:
-    """The first number that no process has claimed under this name; 0 where no file can be written, which is reported later."""
+    """The first number that no process has claimed under this name; 0 if no file can be written, which is reported later."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(_MOST):

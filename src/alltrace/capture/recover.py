@@ -29,7 +29,7 @@ def find_importer(nsys: Path) -> Path:
     """The QdstrmImporter that belongs to an nsys.
 
     Raises:
-        UsageError: There is none beside it.
+        UsageError: There is none next to it.
     """
     beside = nsys.resolve().parent
     found = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
@@ -41,13 +41,13 @@ def find_importer(nsys: Path) -> Path:
 def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recovered]:
     """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay.
 
-    A raw capture that `capture exec` has left becomes the report that it would have been, where that was to be or in `output`;
-    one of nsys alone is a report beside it.
+    A raw capture that `capture exec` has left becomes the intended report, in its place or in `output`;
+    one from nsys itself becomes a report next to it.
 
     Args:
         folder: Where to look.
-        nsys: The nsys whose importer is used.
-        output: The folder for reports, made where it is missing; None for where they belong.
+        nsys: The nsys with the importer to use.
+        output: The folder for reports, created if missing; None for their own place.
 
     Raises:
         InputError: There is no such folder, or `output` cannot be made.

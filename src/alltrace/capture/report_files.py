@@ -63,7 +63,7 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
 
 
 def remove_older(report: Path) -> None:
-    """Remove the reports that stand where this rank's will be.
+    """Remove the reports at the path of this rank's report.
 
     Raises:
         InputError: One of them cannot be removed.
@@ -145,7 +145,7 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
 
 
 def full(folder: Path) -> str | None:
-    """Says so where a folder has no space for a report; None where it has."""
+    """A message if a folder has no space for a report; None if it has."""
     with suppress(OSError):
         about = os.statvfs(folder)
         free = about.f_bavail * about.f_frsize
@@ -168,14 +168,14 @@ def tidy(private: Path) -> None:
 
 
 def files_beside(plan: Plan, report: Path, log: Path) -> list[Path]:
-    """What is there beside a rank's report: its side file, and the log of the node's GPUs where this rank has recorded it."""
+    """The files next to a rank's report: its side file, and the log of the node's GPUs if this rank recorded it."""
     found = [report.with_name(f"{report.name}{SIDE_FILE}")]
     found += [log, log.with_name(log.name + OFFSET_SUFFIX)] if plan.gpu_log is not None else []
     return [path for path in found if path.is_file()]
 
 
 def write_side_file(request: Request, plan: Plan, report: Path, role: str) -> None:
-    """Write beside a report what of it was left out, and its rank's role; where there is neither, there is no such file.
+    """Write a file next to a report with what was left out, and its rank's role; without either, there is no file.
 
     Raises:
         OSError: It cannot be written.

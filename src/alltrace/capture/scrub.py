@@ -3,7 +3,7 @@
 nsys keeps them in these places: the row `DeviceEnvironment` of `TARGET_INFO_SYSTEM_ENV`; the rows `PROCESS_n:COMMAND`,
 `ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
 `ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no table refers to: the
-environment of each process of the host that it could read, whoever started it, as assignments with a zero byte between them; and
+environment of each process of the host that it could read, of any user, as assignments with a zero byte between them; and
 `PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that no table refers to.
 """
 
@@ -68,7 +68,7 @@ class Scrubbed:
 def scrub_folder(
     source: Path, target: Path, *, drop_texts: bool = False, nsys: Callable[[], Path] | None = None
 ) -> list[tuple[Path, Scrubbed]]:
-    """Scrub all exports of a folder, and of folders in it, into a new folder; of reports without an export beside them one is made.
+    """Scrub all exports of a folder, and of folders in it, into a new folder; reports without an export next to them are exported.
 
     Args:
         source: The folder; nothing else in it is copied.
@@ -102,9 +102,9 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
 
     Args:
         source: A SQLite export, or a report, which is exported first; it is not changed.
-        target: The new file, an export; written whole or not at all.
-        drop_texts: Put `range 1` and so on in place of the texts of NVTX ranges and marks, but for those of NCCL.
-        nsys: Tells the nsys that exports a report; None where none may be run.
+        target: The new file, an export; written completely or not at all.
+        drop_texts: Write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
+        nsys: Returns the nsys that exports a report; None if none may run.
 
     Raises:
         InputError: `source` is not an SQLite export, or cannot be exported.
@@ -244,7 +244,7 @@ def _drop_texts(database: sqlite3.Connection, tables: set[str]) -> int:
 
 
 def _clean_strings(database: sqlite3.Connection) -> int:
-    """Empty the strings that no table refers to; how many there were. None where the tables do not say what refers to strings."""
+    """Empty the strings that no table refers to; how many there were. None if the tables do not say what refers to strings."""
     declared = [
         (name, column)
         for name, text in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
@@ -269,7 +269,7 @@ def _clean_strings(database: sqlite3.Connection) -> int:
 def _clean_environments(database: sqlite3.Connection, names: set[str]) -> int:
     """Empty the strings that are environments; how many they were.
 
-    Several assignments with a zero byte between them are one, wherever they are referred to. A single one may be a name that a
+    Several assignments with a zero byte between them are one, in every reference. A single one may be a name that a
     program gave, such as `lr=0.1`: it stays where a table refers to it.
     """
     asked = "SELECT id, value FROM StringIds WHERE instr(CAST(value AS BLOB), X'3D')"
@@ -296,7 +296,7 @@ def _referred_to(database: sqlite3.Connection, wanted: set[int]) -> set[int]:
         for name, text in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
         if name not in ("StringIds", *_HOLDERS)
     }
-    if not any(declared.values()):  # whoever wrote it again left the comments out: take any column that may refer
+    if not any(declared.values()):  # a rewritten file may lack the comments: use any column that may refer
         declared = {
             name: [c for _, c, *_ in database.execute(f'PRAGMA table_info("{name}")') if _MAY_REFER.fullmatch(c)]
             for name in declared

@@ -26,12 +26,12 @@ _ILLEGAL = re.compile(r"[\x00-\x1f\x7f/]")
 
 
 class Selection(NamedTuple):
-    """Which ranks are profiled: those that pass every condition given.
+    """Which ranks are profiled: those that meet every condition.
 
     Attributes:
         spans: First and last rank of each span; None for all.
         first_local: Only the first rank of each node.
-        per_node: Only so many ranks of each node.
+        per_node: Only this many ranks of each node.
         cutoff: Only ranks below this one.
     """
 
@@ -44,7 +44,7 @@ class Selection(NamedTuple):
         """Whether the process is profiled.
 
         Raises:
-            UsageError: Its place on the node is asked for and nothing shows it, or no rank of the world is chosen.
+            UsageError: Its index on the node is needed and unknown, or no rank of the world is selected.
         """
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
@@ -67,7 +67,7 @@ class Selection(NamedTuple):
         return not any(self.takes(rank, rank % size) for rank in range(who.rank))
 
     def chosen(self, who: Identity) -> int | None:
-        """How many ranks are chosen, where a node's ranks follow each other; None where it is unknown."""
+        """How many ranks are chosen, where a node's ranks follow each other; None if it is unknown."""
         if who.world_size is None and self.spans is not None and self.most is None:
             count = end = 0
             for first, last in sorted(self.spans):
@@ -86,7 +86,7 @@ class Selection(NamedTuple):
         return min((n for n in (self.per_node, 1 if self.first_local else None) if n is not None), default=None)
 
     def outside(self, world_size: int | None) -> str | None:
-        """The chosen ranks that the world does not have, as text; None where there are none."""
+        """The chosen ranks that the world does not have, as text; None if there are none."""
         if self.spans is None or world_size is None:
             return None
         over = [(max(first, world_size), last) for first, last in self.spans if last >= world_size]
@@ -102,7 +102,7 @@ class Selection(NamedTuple):
 
 
 def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
-    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does for names alone; whatever else has a percent stays.
+    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does only for names; other percent signs stay.
 
     Raises:
         UsageError: A variable is not set.
@@ -136,14 +136,14 @@ def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None)
 
 
 def report_name(template: str, who: Identity, environment: Mapping[str, str], job: str | None) -> str:
-    """The name of a rank's report, as `--name` has it; by default with the rank's role, where it has one.
+    """The name of a rank's report, from `--name`; by default with the rank's role, if it has one.
 
     Raises:
         UsageError: As `expand`.
     """
     if template == NAME and environment.get(ROLE):
         template = _NAME_WITH_ROLE
-    if RAY_NUMBER in environment and "RANK" not in environment:  # the rank may be told later, and is another worker's number
+    if RAY_NUMBER in environment and "RANK" not in environment:  # the rank may become known later, and is another worker's number
         other = template.replace("rank{rank}", "worker{rank}")
         template = other if other != template else f"{template}_worker{{rank}}"
     return expand(template, "--name", who, environment, job)
@@ -162,8 +162,8 @@ def expand(
         option: The option that it is the value of, for messages.
         who: The process's place.
         environment: The variables that `%q` may name.
-        job: The job's name as given, or None for that of the launcher.
-        folder: Whether the template names a folder, which may hold slashes of its own; a field's value may never.
+        job: The job's name from the user, or None for that of the launcher.
+        folder: Whether the template names a folder, which may have slashes; a field's value may not.
 
     Raises:
         UsageError: A field is unknown, a variable is not set, or the result is not a name.

@@ -1,11 +1,11 @@
-"""A small report inside the training: who is slow and in which phase, from times that each rank keeps in a few kilobytes.
+"""A small report inside the training: which rank is slow and in which phase, from times that each rank keeps in a few kilobytes.
 
-Ranks that wait for each other all take as long as the slowest, so whole steps tell nothing. What a rank does by itself tells: the
+Ranks that wait for each other all take as long as the slowest, so whole steps show nothing. A rank's own work does: the
 time of its steps without the phases in which it waits. Every N steps each rank sends the medians of its last N steps to all others,
 over the process group that the job has anyway, and the first rank prints what they say.
 
 Where the process uses a GPU by PyTorch, a launch returns before the work is done, so phases are measured by events on the current
-stream, whose times are read when the ranks compare.
+stream, and their times are read when the ranks compare.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _MOST_PHASES = 16
 _LEAST_STEPS = 10
 _LEAST_SHARE = 0.01
-"""A smaller difference of the time of a step is not told, however sure it is."""
+"""A smaller difference of a step's time is not reported, even if it is significant."""
 _SURE = 4.0
 """Standard errors that a difference must have."""
 _NORMAL = 1.4826
 """The standard deviation of a normal distribution, in median absolute deviations."""
 _MEDIAN_ERROR = 1.2533
-"""The standard error of a median of normal values, in that of their mean: the square root of half pi."""
+"""The ratio of the standard errors of the median and of the mean of normal values: the square root of half pi."""
 _NAMED = 3
 _TO_RECORD = 10
 
@@ -46,9 +46,9 @@ class Finding(NamedTuple):
 
     Attributes:
         rank: The rank.
-        own_s: What a step takes it by itself, in s.
-        others_s: What it takes the median rank.
-        phase: The phase in which it loses most; empty where no phases are measured.
+        own_s: Time of its own work in a step, in s.
+        others_s: The same for the median rank.
+        phase: The phase in which it loses most; empty if no phases are measured.
         phase_s: How much it loses there, in s.
     """
 
@@ -76,7 +76,7 @@ class Verdict(NamedTuple):
 
 
 def judge(rows: Sequence[Sequence[float]], phases: Sequence[str], waits: Sequence[str], steps: int) -> Verdict:
-    """Who is slow.
+    """Which rank is slow.
 
     Args:
         rows: Of each rank, in s: the median of its steps' own time and that median's standard error, then the median of each phase.
@@ -87,7 +87,7 @@ def judge(rows: Sequence[Sequence[float]], phases: Sequence[str], waits: Sequenc
     own = [row[0] for row in rows]
     middle = _median(own)
     errors = [row[1] for row in rows]
-    # what all ranks scatter by, with half of them or more taken for as fast as the median
+    # the scatter of all ranks, with at least half of them assumed to be as fast as the median
     among = _NORMAL * _median([abs(value - middle) for value in own])
     shares = [(value - middle) / middle if middle > 0 else 0.0 for value in own]
     typical = (_median(errors) ** 2 + among**2) ** 0.5
@@ -108,7 +108,7 @@ def judge(rows: Sequence[Sequence[float]], phases: Sequence[str], waits: Sequenc
 
 
 class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
-    """Keeps the times of a training's steps and phases, and prints every so many steps who is slow and in which phase.
+    """Keeps the times of a training's steps and phases, and periodically prints which rank is slow, in which phase.
 
     Call `step` after each step, and put `phase(NAME)` around its parts. A phase called as one of `waits` is one in which the rank
     waits for others, such as a collective or the transfer of a loss; its time does not count as the rank's own. Nothing is printed
@@ -120,12 +120,12 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         at: The number of the step that comes first in this process.
         capture: In a job that `alltrace capture arm` has started: after how many verdicts with a slow rank steps are recorded, at
             most; 0 for never.
-        gather: Gives the numbers of all ranks, by rank, from those of this one; None for `torch.distributed`.
+        gather: Returns the numbers of all ranks, by rank, from those of this one; None for `torch.distributed`.
         rank: This rank; None for that of `torch.distributed`, or the launcher's.
         say: Gets each line; None for standard error.
 
     Raises:
-        UsageError: `every` is so small that nothing could be told.
+        UsageError: `every` is too small for a result.
     """
 
     __slots__ = (
@@ -157,7 +157,7 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         self._places: dict[str, _Phase] = {}
         self._times = array("f", bytes(4 * every * (_MOST_PHASES + 1)))  # a row of each step: all of it, then its phases
         self._steps = 0  # since the last verdict
-        self._stamps: list[Any] = []  # of steps whose events have not been read
+        self._stamps: list[Any] = []  # of steps with events that have not been read
         self._now, self._seconds = _clock()
         self._last = self._now()
         self.last: Verdict | None = None
@@ -202,7 +202,7 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             self._last = self._now()  # the comparison belongs to no step
 
     def _read(self) -> None:
-        """Take down the times of the steps whose ends have been stamped."""
+        """Store the times of the steps with stamped ends."""
         if self._seconds is not _host_seconds:
             import torch  # which the program has loaded, as its events give the times
 
@@ -218,7 +218,7 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         self._stamps.clear()
 
     def _compare(self) -> None:
-        """Send this rank's medians to all, and say what those of all ranks tell."""
+        """Send this rank's medians to all, and print the result over all ranks."""
         names = sorted(self._names)
         gather = self._gather or _distributed()
         rows = gather(self._medians(names)) if gather is not None else None
@@ -286,7 +286,7 @@ class _Phase:
 
 
 def _clock() -> tuple[Callable[[], Any], Callable[[Any, Any], float]]:
-    """What stamps a moment, and what gives the seconds between two stamps: the host's clock, or events on the GPU's stream."""
+    """How to stamp a moment, and how to compute the seconds between two stamps: the host's clock, or events on the GPU."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return perf_counter, _host_seconds

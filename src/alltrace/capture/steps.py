@@ -26,12 +26,12 @@ _NEVER = -1
 class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     """The steps of a training, and a window of them that is recorded on every profiled rank.
 
-    Around each step that can be recorded lies a range `step N`. A range at the begin of the window says how long the steps
+    Each step that can be recorded is in a range `step N`. A range at the start of the window states how long the steps
     before it took, so that the trace shows what the profiler costs. The steps `first` to `end - 1` are recorded: the device is
     synchronised and cudaProfilerStart called before the first, and the device is synchronised and cudaProfilerStop called after the
     last, or when the block ends before. Under `capture exec --profiler torch` PyTorch records them, unless the script has
     a `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
-    `alltrace` lies around the window.
+    `alltrace` encloses the window.
 
     Args:
         first: The first step that is recorded; None for what `capture exec --steps` says.
@@ -130,7 +130,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._begin()
 
     def _look(self, watch: Watch) -> None:
-        """Hear of a window that was asked for while the job runs."""
+        """Receive a window that was requested while the job runs."""
         window = watch.step(self._at)
         if window is not None:
             self._window = window
@@ -202,7 +202,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
 
     @staticmethod
     def _warn(*, has_cuda: bool) -> None:
-        """Say so where the profiler waits for what this process cannot do."""
+        """Report it if the profiler waits for something that this process cannot do."""
         waits_for = os.environ.get(STEPS_BY)
         if waits_for == "cuda" and not has_cuda:
             lacking = "no CUDA runtime was found for cudaProfilerStart; give capture exec --steps-by nvtx"

@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 _LIMIT_S = 60.0
 _NO_HEAD = (403, 405, 501)
 _COMPARED = 1 << 16
-"""So many bytes of what a server has of a file are compared with the file's, before the rest is sent."""
+"""How many of the last bytes on a server are compared with the file, before the rest is sent."""
 
 
 class Store(Protocol):
@@ -34,15 +34,15 @@ class Store(Protocol):
         ...
 
     def size(self, name: str) -> int | None:
-        """How many bytes of a file are there; None where there is none, or that cannot be told."""
+        """How many bytes of a file exist at the place; None if there is none, or if unknown."""
         ...
 
     def put(self, path: Path, name: str) -> int:
-        """Copy a file, or what is lacking of it; gives how many bytes are there afterwards.
+        """Copy a file, or its missing part; returns how many bytes are there afterwards.
 
         Raises:
-            FileNotFoundError: There is no such place.
-            Exception: One of the place's own, where it cannot be copied.
+            FileNotFoundError: The place does not exist.
+            Exception: An error of the place's library, if it cannot be copied.
         """
         ...
 
@@ -73,7 +73,7 @@ class FolderStore:
     """A folder, such as one that all nodes share. A file gets its name once it is whole.
 
     Args:
-        folder: The folder, made where it is missing.
+        folder: The folder, made if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,7 +119,7 @@ def _alike(source: io.BufferedReader, copy: io.BufferedRandom) -> int:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows nothing: a password would go to whoever the server names."""
+    """Follows no redirect: a password would go to the server that the redirect names."""
 
     def redirect_request(self, *_: Any) -> None:
         """No request: the answer that redirects is an error."""
@@ -155,7 +155,7 @@ class HttpStore:
         return f"{self._base}/{urllib.parse.quote(name)}"
 
     def size(self, name: str) -> int | None:
-        """What HEAD tells."""
+        """The size from HEAD."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             return self._length(name)
         return None
@@ -165,7 +165,7 @@ class HttpStore:
             return int(answer.headers["Content-Length"] or "")
 
     def put(self, path: Path, name: str) -> int:
-        """Send the file from where the server's part of it ends; all of it where there is none, or the server refuses that."""
+        """Send the file from where the server's part of it ends; all of it if there is none, or the server refuses that."""
         length = path.stat().st_size
         there = self.size(name) or 0
         if 0 < there < length and self._ends_alike(path, name, there):
@@ -184,7 +184,7 @@ class HttpStore:
             return length
 
     def _ends_alike(self, path: Path, name: str, there: int) -> bool:
-        """Whether the last bytes that the server has are those of the file; not where it does not give them."""
+        """Whether the last bytes that the server has are those of the file; false if it does not send them."""
         begin = max(0, there - _COMPARED)
         with path.open("rb") as file:
             file.seek(begin)
@@ -239,10 +239,10 @@ class _FsspecStore:
         return f"{self._base}/{name}"
 
     def size(self, name: str) -> int | None:
-        """What the store tells."""
+        """The size from the store."""
         try:
             return int(self._system.size(self.label(name)))
-        except Exception:  # noqa: BLE001  stores have errors of their own for what is not there; copying tells the rest
+        except Exception:  # noqa: BLE001  stores have their own errors for missing objects; copying reports others
             return None
 
     def put(self, path: Path, name: str) -> int:

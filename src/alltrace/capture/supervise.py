@@ -1,6 +1,6 @@
-"""Runs a profiler with the program in it, and sees that the report comes home whatever signals come.
+"""Runs a profiler with the program in it, and ensures that the report is written in spite of signals.
 
-What happens to a signal that asks to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) depends on the phase:
+The effect of a signal to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) depends on the phase:
 
 | phase | the first one | a second one, or `end_after_s` later | the guard is gone |
 | --- | --- | --- | --- |
@@ -12,7 +12,7 @@ Other signals go to the program while it runs, and nowhere else. nsys ends a rec
 written while a program that saves its work runs on; ncu ends the program.
 
 A scheduler may send a signal to every process of a job at once. An agent of nsys that gets SIGTERM or SIGUSR1 ends without a
-report, so nsys is started with them blocked, which its agent inherits; the program is given the signals as they were.
+report, so nsys is started with them blocked, which its agent inherits; the program gets the original signal mask.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Manners(NamedTuple):
     """How a profiler is treated with signals.
 
     Attributes:
-        held: Blocked in it.
+        held: Signals that are blocked in it.
         ends_by: Makes it finish its report and end; not one of `held`.
         stops_by: The arguments with which its program, called once more, ends the recording and not the program, `{}` being the
-            process of the first call; empty where it cannot.
+            process of the first call; empty if it cannot.
     """
 
     held: frozenset[signal.Signals] = frozenset()
@@ -104,9 +104,9 @@ class Outcome(NamedTuple):
 
     Attributes:
         code: The exit code to end with: the program's, or 128 and the signal that ended it.
-        started: Whether the program was started at all; where not, it will not be.
+        started: Whether the program was started; if not, it will not be.
         notes: What happened to the profiler, where that matters.
-        asked_to_end: Whether a signal came that asks the program to end.
+        asked_to_end: Whether a signal to end the program arrived.
         killed: Whether a signal ended the profiler.
     """
 
@@ -118,7 +118,7 @@ class Outcome(NamedTuple):
 
     @property
     def failed_to_start(self) -> bool:
-        """Whether the profiler ended by itself before the program started, as nsys does now and then on a busy machine."""
+        """Whether the profiler ended before the program started, as nsys sometimes does on a busy machine."""
         return not (self.started or self.asked_to_end or self.killed or self.code == 0)
 
 
@@ -129,7 +129,7 @@ class _Phase(enum.Enum):
 
 
 class _Supervision:
-    """The profiler, the program, and what was asked of them; see the table above."""
+    """The profiler, the program, and the requests to them; see the table above."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Supervision:
         return _Phase.STARTING if self._program_shell.shell() is None else _Phase.WRITING
 
     def program_runs(self) -> bool:
-        """Whether the program is still there or about to be, and not another process that was given its number."""
+        """Whether the program is still running or about to start, and its id is not reused by another process."""
         pid, shell = self._program_shell.program(), self._program_shell.shell()
         if pid is None:
             return (
@@ -210,7 +210,7 @@ class _Supervision:
         self.abandoned_at = time.monotonic()
 
     def tick(self) -> float:
-        """Do what it is time for; gives the seconds until it is time again."""
+        """Do the actions that are due; returns the seconds until the next."""
         program = self._program_shell.program()
         if program is not None and self._waiting and self.program_runs():
             for number in self._waiting:
@@ -218,7 +218,7 @@ class _Supervision:
             self._waiting.clear()
         now = time.monotonic()
         if self._program_shell.shell() in self.statuses and self.profiler_runs:
-            self.orphaned = True  # the profiler's launcher is gone, and it would wait for that for ever
+            self.orphaned = True  # the profiler's launcher is gone, and it would wait for that forever
         if self.orphaned:
             self._end_profiler(self._patience.grace_s)
         if self._recorded_until is not None and now >= self._recorded_until:
@@ -228,7 +228,7 @@ class _Supervision:
             self._end_all(now)
         if self._profiler_until is not None and now > self._profiler_until and self.profiler_runs:
             send(self.profiler, signal.SIGKILL)
-        # a program whose parent is another part of the profiler tells nobody here that it ended
+        # no process here is notified of the end of a program whose parent is another part of the profiler
         hurried = self.orphaned or self._waiting or self._profiler_until is not None or self.abandoned_at is not None
         if hurried or not self.profiler_runs:
             return _POLL_S
@@ -245,7 +245,7 @@ class _Supervision:
 
     @property
     def asked_profiler(self) -> bool:
-        """Whether the profiler was asked to finish."""
+        """Whether the profiler was told to finish."""
         return self._profiler_until is not None
 
     def _end_profiler(self, patience_s: float) -> None:
@@ -292,8 +292,8 @@ def supervise(
         environment: Its variables.
         program_shell: Knows the program.
         guard: The process that the launcher knows, and the signals that it passes on.
-        finished: Whether the report is whole; asked when the profiler's front end was killed and its agent may still write.
-        patience: How long is waited.
+        finished: Whether the report is complete; called if the profiler's front end was killed and its agent may still write.
+        patience: How long to wait.
         manners: How the profiler is treated with signals.
         output: Where the profiler prints; None for where the program prints.
     """
@@ -400,7 +400,7 @@ def _last_word(state: _Supervision, program_shell: ProgramShell, grace_s: float)
     shell = program_shell.shell()
     until = time.monotonic() + grace_s
     while shell is not None and time.monotonic() < until:
-        lives = started_at(shell) is not None  # asked first: it writes before it ends
+        lives = started_at(shell) is not None  # checked first: it writes before it ends
         if program_shell.code() is not None or not lives:
             break
         reap(state.statuses)

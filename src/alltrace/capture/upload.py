@@ -54,7 +54,7 @@ def upload(
 
     Raises:
         InputError: There is no such file or folder, or nothing in it.
-        UsageError: `url` is none, or what opens it is not installed.
+        UsageError: `url` is not a URL, or the package that opens it is not installed.
     """
     files = [(path, name) for place in places for path, name in _files(place)]
     store = store_at(url)
@@ -106,7 +106,7 @@ def _files(place: Path) -> list[tuple[Path, str]]:
 def _scrubbed(
     scrub: Callable[[Path, Path], object], path: Path, name: str, scratch: Path, faults: list[tuple[Path, str]]
 ) -> tuple[Path, str] | None:
-    """What is copied of a file, and its name there; None where it must not be shared."""
+    """What is copied of a file, and its name there; None if it must not be shared."""
     if name.endswith(_SCRUBBED_AS_IS):
         return path, name
     if not name.endswith(_SCRUBBED):
@@ -123,7 +123,7 @@ def _scrubbed(
 
 
 def _copy(store: Store, path: Path, name: str, length: int) -> str | None:
-    """What is wrong, or None where the copy has the size that it should."""
+    """What is wrong, or None if the copy has the size that it should."""
     problem, target = None, store.label(name)
     for _ in range(_TRIES):
         try:

@@ -1,4 +1,4 @@
-"""The window of steps that a process was told to record, from its variables."""
+"""The window of steps that a process must record, from its variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alltrace.capture.variables import STEPS, WINDOW_TIMES
 
 
 def window_given() -> tuple[int, int] | None:
-    """The first step and the one after the last; None where none were named."""
+    """The first step and the one after the last; None if none were named."""
     found = re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", os.environ.get(STEPS, ""))
     return (int(found[1]), int(found[2])) if found else None
 

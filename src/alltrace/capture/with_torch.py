@@ -1,4 +1,4 @@
-"""Runs a chosen rank's program whose traces PyTorch's profiler writes, where something is to be done beside it or afterwards."""
+"""Runs a chosen rank's program that PyTorch's profiler traces, if there is work to do at the same time or afterwards."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _ENDING = ".pt.trace.json.gz"
 def run_with_torch(
     request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
 ) -> int | None:
-    """Run the program; gives the exit code, or None where it shall run plainly instead.
+    """Run the program; returns the exit code, or None if it should run without a profiler.
 
     Args:
-        request: What is asked.
+        request: The request.
         program: The program and its arguments.
         variables: The program's variables.
         guard: The process that the launcher knows.
         say: Gets each message.
 
     Raises:
-        AlltraceError: The program was not started, and shall not be.
+        AlltraceError: The program was not started, and must not be.
     """
     after: Afterwards | None = None
     try:
@@ -99,7 +99,7 @@ def run_with_torch(
 
 
 def _written_since(folder: Path, beginning: str, before: float) -> list[Path]:
-    """The traces of one rank that were written after a time, by the clock of whoever has written them."""
+    """The traces of one rank that were written after a time, by the clock of their writer."""
     found = sorted(p for p in folder.iterdir() if p.name.startswith(beginning) and p.name.endswith(_ENDING))
-    # a file system's clock may be behind the node's
+    # a file system's clock may lag the node's
     return [p for p in found if p.stat().st_mtime > before - 60]

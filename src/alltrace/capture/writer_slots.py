@@ -1,6 +1,6 @@
-"""Limits how many ranks of a job write to a shared file system at once: whoever writes holds one of N files.
+"""Limits how many ranks of a job write to a shared file system at once: a writing rank holds one of N files.
 
-A holder that has died keeps nobody from writing: its file is taken over, at once where its process is seen to be gone, and
+A dead holder blocks no other rank: its file is taken over, at once if its process is visibly gone, and
 elsewhere when it has not been touched for two minutes. In a rare race two take over one file, and one more writes than should.
 """
 
@@ -23,15 +23,15 @@ TOUCHED_EVERY_S = 10.0
 
 @contextmanager
 def writer_slot(folder: Path, most: int, number: int, stop: Callable[[float], bool]) -> Iterator[Callable[[], None]]:
-    """Hold one of `most` places while the block runs; gives what must be called now and then to keep it.
+    """Hold one of `most` slots while the block runs; yields a function to call regularly to keep it.
 
     Where no file can be written in the folder, nothing is limited.
 
     Args:
         folder: Where the places are, on the file system.
         most: How many there are.
-        number: Of this rank, so that not all ask for the same place first.
-        stop: Waits so many seconds; whether this rank shall end, and no place is waited for any more.
+        number: This rank's number, so that not all ranks try the same slot first.
+        stop: Waits a number of seconds; returns whether this rank must end, so it stops waiting for a slot.
     """
     mine = f"{os.uname().nodename} {os.getpid()} {started_at(os.getpid())}\n"
     held = _take(folder, most, number, mine, stop)
@@ -95,7 +95,7 @@ def _is_stale(place: Path, held_by: str) -> bool:
         return started_at(int(pid)) != began
     probe = place.with_name(f".clock.{os.uname().nodename}.{os.getpid()}")
     try:
-        probe.touch()  # its time is that of the file system's own clock
+        probe.touch()  # its time is from the file system's own clock
         return probe.stat().st_mtime - place.stat().st_mtime > _STALE_S
     except FileNotFoundError:
         return False

@@ -47,7 +47,7 @@ def bars(columns: Columns, chart: Chart) -> Drawing:
 
 
 def histogram(columns: Columns, chart: Chart) -> Drawing:
-    """A bar for each class, which is called by where it begins."""
+    """A bar for each class, named by its lower bound."""
     begins = columns.numbers(chart.x)
     edges = np.unique(begins[np.isfinite(begins)])
     at = np.searchsorted(edges, begins)
@@ -86,7 +86,7 @@ def boxes(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
-    """The names of the kept rows, told apart by `detail` or by number where they are equal."""
+    """The names of the kept rows, made distinct by `detail` or by number if they are equal."""
     names = columns.texts(chart.x)
     names = [names[i] for i in keep.tolist()]
     often = Counter(names)
@@ -104,7 +104,7 @@ def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
 def _readable(
     across: Axis, at: NDArray[Any], found: dict[str, NDArray[Any]]
 ) -> tuple[Axis, NDArray[Any], dict[str, NDArray[Any]], list[str]]:
-    """What a picture has room for: the first things, numbers in order with neighbours put together; and what was done."""
+    """The part that fits on a chart: the first things, numbers in order with neighbours merged; and what was done."""
     if across.labels is not None:
         notes = [f"the first {MOST_THINGS} of {len(at)}"] if len(at) > MOST_THINGS else []
         across = replace(across, labels=across.labels[:MOST_THINGS])
@@ -121,7 +121,7 @@ def _readable(
 
 
 def _pivoted(columns: Columns, chart: Chart) -> Drawing:
-    """Bars whose colours are the values of `group`."""
+    """Bars coloured by the values of `group`."""
     y = columns.numbers(chart.y[0])
     keep = np.isfinite(y)
     if columns.whole(chart.x) and len(np.unique(columns.numbers(chart.x)[keep])) > 1:

@@ -20,7 +20,7 @@ class Columns:
     """An answer's columns by name.
 
     Args:
-        answer: The answer; its table's columns are those of `columns`.
+        answer: The answer; its table has the columns of `columns`.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -48,7 +48,7 @@ class Columns:
         return bool(pa.types.is_integer(self.answer.table.schema.field(name).type)) and self.column(name).unit is None
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """The cells as float64, NaN where there is none."""
+        """The cells as float64, NaN if there is none."""
         found = self.answer.table.column(name)
         if pa.types.is_dictionary(found.type):
             found = found.cast(found.type.value_type)
@@ -69,7 +69,7 @@ class Columns:
         return found
 
     def coded(self, name: str) -> tuple[NDArray[Any], list[str]]:
-        """For each cell the number of its text among the distinct ones, and these, in the order of people."""
+        """For each cell the number of its text among the distinct ones, and these, in natural order."""
         if self.whole(name) and not self.answer.table.column(name).null_count:
             values, codes = np.unique(self.answer.table.column(name).to_numpy(), return_inverse=True)
             return codes, [str(v) for v in values.tolist()]
@@ -86,7 +86,7 @@ class Columns:
         return [n / divisor for n in numbers], unit
 
     def title(self, names: tuple[str, ...], unit: str) -> str:
-        """What stands at the axis of these columns: the one's label, or what all are measured in."""
+        """The axis title of these columns: the label of one, or the common unit of several."""
         if len(names) == 1:
             return title(self.column(names[0]), unit)
         return {"%": "share [%]"}.get(unit, f"time [{unit}]" if unit in ("s", "ms", "µs", "ns") else f"[{unit}]" if unit else "")

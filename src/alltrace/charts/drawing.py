@@ -1,4 +1,4 @@
-"""What a picture shows, whatever draws it: axes with readable units, and numbers in these units."""
+"""The content of a chart, independent of the drawing library: axes with readable units, and numbers in these units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Axis:
         log: Whether it is logarithmic.
         whole: Whether only whole numbers have a meaning on it, such as ranks.
         unit: The unit that its numbers are shown in; empty for none.
-        ticks: Where marks stand and what they are called; empty to leave both to what draws.
+        ticks: Positions and labels of marks; empty to leave both to the drawing library.
     """
 
     title: str
@@ -36,17 +36,17 @@ class Series:
     """Things of one colour.
 
     Attributes:
-        name: What they are; empty where there is but one series.
+        name: What they are; empty if there is but one series.
         mark: How they are drawn.
         x: Positions across, n.
-        y: Positions up, n; of boxes the medians. None where there is no value.
+        y: Positions up, n; of boxes the medians. None if there is no value.
         color: `#rrggbb`.
         low: Of a band its lower line; of boxes the first quartiles.
         high: Of a band its upper line; of boxes the third quartiles.
         ends: Of boxes, least and greatest of each.
         shade: A number for each point, which chooses its colour on a scale; then `color` is not used.
-        notes: A text for each point, shown where the picture can describe one point; or empty.
-        tag: Of a line a text that stands at it, in the place of a name in the legend where the picture can do that; or empty.
+        notes: A text for each point, shown if the chart can describe one point; or empty.
+        tag: A text at a line, instead of a name in the legend if the chart supports it; or empty.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Heat:
     Attributes:
         edges: Where the columns begin, and where the last ends, in the units of the axis across: m + 1.
         rows: The names of the n rows.
-        values: n rows of m numbers, NaN where nothing is known.
+        values: n rows of m numbers, NaN if nothing is known.
         name: What the numbers are, with the unit.
         low: The number at the light end of the colours.
         high: The number at the dark end.
@@ -88,14 +88,14 @@ class Drawing:
     """A picture, not yet drawn.
 
     Attributes:
-        title: What stands above it.
+        title: The title above it.
         x: The axis across.
         y: The axis up.
         series: What is drawn, the first at the bottom.
-        lying: Whether bars and boxes lie on their side: `x` then goes down the page, names readable.
+        lying: Whether bars and boxes are horizontal: `x` then goes down the page, with readable names.
         heat: The heat map, or None.
         shade: What the shades of points mean, or empty.
-        notes: What was left out or put together to keep the picture readable.
+        notes: What was left out or merged to keep the chart readable.
     """
 
     title: str

@@ -30,7 +30,7 @@ _GRID = "#d8dee4"
 
 
 def check_picture(path: Path) -> None:
-    """Whether a picture can be written to `path`; asked before the work is done.
+    """Check that a chart can be written to `path`, before the work is done.
 
     Raises:
         UsageError: The name ends in no known format, or matplotlib is not installed.
@@ -83,7 +83,7 @@ def picture_bytes(drawing: Drawing, kind: str = "png", *, dpi: int = 144) -> byt
 
 
 def _size(drawing: Drawing) -> tuple[float, float]:
-    """Inches across and up: taller the more things lie below each other."""
+    """Inches across and up: taller with more items below each other."""
     if drawing.heat is not None:
         return 9.5, min(max(2.6, 1.6 + 0.16 * len(drawing.heat.rows)), 9.0)
     if drawing.lying:
@@ -143,7 +143,7 @@ def _paint_series(series: Series, number: int, drawing: Drawing, made: Any, axes
 
 
 def _called(series: Series) -> str | None:
-    """What a series is called in the legend; matplotlib leaves out what begins with an underscore, as mangled names do."""
+    """The name of a series in the legend; matplotlib leaves out what begins with an underscore, as mangled names do."""
     return f" {series.name}" if series.name.startswith("_") else series.name or None
 
 

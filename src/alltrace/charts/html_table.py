@@ -15,7 +15,7 @@ _MOST_ROWS = 50
 
 
 def answer_html(answer: Answer, zero_ns: int = 0) -> str:
-    """The first rows of an answer, whose times lead to the timeline of the page, and its notes; names from a trace are escaped.
+    """The first rows of an answer, with times that link to the timeline of the page, and its notes; names from a trace are escaped.
 
     Args:
         answer: The answer.

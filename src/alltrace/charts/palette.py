@@ -1,6 +1,6 @@
 """The colours of classes, the same on the page, in reports, notebooks and pictures.
 
-Classes that are drawn side by side (`NEIGHBOURS`) can be told apart by the colour-blind and in grey: they differ in lightness too.
+Classes that are drawn next to each other (`NEIGHBOURS`) also differ in lightness, for colour-blind readers and for print in grey.
 `ui/static/palette.js` has the same for the page.
 """
 

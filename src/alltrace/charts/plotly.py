@@ -1,6 +1,6 @@
 """A drawing as a figure in plotly's format: plain dicts, lists, numbers and texts; plotly itself is not needed to make one.
 
-plotly takes texts for a small markup language and, where MathJax is loaded, for formulas; here all text is escaped.
+plotly reads texts as a small markup language and, if MathJax is loaded, as formulas; here all text is escaped.
 """
 
 from __future__ import annotations

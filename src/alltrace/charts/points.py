@@ -26,7 +26,7 @@ _OUTSTANDING = 3
 
 
 def lines(columns: Columns, chart: Chart) -> Drawing:
-    """A line for each `y`, or for each value of `group`; a band with its median where they are too many to tell apart."""
+    """A line for each `y`, or for each value of `group`; a band with its median if there are too many to distinguish."""
     (x,), across = _axis(columns, (chart.x,), log=chart.log_x)
     values, up = _axis(columns, chart.y, log=chart.log_y)
     if chart.group is None:
@@ -70,7 +70,7 @@ def roofline(columns: Columns, chart: Chart) -> Drawing:
     """Points under ceilings, both axes logarithmic (Williams, Waterman and Patterson, CACM 2009).
 
     The answer's `extra` has the ceilings as rows of `ceilings`: `name`, `kind` (`compute`, a rate of work, or `memory`, bytes per
-    second in the unit that makes it a rate of work when multiplied by the axis across), `value`, and `unit` where it is known.
+    second in the unit that makes it a rate of work when multiplied by the axis across), `value`, and `unit` if known.
     """
     x, y = columns.numbers(chart.x), columns.numbers(chart.y[0])
     keep = np.flatnonzero((x > 0) & (y > 0))
@@ -99,7 +99,7 @@ _APART = 1.02
 
 
 def _ceilings(columns: Columns, x: NDArray[Any], y: NDArray[Any]) -> list[Series]:
-    """Each ceiling as a line from left to right; a memory ceiling ends where it meets the highest compute ceiling."""
+    """Each ceiling as a line from left to right; a memory ceiling ends at the highest compute ceiling."""
     rows = [dict(r) for r in columns.answer.extra.get("ceilings", ())]
     compute, memory = (
         sorted((float(r["value"]), text(r["name"]), _tag(r)) for r in rows if r["kind"] == kind and r["value"])
@@ -132,7 +132,7 @@ def _joined(compute: list[tuple[float, str, str]]) -> list[tuple[float, str, str
 
 
 def _tag(row: dict[str, Any]) -> str:
-    """What stands at a ceiling: its name and its value, in a unit that can be read."""
+    """The label of a ceiling: its name and its value, in a readable unit."""
     value = float(row["value"])
     divisor, unit = scale(row.get("unit"), [value])
     return f"{text(row['name'])} {value / divisor:.3g} {unit}".rstrip()
@@ -146,7 +146,7 @@ def _line(name: str, x: NDArray[Any], y: NDArray[Any], number: int) -> Series:
 
 
 def _band(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], word: str) -> list[Series]:
-    """What lies between the least and the greatest line, between the quartiles, the median, and the lines that stand out."""
+    """The band between the lowest and the highest line, between the quartiles, the median, and the outlying lines."""
     there = np.isfinite(x) & np.isfinite(y)
     places, at = np.unique(x[there], return_inverse=True)
     quantiles = np.array([np.quantile(y[there][at == i], (0, 0.25, 0.5, 0.75, 1)) for i in range(len(places))]).reshape(-1, 5)
@@ -201,7 +201,7 @@ def _thinned(
     _, first = np.unique(key, return_index=True)
     if len(first) == len(at):
         return at, ()
-    return at[np.sort(first)], (f"{len(first):,} of {len(at):,} points, the others lie under them",)
+    return at[np.sort(first)], (f"{len(first):,} of {len(at):,} points, the others are hidden by them",)
 
 
 def _cells(values: NDArray[Any], cells: int) -> NDArray[Any]:
@@ -213,7 +213,7 @@ def _cells(values: NDArray[Any], cells: int) -> NDArray[Any]:
 
 
 def _notes(columns: Columns, chart: Chart, at: NDArray[Any]) -> list[str]:
-    """What is shown beside each point: `detail`."""
+    """The text shown at each point: `detail`."""
     if chart.detail is None:
         return []
     shown = columns.answer.table.column(chart.detail).take(pa.array(at)).to_pylist()

@@ -1,4 +1,4 @@
-"""From an answer to a drawing: which numbers go where, in which units, and what is put together so that it can be read."""
+"""From an answer to a drawing: which numbers go where, in which units, and what is merged so that it can be read."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _KINDS: dict[str, Callable[[Columns, Chart], Drawing]] = {
 def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing:
     """The picture of an answer, not yet drawn.
 
-    Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are put together past 1,024,
-    more than 10 lines become a band, points that would cover each other are drawn once; the notes say so.
+    Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are merged past 1,024,
+    more than 10 lines become a band, points that would cover each other are drawn once; the notes report it.
 
     Args:
         answer: The answer.
         chart: How to draw it; None for its own.
-        title: What stands above, where the chart has no title.
+        title: The title if the chart has none.
 
     Raises:
         UsageError: The answer has no picture, or lacks a column of it.

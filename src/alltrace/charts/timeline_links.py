@@ -28,7 +28,7 @@ class Places(NamedTuple):
 
     Attributes:
         start: When the subject of a row starts.
-        end: When it ends; None where no column tells.
+        end: When it ends; None if no column has it.
         length: How long it lasts.
         rank: On which rank.
         zero_ns: What a time of the answer is at the run's start: of `stats` and `nsys` the session's clock.
@@ -41,9 +41,9 @@ class Places(NamedTuple):
     zero_ns: int = 0
 
     def fragment(self, row: Mapping[str, Any]) -> str | None:
-        """What stands behind the page's address, `#timeline?...`; None where the row has no time.
+        """The fragment after the page's address, `#timeline?...`; None if the row has no time.
 
-        Two cursors stand around the subject of the row, with as much room on both sides as twice its length.
+        Two cursors enclose the subject of the row, with twice its length of space on both sides.
 
         Args:
             row: The values of the row by column.
@@ -61,7 +61,7 @@ class Places(NamedTuple):
 
 
 def places_of(columns: Iterable[AnswerColumn], zero_ns: int = 0) -> Places | None:
-    """Where the rows of an answer are on the timeline; None where no row has a time.
+    """Where the rows of an answer are on the timeline; None if no row has a time.
 
     Args:
         columns: The answer's columns.

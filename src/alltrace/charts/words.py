@@ -1,4 +1,4 @@
-"""What axes and series are called: columns without their unit's ending, marks of sizes, colours by meaning."""
+"""The names of axes and series: columns without their unit's ending, marks of sizes, colours by meaning."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c
 
 
 def label(column: AnswerColumn) -> str:
-    """What a column is called on a picture: its name in words, without the unit."""
+    """The label of a column on a chart: its name in words, without the unit."""
     name = column.name
     for ending in _ENDINGS.get(column.unit or "", ()):
         name = name.removesuffix(ending)
@@ -54,7 +54,7 @@ def label(column: AnswerColumn) -> str:
 
 
 def title(column: AnswerColumn, unit: str) -> str:
-    """What stands at an axis: the column's label and the unit that the numbers are in."""
+    """The title of an axis: the column's label and the unit of the numbers."""
     return f"{label(column)} [{unit}]" if unit else label(column)
 
 
@@ -90,5 +90,5 @@ def color(name: str, position: int) -> str:
 
 
 def natural(name: str) -> tuple[object, ...]:
-    """A key that sorts names as people do: `node9` before `node10`."""
+    """A key for natural sort order: `node9` before `node10`."""
     return tuple((0, int(p), "") if "0" <= p[0] <= "9" else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)

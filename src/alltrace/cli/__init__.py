@@ -1,1 +1,1 @@
-"""The command line: thin; it asks, shows and picks exit codes, and computes nothing itself."""
+"""The command line: it calls recipes, shows answers and sets exit codes, and computes nothing itself."""

@@ -70,7 +70,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     ranks = parse_ranks(args.ranks)
     given = {k: v for k, v in vars(args).items() if v is not None}
     filters = {o.name for o in (*FILTERS, PROJECTED)}
-    # --name is for those that need one, not for those that may have one
+    # --name applies to recipes that require a name, not to those with an optional one
     questions = [
         (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in chosen
     ]

@@ -34,7 +34,7 @@ def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argpa
     """Write the answer of `diagnose` as cards to `args.output` or standard output, its first `args.limit` findings.
 
     Args:
-        verb: What was asked.
+        verb: The verb that was run.
         answer: The answer.
         hosts: The host of each rank of the run.
         args: The arguments of `add_answer_options`.
@@ -53,7 +53,7 @@ def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argpa
 
 
 def wants_color() -> bool:
-    """Whether a terminal is to be written to in colour: not where NO_COLOR is set, nor where it has none."""
+    """Whether to write in colour: not if NO_COLOR is set or the terminal has no colours."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -19,8 +19,8 @@ _NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm"
 def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
     """The cells of each column as text.
 
-    A column whose Arrow field has the metadata `decimals` has so many decimals; other floats have as many as they need. Null is the
-    empty string.
+    A column with the metadata `decimals` in its Arrow field is written with that many decimals; other floats have as many as
+    they need. Null is the empty string.
     """
     return [column_cells(table.column(i), table.schema.field(i), grouped=grouped) for i in range(table.num_columns)]
 
@@ -56,18 +56,18 @@ def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
 
 
 def with_units(table: Any) -> list[list[str]]:
-    """The cells of each column as people read them: times and sizes, which names of columns tell, have units that suit them."""
+    """The cells of each column in readable form: times and sizes, detected by the column's name, have suitable units."""
     return [_read_cells(table.column(i), table.schema.field(i)) for i in range(table.num_columns)]
 
 
 def read_name(field: Any) -> str:
-    """The name of a column whose cells have units: without that of the column."""
+    """The name of a column without its unit, for columns with units in their cells."""
     name = str(field.name)
     return _UNIT.sub(r"\2", name) if _unit_of(field) is not None and name not in _UNITS else name
 
 
 def _unit_of(field: Any) -> str | None:
-    """The unit of a column of times or sizes, which its name tells; None for any other."""
+    """The unit of a column of times or sizes, taken from its name; None for any other column."""
     if not is_number(field):
         return None
     found = _UNIT.search(field.name)

@@ -23,7 +23,7 @@ FORMATS = ("table", "json", "csv", "md", "parquet")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one sentence, like all errors of the command line, and whose help ends with an example."""
+    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example."""
 
     def __init__(self, *, example: str, **options: Any) -> None:
         super().__init__(
@@ -40,13 +40,13 @@ def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) ->
     command = verb.command()
     parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE)
     command.configure(parser)
-    # a parser takes options between places of one list only where it is told so
+    # a parser accepts options between positional arguments only if it is set to
     parse = parser.parse_intermixed_args if getattr(command, "INTERMIXED", False) else parser.parse_args
     return command.run(parse(arguments, argparse.Namespace(**further)))
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    """RUN, and how reports that stand in its place are imported."""
+    """RUN, and how to import reports that are given instead of a run."""
     parser.add_argument(
         "run",
         nargs="+",
@@ -147,7 +147,7 @@ def add_answer_options(
 
 
 def add_rank_option(parser: argparse._ActionsContainer) -> None:
-    """Which ranks are asked."""
+    """Which ranks to analyze."""
     parser.add_argument("--ranks", metavar="LIST", help=f"include only these ranks, {RANKS_WORDS}")
 
 
@@ -157,7 +157,7 @@ def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_step_options(parser: argparse._ActionsContainer) -> None:
-    """Which steps are asked."""
+    """Which steps to analyze."""
     add_steps_option(parser, "include only these steps")
     parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps and everything outside of steps")
 
@@ -172,7 +172,7 @@ def rules_from(args: argparse.Namespace) -> KernelRules | None:
 
 
 def open_from(args: argparse.Namespace) -> OpenRun:
-    """The run that the arguments of `add_run_argument` name, imported first where reports stand in its place."""
+    """The run that the arguments of `add_run_argument` name, imported first if the arguments name reports."""
     from alltrace.api import OpenRun
     from alltrace.run.resolve import resolve
 

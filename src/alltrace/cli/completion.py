@@ -1,4 +1,4 @@
-"""What a shell can complete on alltrace's command line, and the scripts that tell bash, zsh and fish."""
+"""What a shell can complete on alltrace's command line, and the completion scripts for bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Recorder(Parser):
     def __init__(self, **options: Any) -> None:
         self.declared: list[argparse.Action] = []
         self.below: argparse.Action | None = None
-        self._made = False  # argparse makes groups of its own
+        self._made = False  # argparse adds its own groups
         super().__init__(**{"example": "", **options})
         self._made = True
 
@@ -193,7 +193,7 @@ def _fish(found: list[CommandWords]) -> str:
 
 
 def _fish_text(text: str) -> str:
-    """Text for fish, in whose single quotes a backslash stands before a quote or a backslash."""
+    """Text for fish: in its single quotes, a backslash escapes a quote or a backslash."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

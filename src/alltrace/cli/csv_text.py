@@ -1,7 +1,7 @@
 """An answer as CSV: numbers and texts go from Arrow's memory into lines by a compiled loop, in several threads.
 
-CSV is as in RFC 4180, with a header line and LF line ends; null is empty, a text is quoted where it must be. A column whose Arrow
-field has the metadata `decimals` has so many decimals; other numbers have as many as they need.
+CSV is as in RFC 4180, with a header line and LF line ends; null is empty, and text is quoted if necessary. A column with the
+metadata `decimals` in its Arrow field is written with that many decimals; other numbers have as many as they need.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def csv_header(schema: Any) -> str:
 
 
 def without_formulas(table: Any) -> Any:
-    """A table whose texts and names of columns are not formulas: those that a spreadsheet takes for one have a `'` before them."""
+    """A table without formulas: texts and column names that a spreadsheet would read as a formula get a `'` in front."""
     columns = []
     for column, field in zip(table.columns, table.schema, strict=True):
         if pa.types.is_dictionary(field.type):
@@ -124,7 +124,7 @@ class _Rows:
 
 
 def _fits(column: Any, field: Any) -> bool:
-    """Whether a column has whole numbers of 64 bits with a sign, and none that stands for null if it has nulls."""
+    """Whether a column has signed 64-bit integers and, if it has nulls, none equal to the value that marks a null."""
     if not pa.types.is_integer(field.type) or field.type == pa.uint64():
         return False
     return not column.null_count or field.type != pa.int64() or pc.min(column).as_py() != NULL_NUMBER
@@ -144,7 +144,7 @@ def _joined(texts: Sequence[Any]) -> tuple[NDArray[np.uint8], Int64]:
 
 
 def _column_texts(column: Any, field: Any) -> Any:
-    """A column as text cells, quoted where RFC 4180 asks for it; null is empty.
+    """A column as text cells, quoted if RFC 4180 requires it; null is empty.
 
     Args:
         column: A `pyarrow.ChunkedArray`.
@@ -168,7 +168,7 @@ def _column_texts(column: Any, field: Any) -> Any:
 
 
 def _rounded(column: Any, decimals: int) -> Any:
-    """Floats as text with so many decimals, each rounded as it is: what is just above or below a half is not a half."""
+    """Floats as text with a number of decimals, rounded from the exact value: just above or below a half is not a half."""
     scaled = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64)) * 10.0**decimals
     with np.errstate(invalid="ignore"):
         near = np.abs(scaled - np.floor(scaled) - 0.5) <= np.maximum(scaled, 1.0) * _NEAR  # false for null
@@ -198,7 +198,7 @@ def _quoted(text: Any) -> Any:
 
 
 def _has_special(text: Any) -> bool:
-    """Whether a quote, a comma or an end of a line is anywhere in a string array; its bytes are looked at, not cell by cell."""
+    """Whether a quote, a comma or an end of a line is anywhere in a string array; reads the bytes at once, not cell by cell."""
     _, offsets, data = text.buffers()
     if data is None or not len(text):
         return False

@@ -1,4 +1,4 @@
-"""How a server ends when it is told to."""
+"""How a server stops on a signal."""
 
 from __future__ import annotations
 

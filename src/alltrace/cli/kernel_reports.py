@@ -22,12 +22,12 @@ def read_reports(
 ) -> tuple[list[list[Profiled]], list[str]]:
     """The launches of each report, and what a reader should know of them.
 
-    A report is called by its file's name, and by its path where two files have the same.
+    A report's name is its file's name, or its path if two files have the same name.
 
     Args:
         paths: The reports.
         detail: Whether sections, results of rules and values of instances are read too.
-        listings: Lists the instructions of each launch, which needs `detail`; None where they are not wanted.
+        listings: Lists the instructions of each launch, which needs `detail`; None if they are not wanted.
 
     Raises:
         InputError: A file is not a report, or cannot be read.
@@ -56,8 +56,8 @@ def _listing(report: NcuReport, launch: Launch, listings: Listings | None) -> Li
 def source_texts(folders: Sequence[Path]) -> Callable[[str], Sequence[str] | None]:
     """Finds the text of a source file by the path that a report calls it.
 
-    A report's path is only compared, never opened: of the files below the folders that have the same name, the one whose path
-    ends most like it is taken.
+    A report's path is only compared, never opened: of the files with the same name below the folders, the one with the path
+    that shares the longest end with it is used.
 
     Args:
         folders: Folders of the user's.

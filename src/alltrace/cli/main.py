@@ -83,7 +83,7 @@ def _take_closed_places() -> None:
         except OSError:
             os.open(os.devnull, os.O_WRONLY if place == 2 else os.O_RDONLY)  # the lowest one that is free: this one
     if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  cannot be written to, which is told
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  cannot be written to; this is reported
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
@@ -104,7 +104,7 @@ def _limit_met(error: Exception) -> str | None:
 
 
 def command() -> NoReturn:
-    """The command line as a process of its own."""
+    """Run the command line as a separate process."""
     sys.exit(main())
 
 
@@ -133,7 +133,7 @@ def _run(arguments: list[str]) -> int:
     if verb is None:
         raise _unknown(arguments[0])
     try:
-        # some verbs read their last arguments with a parser of their own
+        # some verbs read their last arguments with their own parser
         with LASTING:
             return run_verb(verb, f"alltrace {verb.name}", arguments[1:])
     except SystemExit as stop:
@@ -141,7 +141,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(verb: str) -> UsageError:
-    """What to do about a word that is not a verb; most recipes are none."""
+    """What to do about a word that is not a verb; most recipes are not verbs."""
     from alltrace.cli.registry import VERBS
     from alltrace.recipes.registry import names
 

@@ -1,4 +1,4 @@
-"""Writes an answer: as a table for people, or as JSON, CSV, Markdown or Parquet for programs.
+"""Writes an answer: as a text table, or as JSON, CSV, Markdown or Parquet for programs.
 
 Text from a trace is shown as text and nothing else: control characters are escaped in tables, and the file formats quote.
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 ENVELOPE_VERSION = 1
 _SAMPLE = 4096
-_PIECE_ROWS = 1 << 14  # so many rows become text at once
+_PIECE_ROWS = 1 << 14  # rows converted to text at once
 _GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Whether an answer can be written as `args` say; asked before the work is done.
+    """Check that an answer can be written as `args` say, before the work is done.
 
     Raises:
         UsageError: Parquet without a file to write to, units of a format without them, or an output that is not a file.
@@ -54,14 +54,14 @@ def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
     """Whether `--csv-safe` has a meaning for answers of these forms.
 
     Raises:
-        UsageError: It was given, and none is CSV.
+        UsageError: It was given, but no file is CSV.
     """
     if args.csv_safe and "csv" not in kinds:
         raise UsageError(f"--csv-safe works with CSV, and the format is {args.format}; add --format csv")
 
 
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
-    """Whether the answer that is asked for has a picture, where `args` want one; asked before the work is done.
+    """Check that the answer has a chart if `args` request one, before the work is done.
 
     Raises:
         UsageError: It has none.
@@ -78,7 +78,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows.
 
     Args:
-        verb: The verb that was asked.
+        verb: The verb that was run.
         answer: The answer.
         facts: What the run is: ranks, hosts, devices, span_ns.
         args: The arguments of `add_answer_options`.
@@ -124,7 +124,7 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
 
 
 def table_form(args: argparse.Namespace) -> TableForm:
-    """How tables for people are written; see `console_form`. A file and `--units` override it."""
+    """How text tables are written; see `console_form`. A file and `--units` override it."""
     form = PLAIN if args.output is not None else console_form()
     return form if args.units is None else form._replace(units=args.units == "auto")
 
@@ -142,7 +142,7 @@ def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[
 
 
 class _Form(Protocol):
-    """A text form of an answer, whose rows may come one table after the other."""
+    """A text form of an answer; its rows may arrive one table after the other."""
 
     def head(self) -> Iterator[str]:
         """What comes before the rows."""
@@ -153,12 +153,12 @@ class _Form(Protocol):
         ...
 
     def tail(self) -> Iterator[str]:
-        """What comes behind them."""
+        """What follows the rows."""
         ...
 
 
 def _form(kind: str, verb: str, answer: Answer, facts: Mapping[str, int], schema: Any, *, safe: bool) -> _Form:
-    """The form `csv`, `json` or `md` of an answer whose main table has this schema; `safe` CSV has no formulas."""
+    """The form `csv`, `json` or `md` of an answer with this schema of its main table; `safe` CSV has no formulas."""
     if kind == "csv":
         return _Csv(schema, safe=safe)
     return _Json(verb, answer, facts) if kind == "json" else _Markdown(answer, schema)
@@ -199,7 +199,7 @@ def write_picture(verb: str, answer: Answer, path: Path) -> None:
 
 
 def to_json(verb: str, answer: Answer, table: Any, facts: Mapping[str, int]) -> str:
-    """The envelope: version, verb, run, columns with units, rows, notes, and what goes beside them."""
+    """The envelope: version, verb, run, columns with units, rows, notes and further lists."""
     return "".join(_whole(_Json(verb, answer, facts), [table]))
 
 
@@ -255,7 +255,7 @@ def _json_lines(tables: Iterable[Any], indent: str) -> Iterator[str]:
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
-    """The rows; an object of a column whose Arrow field has the metadata `sparse` has only the fields that are not null."""
+    """The rows; objects of a column with the metadata `sparse` in its Arrow field have only the fields that are not null."""
     rows: list[dict[str, Any]] = table.to_pylist()
     for name in (f.name for f in table.schema if is_sparse(f)):
         for row in rows:
@@ -288,7 +288,7 @@ class _Markdown:
 
 
 def markdown_text(text: str) -> str:
-    """Text as it is, in a Markdown table: nothing in it is taken for markup or HTML."""
+    """Text as it is, in a Markdown table: nothing in it is read as markup or HTML."""
     import html
 
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
@@ -303,14 +303,14 @@ def save_tables(
     *,
     csv_safe: bool = False,
 ) -> int:
-    """Write the main table of `answer` to files of several forms at once, each whole or not at all; returns its rows.
+    """Write the main table of `answer` to files of several forms at once, each completely or not at all; returns its rows.
 
     Args:
-        verb: What was asked.
+        verb: The verb that was run.
         answer: The answer.
         facts: What the run is.
         files: A file for each of some forms: `csv`, `json`, `md`, `parquet`.
-        limit: Only so many rows are written; None for all.
+        limit: The most rows to write; None for all.
         csv_safe: CSV has no cells that a spreadsheet takes for formulas.
 
     Raises:
@@ -335,7 +335,7 @@ def save_tables(
 
 @contextmanager
 def _of_file(path: Path, written: AbstractContextManager[Callable[[Any], None]]) -> Iterator[Callable[[Any], None]]:
-    """What writes tables to a file, whose errors name the file."""
+    """Writes tables to a file; errors name the file."""
     with _named(path), written as put:
 
         def write(table: Any) -> None:
@@ -402,7 +402,7 @@ def _worded(table: Any) -> list[str]:
 
 
 def emit(pieces: Iterable[str], path: Path | None) -> None:
-    """Write text to `path`, whole or not at all, or to standard output where it is None.
+    """Write text to `path`, completely or not at all, or to standard output if it is None.
 
     Raises:
         InputError: The file cannot be written.
@@ -439,7 +439,7 @@ def _replaced(path: Path) -> Iterator[Path]:
     """A file to write that replaces `path` at the end of the block, where nothing went wrong in it (see `save`)."""
     with _named(path):
         draft = path
-        if not path.exists() or path.is_file():  # a pipe behind /dev/stdout has no other name
+        if not path.exists() or path.is_file():  # a pipe at /dev/stdout has no other name
             path = type(path)(os.path.realpath(path))  # the target of a link is replaced, not the link
             draft = path.with_name(f".{path.name}.tmp")
     try:

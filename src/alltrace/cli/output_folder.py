@@ -24,7 +24,7 @@ def is_folder(place: str) -> bool:
 
 
 class Folder:
-    """Where tables are written, each file whole or not at all.
+    """Where tables are written, each file completely or not at all.
 
     Args:
         place: A path or a URL.
@@ -60,7 +60,7 @@ class Folder:
         """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file.
 
         Args:
-            verb: What was asked.
+            verb: The verb that was run.
             answer: The answer.
             facts: What the run is.
             within: The folder inside this one.
@@ -111,7 +111,7 @@ class Folder:
                 self._system.makedirs(target.rpartition("/")[0], exist_ok=True)
                 # an object appears when it is whole
                 self._system.put_file(str(draft), target)
-            except Exception as error:  # file systems raise errors of their own
+            except Exception as error:  # file systems raise their own errors
                 raise InputError(
                     f"{self.place.rstrip('/')}/{file}",
                     found=f"it cannot be written ({type(error).__name__}: {printable(str(error))})",

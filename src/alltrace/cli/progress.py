@@ -27,7 +27,7 @@ def watching() -> Iterator[Watcher]:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives `advance(n)` of a bar of `total` ranks when standard error is a terminal, otherwise one that does nothing."""
+    """Yield `advance(n)` of a progress bar over `total` ranks; it does nothing if standard error is not a terminal."""
     if not sys.stderr.isatty() or total <= 1:
         yield lambda _n: None
         return

@@ -52,10 +52,10 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
     """Ask a recipe by the arguments that follow its name, or print its SQL.
 
     Args:
-        verb: What the answer is called.
+        verb: The name of the answer.
         recipe: The recipe.
         arguments: The arguments after its name.
-        given: The command line up to them, such as `alltrace recipe kernels`.
+        given: The command line before these arguments, such as `alltrace recipe kernels`.
         folders: Whether the answer may be written to a folder.
     """
     parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/")
@@ -86,7 +86,7 @@ def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
-    """The options of `recipe` as arguments, and which ranks and steps are asked."""
+    """The options of `recipe` as arguments, with the options that select ranks and steps."""
     group = parser.add_argument_group("the question")
     add_rank_option(group)
     if recipe.windowed:
@@ -112,7 +112,7 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 
     given = _options(recipe, args)
-    if args.format is None:  # plain numbers are those of a table
+    if args.format is None:  # plain numbers select rows of a table
         on_terminal = args.output is None and sys.stdout.isatty() and args.units != "ns"
         args.format = "cards" if on_terminal else "table"
     # what cannot work is refused before hours of import, not after
@@ -144,7 +144,7 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:
-    """The folder that -o names, or None where it names a file; a file's name becomes a path."""
+    """The folder that -o names, or None if it names a file; a file's name becomes a path."""
     if not isinstance(args.output, str):
         return None
     if args.output == "-" and not args.csv:

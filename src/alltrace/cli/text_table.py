@@ -1,4 +1,4 @@
-"""An answer as a table for people, as wide as the terminal: columns are dropped before words are cut."""
+"""An answer as a text table, as wide as the terminal: columns are dropped before words are cut."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 100
 _READABLE = 24
-"""Texts are not cut below so many characters as long as there are columns to drop."""
+"""Texts are not cut below this many characters as long as there are columns to drop."""
 _LEAST = 12
-_PIECE_ROWS = 1 << 14  # so many rows become text at once
+_PIECE_ROWS = 1 << 14  # rows converted to text at once
 
 
 class TableForm(NamedTuple):
-    """How a table for people is written.
+    """How a text table is written.
 
     Attributes:
         width: Columns of the terminal; 0 for as wide as it takes.
@@ -43,7 +43,7 @@ PLAIN = TableForm()
 
 
 def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -> str:
-    """A table for people: numbers aligned right, notes below.
+    """A text table: numbers aligned right, notes below.
 
     Args:
         answer: The answer.
@@ -56,7 +56,7 @@ def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -
 
 
 def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) -> Iterator[str]:
-    """`to_text` with all rows of a stream, whose cells wait in a file until all are known to fit.
+    """`to_text` with all rows of a stream; cells wait in a file until all widths are known.
 
     Raises:
         InputError: The file cannot be written.
@@ -87,14 +87,14 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 0 where it does not say."""
+    """Columns of the terminal; 0 if it does not say."""
     import shutil
 
     return shutil.get_terminal_size((0, 0)).columns
 
 
 def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) -> list[str]:
-    """What stands below the table of an answer, of which `cut` rows and the columns `dropped` are not shown."""
+    """The lines below the table of an answer if `cut` rows and the columns `dropped` are not shown."""
     lines = []
     for name, rows in answer.extra.items():
         if rows:
@@ -122,13 +122,13 @@ def _grid(table: Any, form: TableForm) -> tuple[list[str], list[str]]:
 
 
 def _shown(table: Any, form: TableForm) -> list[list[str]]:
-    """The cells of each column as a table for people has them."""
+    """The cells of each column in a text table."""
     made = with_units(table) if form.units else cells(table, grouped=True)
     return [[printable(c) for c in column] for column in made]
 
 
 class _Lines:
-    """The lines of a table for people.
+    """The lines of a text table.
 
     Args:
         schema: Its schema.
@@ -165,7 +165,7 @@ class _Lines:
         return [*map(self._line, rows), "  ".join("-" * n for n in self._limits)]
 
     def of(self, columns: Sequence[Sequence[str]], *, whole: bool) -> list[str]:
-        """The rows of these cells; those of a table that is whole have their names cut so that they can be told apart."""
+        """The rows of these cells; in a complete table, long names are cut so that they stay distinct."""
         cut = told_apart if whole else _all_shortened
         shown = [
             columns[i] if right else cut(columns[i], limit)

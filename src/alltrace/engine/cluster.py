@@ -28,8 +28,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _WAIT_S = 1.0
-_RETRIES = 2  # of a task whose worker fails in a way that is not ours to name
-_AHEAD = 4  # tasks per worker that are handed out at once
+_RETRIES = 2  # of a task with a worker that fails for an unknown reason
+_AHEAD = 4  # tasks per worker that are submitted at once
 _LISTED = 4
 
 LOST_S = 30.0
@@ -41,9 +41,9 @@ class ClusterEngine:
 
     Args:
         client: The `distributed.Client`.
-        place: What the cluster is called in messages.
-        wait_s: How long to wait for a worker before giving up; None for ever, as a queue may take its time.
-        connect: Connects to the scheduler again after it went away, within so many seconds; None where it cannot come back.
+        place: The name of the cluster in messages.
+        wait_s: How long to wait for a worker before giving up; None to wait without limit, as a queue may be slow.
+        connect: Reconnects to a lost scheduler within this many seconds; None if it cannot come back.
 
     Attributes:
         client: As above.
@@ -71,7 +71,7 @@ class ClusterEngine:
     ) -> Iterator[Outcome[_Result]]:
         """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`.
 
-        A task whose worker is killed is given to another one; one that has killed several workers is an error of its own. After
+        A task with a killed worker goes to another one; a task that has killed several workers is an error. After
         a scheduler has been started again, only the tasks that had not ended run again.
 
         Raises:
@@ -112,7 +112,7 @@ class ClusterEngine:
             raise self.unseen(where)
 
     def unseen(self, where: Mapping[str, Collection[str]]) -> UsageError:
-        """What is said of paths that hosts do not see."""
+        """The error for paths that hosts do not see."""
         paths = "; ".join(f"{printable(path)} (from {_listed(hosts)})" for path, hosts in sorted(where.items()))
         return UsageError(
             f"{self.place}: not every worker sees the same files here: {paths}; put the run on a file system that all nodes share, "
@@ -133,7 +133,7 @@ class ClusterEngine:
         return [address for address in found if host in self._names.get(address, ())]
 
     def name_of(self, address: str) -> str:
-        """What the machine of a worker is called."""
+        """The name of a worker's machine."""
         told: dict[str, list[str]] = self.client.run(host_names, workers=[address], on_error="ignore")
         return next((names[0] for names in told.values() if names), address)
 
@@ -165,7 +165,7 @@ class ClusterEngine:
         return True
 
     def gone(self) -> AlltraceError:
-        """What is said of a cluster that went away."""
+        """The error for a lost cluster."""
         return AlltraceError(f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back")
 
     def _await_worker(self) -> None:
@@ -307,7 +307,7 @@ class _Running:
         raise found
 
     def _hand_out(self) -> None:
-        """Keep the workers busy, and no more: what is handed out is held by the scheduler until it is fetched."""
+        """Submit only enough tasks to keep the workers busy: the scheduler stores submitted tasks until they are fetched."""
         from alltrace.engine.cluster_worker import on_worker
 
         held = Counter(self._hosts[handed.place] for handed in self._handed.values())
@@ -327,7 +327,7 @@ class _Running:
                 future.add_done_callback(self._fetch)
 
     def _look(self, lacking_s: float) -> float:
-        """See after tasks that nobody has ended for a while; gives how long there has been no worker for them."""
+        """Check tasks that have not ended for a while; returns how long there has been no worker for them."""
         if self._engine.client.status != "running":
             raise ConnectionError
         there = set(self._engine.workers())
@@ -340,7 +340,7 @@ class _Running:
         return self._engine.lacking(lacking_s, wanted)
 
     def _again(self, error: BaseException) -> None:
-        """Go on with a scheduler that came back: what had not ended is handed out once more."""
+        """Continue with a scheduler that came back: submit unfinished tasks once more."""
         if not self._engine.reconnect():
             raise self._engine.gone() from error
         fetched = []

@@ -34,7 +34,7 @@ def dask_engine(address: str, wait_s: float = LOST_S) -> Iterator[ClusterEngine]
         wait_s: How long to wait for workers, or for the scheduler when it went away.
 
     Raises:
-        UsageError: Dask is not installed, the address is none, or no scheduler answers there.
+        UsageError: Dask is not installed, the address is invalid, or no scheduler answers there.
     """
     distributed = _distributed()
     _quiet()

@@ -30,7 +30,7 @@ def run_tasks(
 
     Args:
         function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done. It is
-            pickled once for each process, with what a `functools.partial` gives it: so goes what all items need.
+            pickled once for each process, with the arguments of a `functools.partial`: use these for data that all items need.
         items: The items; each is pickled to its process, so keep them small.
         jobs: The most processes; None for the number of processors. One item, or one job, runs in this process.
         progress: Called in this process with what the tasks report.

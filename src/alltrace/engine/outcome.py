@@ -29,7 +29,7 @@ class Outcome(Generic[_Result]):
     error: AlltraceError | None
 
     def get(self) -> _Result:
-        """The result; raises the error where there is one."""
+        """The result; raises the error if there is one."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]

@@ -87,7 +87,7 @@ def _in_processes(
             "a worker process was killed, most likely because memory ran out; run it again with a smaller --jobs"
         ) from error
     except BaseException:
-        pool.shutdown(kill_workers=True)  # nobody waits for running tasks any more
+        pool.shutdown(kill_workers=True)  # no caller waits for running tasks any more
         raise
     pool.shutdown()
 
@@ -154,7 +154,7 @@ def _start_worker(reports: Any, parent: int, function: Callable[[Any, Callable[[
 
 
 def end_with_parent(parent: int, scratch: str | None) -> None:
-    """From now on, end this worker when its parent was killed, so that it does not go on writing beside the parent's successor.
+    """From now on, end this worker when its parent is killed, so that it does not write at the same time as the next parent.
 
     Args:
         parent: Its process id.

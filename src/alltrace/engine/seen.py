@@ -15,7 +15,7 @@ _POLL_S = 0.2
 
 
 class Mark(NamedTuple):
-    """What tells that two processes see the same file.
+    """What shows that two processes see the same file.
 
     Attributes:
         path: The file or folder, absolute.
@@ -66,7 +66,7 @@ def _same(mark: Mark) -> bool:
 
 
 def host_names() -> list[str]:
-    """What this machine is called, the name that tells it best first."""
+    """The names of this machine, the most specific first."""
     import platform
 
     node = platform.node()

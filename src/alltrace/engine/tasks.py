@@ -70,7 +70,7 @@ def run_tasks(
 
     Args:
         function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done. It is
-            pickled once for each worker, with what a `functools.partial` gives it: so goes what all items need.
+            pickled once for each worker, with the arguments of a `functools.partial`: use these for data that all items need.
         items: The items; each is pickled to where it runs, so keep them small.
         jobs: The most processes of this machine; a cluster has as many as it has, but with 1 all runs in this process.
         progress: Called in this process with what the tasks report.

@@ -1,4 +1,4 @@
-"""What viewers show of a slice beside its name and times: its arguments, called as in traces of PyTorch's profiler."""
+"""The arguments of a slice that viewers show with its name and times, named as in traces of PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Arguments(NamedTuple):
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns that a table's arguments are made of."""
+    """The columns of a table's arguments."""
     few = [c for columns in _FEW.get(table, {}).values() for c in columns]
     return [*few, *_MANY.get(table, {}).values()]
 
@@ -116,7 +116,7 @@ class Operations:
             self._places = Places(tracks.of_streams(numbers(self.rows, "device"), numbers(self.rows, "stream")), starts)
 
     def of(self, tracks: Int64, starts: Int64) -> Int64 | None:
-        """For each kernel, by its stream and start, its operation, -1 for none; None where no kernel has one."""
+        """For each kernel, by its stream and start, its operation, -1 for none; None if no kernel has one."""
         if self.rows is None:
             return None
         found = self._places.find(tracks, starts)
@@ -197,7 +197,7 @@ def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequen
 
 
 def _value(parts: Sequence[Any]) -> Value | None:
-    """One argument: a list where it has several columns, None where one is null."""
+    """One argument: a list where it has several columns, None if one is null."""
     if any(p is None for p in parts):
         return None
     return list(parts) if len(parts) > 1 else parts[0]

@@ -1,4 +1,4 @@
-"""Outputs that are whole or not there: written beside their place, and renamed into it at the end."""
+"""Outputs that are complete or missing: written to a temporary path next to the output, and renamed at the end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GZIP = 31
 
 
 class Draft:
-    """A folder beside the output, renamed piece by piece when the block ends well and removed in any case.
+    """A folder next to the output; its files are renamed into place when the block succeeds, and it is removed in any case.
 
     Args:
-        path: The output; what is written later with `file` lies beside it.
+        path: The output; further outputs from `file` are next to it.
 
     Raises:
         InputError: On leaving the block, when something could not be written; nothing is left then.
@@ -42,7 +42,7 @@ class Draft:
         return self
 
     def file(self, place: Path) -> Path:
-        """Where to write what shall be at `place` in the end; files are put there in the order of these calls."""
+        """The path to write the final file `place` to; files are renamed in the order of these calls."""
         draft = self.folder / f"{len(self._places)}"
         self._places.append((draft, place))
         return draft

@@ -46,7 +46,7 @@ class KeptRuns(NamedTuple):
 
 
 class DiskSorter(ABC):
-    """What takes any number of records: some are held, the rest are in sorted runs on disk.
+    """A container for any number of records: some are in memory, the rest in sorted runs on disk.
 
     Args:
         path: A file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of the block.
@@ -67,7 +67,7 @@ class DiskSorter(ABC):
             level.close()
 
     def keep(self) -> list[KeptRuns]:
-        """Leave what was added in files, for `take` of another sorter, which may be in another process; nothing is held then."""
+        """Write all records to files, for `take` of another sorter, possibly in another process; empties the memory."""
         self._flush()
         kept = [KeptRuns(str(level.path), level.places) for level in reversed(self._levels)]
         for level in self._levels:
@@ -76,7 +76,7 @@ class DiskSorter(ABC):
         return kept
 
     def take(self, kept: Iterable[KeptRuns]) -> None:
-        """Add what other sorters left, before whatever is added here; who removes the files is the caller's matter."""
+        """Add the files of other sorters, before any records added here; the caller removes the files."""
         self._others += kept
 
     @abstractmethod
@@ -90,7 +90,7 @@ class DiskSorter(ABC):
     @staticmethod
     @abstractmethod
     def _ordered(parts: list[Any]) -> Any:
-        """What `blocks` give of records that were held, or that runs gave: all of them, in order."""
+        """The output of `blocks` for records from memory or from runs: all of them, in order."""
 
     @staticmethod
     def _part(block: Any) -> Any:
@@ -98,12 +98,12 @@ class DiskSorter(ABC):
         return block
 
     def _taken(self) -> list[Any]:
-        """What is held; nothing is held then."""
+        """The records in memory, which are then removed from it."""
         held, self._held, self._size = self._held, [], 0
         return held
 
     def _flush(self) -> None:
-        """Make a run of what is held."""
+        """Write a run of the records in memory."""
         if self._held:
             self._add_run([self._part(self._ordered(self._taken()))])
 
@@ -136,7 +136,7 @@ class RunFile(ABC):
     Attributes:
         path: Where it is.
         file: Its descriptor.
-        places: For each run its first key, and what tells where it is.
+        places: For each run its first key and its location.
         end: Bytes that were written.
     """
 
@@ -170,7 +170,7 @@ class RunFile(ABC):
 
 
 class Sorter(DiskSorter):
-    """Takes records with keys in any order, and gives their bytes in the order of the keys; equal keys as they came."""
+    """Takes records with keys in any order, and returns their bytes in the order of the keys; equal keys stay in input order."""
 
     def add(self, keys: Int64, records: Records) -> None:
         """Add n records with their int64 keys; many that are in order already are the cheapest."""
@@ -237,7 +237,7 @@ class _RunFile(RunFile):
 
 
 class _Run:
-    """A sorted run, whose first key is `first`, with the records of it that are in memory."""
+    """A sorted run with the first key `first`, and its records that are in memory."""
 
     def __init__(self, file: int | str, first: int, blocks: list[tuple[int, int]]) -> None:
         self.first = first
@@ -253,11 +253,11 @@ class _Run:
 
     @property
     def last(self) -> int:
-        """The last key that is held."""
+        """The last key in memory."""
         return int(self.keys[-1])
 
     def read(self, room: int) -> None:
-        """Read on until `room` records are held."""
+        """Read until `room` records are in memory."""
         while len(self.keys) < room and self.unread:
             whole, start = self._blocks[self._block]
             count = min(room - len(self.keys), whole - self._next)
@@ -275,7 +275,7 @@ class _Run:
             self.keys, self.lengths, self.text = keys, lengths, text
 
     def take(self, bound: int | None) -> tuple[Int64, Int32, Bytes]:
-        """The held records with keys below `bound`, which are then no longer held; all of them for None."""
+        """The records in memory with keys below `bound`, which are then removed; all of them for None."""
         count = len(self.keys) if bound is None else int(np.searchsorted(self.keys, bound))
         size = int(self.lengths[:count].sum())
         taken = self.keys[:count], self.lengths[:count], self.text[:size]
@@ -288,9 +288,9 @@ def merged(runs: list[Any], ordered: Callable[[list[Any]], Any]) -> Iterator[Any
 
     Args:
         runs: Sorted runs, as `_Run`; of equal keys those of the first run come first.
-        ordered: Puts into order what the runs gave for a block.
+        ordered: Sorts the records of the runs in a block.
 
-    A run is opened when its first key is near, as most hold a short piece of time: so few are open at once, and each is read in
+    A run is opened when its first key is near, as most cover a short time: so few are open at once, and each is read in
     large pieces.
     """
     waiting = sorted(enumerate(runs), key=lambda r: (-r[1].first, -r[0]))
@@ -315,7 +315,7 @@ def merged(runs: list[Any], ordered: Callable[[list[Any]], Any]) -> Iterator[Any
             lowest = first if lowest is None else min(lowest, first)
             if run.unread:
                 bound = run.last if bound is None else min(bound, run.last)
-        if bound is None and waiting:  # all that is open is held, and may go up to where the next begins
+        if bound is None and waiting:  # all open runs are in memory; records up to the next run's first key are complete
             bound = waiting[-1][1].first
         taken = [run.take(bound) for _, run in opened if bound is None or run.keys[0] < bound]
         if taken:

@@ -18,9 +18,9 @@ class NameCodes:
     """Numbers in a pool for ids of names.
 
     Args:
-        run: Whose names they are.
+        run: The run of the names.
         pool: Where the text is put.
-        written: How a name is written; a null id is called `?`.
+        written: How a name is written; a null id is `?`.
     """
 
     def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes]) -> None:

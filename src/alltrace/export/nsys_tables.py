@@ -33,7 +33,7 @@ class NsysTables:
 
     Args:
         path: An SQLite export.
-        patterns: Basic regular expressions; a table is written if its whole name fits one, whatever the case. None for all.
+        patterns: Basic regular expressions; a table is written if its whole name matches one, in any case. None for all.
 
     Raises:
         InputError: The file cannot be read, or is not an export.
@@ -52,7 +52,7 @@ class NsysTables:
         self._source.close()
 
     def schema(self, table: str) -> pa.Schema:
-        """The schema of a table, which says in its metadata what it is called."""
+        """The schema of a table, with its name in the metadata."""
         columns = self._source.tables[table]
         fields = [pa.field(n, pa.uint64() if n in _UNSIGNED and t == "int64" else _TYPES[t]) for n, t in columns.items()]
         return pa.schema(fields, metadata={"table_name": table})
@@ -88,7 +88,7 @@ class NsysTables:
             self.write_table(kind, table, place / f"{table}.{ENDINGS[kind]}")
 
     def write_table(self, kind: Kind, table: str, path: Path) -> None:
-        """Write one table to a file of its own."""
+        """Write one table to a separate file."""
         if kind == "parquetdir":
             with pq.ParquetWriter(path, self.schema(table), compression="zstd") as writer:
                 for batch in self.batches(table):

@@ -1,6 +1,6 @@
 """Perfetto's trace format: a process per rank, a track per thread and stream, counters, flows from calls to work and across ranks.
 
-Perfetto ends the last begun slice of a track first, so that slices of one track must nest. What crosses another slice lies on a
+Perfetto ends the last begun slice of a track first, so that slices of one track must nest. A slice that crosses another one is on a
 further track of the same name and parent, which the viewer shows as one.
 """
 
@@ -46,7 +46,7 @@ _PLACES = 64
 _TRACK_BITS = 24
 _MOST_TRACKS = _FIRST_COUNTER = 1 << 22
 _FIRST_THREAD = 1 << 23
-_CLOCK = "BOOTTIME"  # that of track events which name none
+_CLOCK = "BOOTTIME"  # the default for track events that name none
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME = 60
 
@@ -108,13 +108,13 @@ def export_by_host(
 ) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
 
-    All times are on the run's aligned clock already, and the manifest says so: version 1 of `perfetto_manifest`, which Perfetto
+    All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`, which Perfetto
     reads since 58.2. Flows go between tracks of one host.
 
     Args:
         selection: What to write.
         path: The archive, `NAME.tar`.
-        aligned: As that of `export_perfetto`.
+        aligned: As in `export_perfetto`.
         jobs: Likewise.
         gpu_events: Likewise.
 
@@ -149,7 +149,7 @@ def export_by_host(
 
 
 def _manifest(selection: Selection, hosts: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
-    """Perfetto's description of an archive: whose machine each file is of, and that their clocks are one."""
+    """Perfetto's description of an archive: the machine of each file, and that they share one clock."""
     files: list[dict[str, Any]] = []
     for host, name in zip(hosts, names, strict=True):
         files.append({"path": name, "machine": {"name": printable(host) or "?"}})
@@ -166,7 +166,7 @@ def _uuid(rank: int, track: int = -1) -> int:
 
 
 def _descriptors(made: RankRecords, pid: int, taken: set[int], *, gpu_events: bool) -> bytes:
-    """The process of a rank, its threads, and the tracks that have slices or counters; not those of GPU events."""
+    """The process of a rank, its threads, and the tracks that have slices or counters; not tracks of GPU events."""
     tracks, rank = made.tracks, made.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     process = field(1, pid) + field(6, utf8(tracks.process_name)) + field(8, utf8(about))

@@ -1,6 +1,6 @@
 """Work of GPUs as the events that Perfetto has for it, so that the viewer shows its own tracks of GPUs and their queues.
 
-Field numbers are those of Perfetto's `gpu_render_stage_event.proto`, `gpu_info.proto`, `interned_data.proto`,
+Field numbers are from Perfetto's `gpu_render_stage_event.proto`, `gpu_info.proto`, `interned_data.proto`,
 `gpu_track_event.proto` (`gpu_correlation` is 3000) and `gpu_interned_data.proto` (`compute_kernels` is 1000, `compute_arg_names`
 1001). What the events of a rank refer to by number is in one packet ahead of them, on a sequence of packets of the rank's own.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 SEQUENCE = 2
-"""The sequence of packets of rank 0; those of the other ranks follow."""
+"""The sequence of packets of rank 0; the sequences of the other ranks follow."""
 _QUEUE_BITS = 24
 _CLEARED, _NEEDED = 1, 2
 _OTHER, _COMPUTE = 0, 2
@@ -45,11 +45,11 @@ _ARGUMENTS = (
 _OTHERS = 1 << FLOW_BITS - 1
 _UUID = re.compile(r"(?:GPU-)?([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})")
 DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
-"""Columns of `kernels` that are beside those of all slices."""
+"""Columns of `kernels` in addition to those of all slices."""
 
 
 class GpuEvents:
-    """The GPU events of a rank, on a sequence of packets of its own.
+    """The GPU events of a rank, on a separate sequence of packets.
 
     Args:
         selection: What is exported.
@@ -65,7 +65,7 @@ class GpuEvents:
         numbered = {device.identity: n for n, device in enumerate(_devices(selection))}
         devices = {d.device: numbered[d.identity] for d in tracks.rank.devices}
         self._gpus = np.array([devices.get(device, 0) for device, _ in tracks.streams], np.int64)
-        first = len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)  # viewers may tell queues of all ranks apart by these numbers
+        first = len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)  # viewers may distinguish queues of all ranks by these numbers
         labels = base_labels(tracks)[len(tracks.threads) :]
         self._queues = {first + n: f"rank {tracks.rank.rank} {label}" for n, label in enumerate(labels[: len(tracks.streams)])}
         self._kernels: dict[int, int] = {}
@@ -106,7 +106,7 @@ class GpuEvents:
         return found
 
     def _ids(self, part: Slices) -> Int64:
-        """An id for each event: that of the flow of its launch for the first work of one, else one that no launch has."""
+        """An id for each event: the flow of its launch for the first work of a launch, otherwise one that no launch has."""
         base = self._rank.rank + 1 << FLOW_BITS
         launches = np.full(len(part.starts), -1, np.int64) if part.launches is None else part.launches
         first = np.zeros(len(launches), np.bool_)
@@ -201,7 +201,7 @@ def _launch(
 
 
 def _gpu(device: Device) -> bytes:
-    """A GPU as `GpuInfo` has it: name, UUID, bus id, and its host beside them."""
+    """A GPU in the form of `GpuInfo`: name, UUID, bus id, and its host."""
     found = field(1, utf8(device.name)) if device.name else b""
     uuid = _UUID.fullmatch(device.uuid or "")
     if uuid is not None:

@@ -1,6 +1,6 @@
 """Messages of Perfetto's trace format, written by hand and in columns.
 
-Field numbers are those of Perfetto's `trace_packet.proto`, `track_descriptor.proto`, `process_descriptor.proto`,
+Field numbers are from Perfetto's `trace_packet.proto`, `track_descriptor.proto`, `process_descriptor.proto`,
 `thread_descriptor.proto`, `track_event.proto` and `debug_annotation.proto`.
 """
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 SEQUENCE = 1
 FLOW_BITS = 40
-"""A flow from a call to its work has the rank, from 1 on, above so many bits, and the row of the launch below."""
+"""A flow from a call to its work has the rank, from 1 on, above this many bits, and the row of the launch below."""
 _ANNOTATION = 4
 _CORRELATION = 3000
 _UNSIGNED = 1 << 64
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it; a negative one is that of 64 bits."""
+    """A number as protobuf writes it; a negative one as 64 bits."""
     number %= _UNSIGNED
     found = bytearray()
     while number > 127:

@@ -24,7 +24,7 @@ def window_of(run: Run, ranks: Sequence[Rank], wanted: RangeName) -> tuple[int, 
     Args:
         run: The run.
         ranks: The ranks; one without such a range counts for nothing.
-        wanted: Which ranges; an index counts those of each rank.
+        wanted: Which ranges; an index counts the ranges of each rank.
 
     Returns:
         Start and end, ns on the run's aligned clock.
@@ -83,7 +83,7 @@ def _calls_in(stored: StoredRank, threads: Int64, starts: Int64, ends: Int64) ->
 
 
 def _last_work(stored: StoredRank, calls: Int64) -> int:
-    """The last end of work that these calls launched; before all times where there is none."""
+    """The last end of work that these calls launched; before all times if there is none."""
     last = np.iinfo(np.int64).min
     for table in GPU_TABLES if len(calls) else ():
         for batch in stored.batches(table, ["start", "end", "process", "correlation"]):

@@ -1,4 +1,4 @@
-"""The records of each rank, made by a task of its own, in whatever process; the exporter merges what the tasks left in files."""
+"""The records of each rank, made by a separate task in any process; the exporter merges the files of the tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """What a writer made of a rank.
+    """The result of a writer for a rank.
 
     Attributes:
         placed: The viewer's tracks.
@@ -56,9 +56,9 @@ class RankRecords(NamedTuple):
         placed: The viewer's tracks by number, in the order in which they are shown.
         slices: How many slices there are.
         beside: How many of them crossed others.
-        counters: As those of `Made`.
+        counters: As in `Made`.
         runs: Where the records are.
-        head: As that of `Made`.
+        head: As in `Made`.
     """
 
     tracks: Tracks

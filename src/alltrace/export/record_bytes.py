@@ -42,7 +42,7 @@ class Pool:
         self._scratch = np.empty(0, np.uint8)
 
     def scratch(self, size: int) -> NDArray[np.uint8]:
-        """Room for `size` bytes, which the next call may give again."""
+        """Space for `size` bytes, which the next call may reuse."""
         if len(self._scratch) < size:
             self._scratch = np.empty(size, np.uint8)
         return self._scratch

@@ -53,7 +53,7 @@ class Selection:
         """The values of columns of whole numbers in the wanted rows of a rank's table.
 
         Yields:
-            `pyarrow.Table`s, as `batches`; of a piece whose rows are all wanted and alike one row stands for all.
+            `pyarrow.Table`s, as `batches`; a piece with only identical, selected rows is reduced to one row.
         """
         import pyarrow as pa
 
@@ -83,7 +83,7 @@ class Selection:
     def batches(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
         """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock.
 
-        `start` and `end` of what reaches beyond the window are those of the window. Rows without a start are left out, but for
+        `start` and `end` are clipped to the window. Rows without a start are left out, but for
         collectives of which only the call is known, where `api_start` is among the columns.
         """
         if table not in self.tables:
@@ -95,7 +95,7 @@ class Selection:
             yield from self._wanted(batch, order, table)
 
     def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
-        """The wanted rows of a batch, where there are any."""
+        """The wanted rows of a batch, if there are any."""
         found = batch
         if self.window_ns is not None:
             found = self._clipped(batch, order, table, *self.window_ns)
@@ -125,7 +125,7 @@ class SentSelection:
     """A selection that is sent to other processes, where its run is opened once (see `SentRun`).
 
     Args:
-        selection: The selection, as this process has it.
+        selection: The selection in this process.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -173,14 +173,14 @@ def select(
         ranks: The ranks wanted; None for all.
         only: The event tables wanted; None for all.
         window_ns: Start and end, relative to the first event of the run.
-        steps: The steps wanted; the window goes from the first start of one on any rank to the last end, that of the work
-            launched in it among them.
+        steps: The selected steps; the window goes from their first start on any rank to the last end, including the work
+            launched in them.
         aligned: The alignment, for `steps`.
-        within: The NVTX range wanted, in place of `window_ns` and `steps`: from its first start on any rank to the last end, that
+        within: The NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the last end, that
             of the work launched in it among them.
 
     Raises:
-        UsageError: The run has no such rank, table, step or range, or the window is empty.
+        UsageError: The rank, table, step or range does not exist, or the window is empty.
     """
     for number in ranks or ():
         run.rank(number)

@@ -44,7 +44,7 @@ class Written(NamedTuple):
     Attributes:
         files: The files.
         slices: How many slices they have.
-        beside: How many of these crossed others and lie on a track beside theirs.
+        beside: How many of these crossed others and are on a further track.
     """
 
     files: list[Path]
@@ -66,9 +66,9 @@ class Slices:
         names: int64 array of n numbers in the pool.
         categories: int64 array of n numbers in the pool.
         arguments: Their arguments.
-        launches: int64 array of n rows of the rank's launches, -1 for none: a call's own, or that of the work's call.
+        launches: int64 array of n rows of the rank's launches, -1 for none: a call's own, or the launch of the work's call.
         instant: Whether these are marks.
-        rows: The rows that slices of kernels are made of.
+        rows: The rows of the kernels' slices.
     """
 
     table: str
@@ -86,7 +86,7 @@ class Slices:
 
 
 def base_labels(tracks: Tracks) -> list[str]:
-    """What the threads, streams and metered devices of a rank are called."""
+    """The names of the threads, streams and metered devices of a rank."""
     threads = [tracks.names.get(t) or ("thread ?" if t == UNKNOWN else f"thread {t}") for t in tracks.threads]
     streams = []
     for device, stream in tracks.streams:
@@ -150,7 +150,7 @@ class SliceMaker:
             categories = self._by_kind(rows, lambda kind: f"cuda_{kind or 'runtime'}")
         elif table == "ranges":
             labels, places, categories = self._ranges(rows)
-            owners = np.zeros(len(owners), np.int64)  # those of a thread
+            owners = np.zeros(len(owners), np.int64)  # slices of a thread
         tracks, orders = self._placed.place(part.tracks, places, labels, owners, part.starts, part.ends)
         found = self._operations.of(part.tracks, part.starts) if table == "kernels" else None
         of = None if found is None else (self._operations.rows, found)

@@ -22,10 +22,10 @@ _FEW_EQUAL = 32
 
 
 class RowSorter(DiskSorter):
-    """Takes rows of whole numbers, and gives them in the order of their first one; equal ones as they came.
+    """Takes rows of integers, and returns them in the order of their first one; equal ones stay in input order.
 
     Args:
-        path: As that of `DiskSorter`.
+        path: As in `DiskSorter`.
         columns: The numbers of a row, two or more.
     """
 
@@ -56,14 +56,14 @@ class RowSorter(DiskSorter):
     def ordered(self) -> Iterator[tuple[Int64, Int64]]:
         """All rows, block by block: int64 arrays (n, columns) and of n places of its rows in order.
 
-        Rows whose first number is equal are in one block.
+        Rows with equal first numbers are in one block.
         """
         yield from self._in_order()
 
     def blocks(self) -> Iterator[tuple[Int64, ...]]:
         """The columns in the order of the first two, in blocks; wholly equal rows as they came.
 
-        Rows whose first number is equal are in one block.
+        Rows with equal first numbers are in one block.
         """
         for rows, order in self.ordered():
             columns = np.empty((self._columns, len(rows)), np.int64)
@@ -104,7 +104,7 @@ class _RunFile(RunFile):
 
 
 class _Run:
-    """A sorted run, whose first key is `first`, with the rows of it that are in memory."""
+    """A sorted run with the first key `first`, and its rows that are in memory."""
 
     def __init__(self, file: int | str, columns: int, first: int, start: int, count: int) -> None:
         self.first = first
@@ -118,11 +118,11 @@ class _Run:
 
     @property
     def last(self) -> int:
-        """The last key that is held."""
+        """The last key in memory."""
         return int(self.keys[-1])
 
     def read(self, room: int) -> None:
-        """Read on until `room` rows are held."""
+        """Read until `room` rows are in memory."""
         count = min(room - len(self._rows), self._left)
         if count <= 0:
             return
@@ -134,7 +134,7 @@ class _Run:
         self.keys = self._rows[:, 0]
 
     def take(self, bound: int | None) -> Int64:
-        """The held rows with keys below `bound`, which are then no longer held; all of them for None."""
+        """The rows in memory with keys below `bound`, which are then removed; all of them for None."""
         count = len(self.keys) if bound is None else bisect.bisect_left(self.keys, bound)
         taken, self._rows = self._rows[:count], self._rows[count:]
         self.keys = self._rows[:, 0]

@@ -50,7 +50,7 @@ def export_tables(selection: Selection, path: Path, form: str, *, jobs: int | No
 
 
 def _write(sent: SentSelection, folder: Path, form: str, name: str, advance: Callable[[int], None]) -> int:
-    """Write the file of a table; gives its rows."""
+    """Write the file of a table; returns its number of rows."""
     selection, table, path = sent.selection, TABLES[name], folder / f"{name}.{form}"
     writer: Any = None
     rows = 0

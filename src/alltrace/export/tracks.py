@@ -20,7 +20,7 @@ HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "open
 GPU_TABLES = ("kernels", "copies", "graphs")
 
 UNKNOWN = -1
-"""Stands for a null thread, device, stream or name."""
+"""Marks a null thread, device, stream or name."""
 
 
 def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:
@@ -44,11 +44,11 @@ class Tracks:
         threads: Rows of `threads`, ascending; `UNKNOWN` where a row does not say.
         streams: (device, stream), ascending; the stream is `UNKNOWN` where streams are folded.
         metered: Devices with metrics, rows of `devices`.
-        ordinals: For each device of the rank its CUDA ordinal, or its row where that is not known.
+        ordinals: For each device of the rank its CUDA ordinal, or its row if not known.
         names: Names of the threads.
-        thread_ids: The system's ids of the threads, where they are known.
+        thread_ids: The system's ids of the threads, if known.
         folded: Whether the streams of a device are one track.
-        role: What the rank does in a program of several groups of ranks; None where that is not known.
+        role: What the rank does in a program of several groups of ranks; None if that is not known.
     """
 
     rank: Rank
@@ -89,7 +89,7 @@ class Tracks:
         return np.where(found < 0, found, found + len(self.threads) + len(self.streams))
 
     def gpu(self, row: int) -> str:
-        """What a row of `devices` is called: `GPU0`, and its UUID where others have that ordinal, as in a process that sees one."""
+        """The name of a row of `devices`: `GPU0`, and its UUID if others have that ordinal, as in a process that sees only one."""
         ordinal, own = self.ordinals.get(row, row), self.device(row)
         alone = list(self.ordinals.values()).count(ordinal) == 1
         return f"GPU{ordinal}" if alone or own is None else f"GPU{ordinal} ({own.identity[1]})"
@@ -166,12 +166,12 @@ class Launches:
 
     def find(self, processes: Int64, correlations: Int64) -> Int64:
         """For each piece of work the row of the call that launched it, -1 for none; of nested calls, the outermost."""
-        # correlation 0 is that of work which nobody launched
+        # correlation 0 belongs to work without a launch
         return np.where(correlations > 0, _places(self.keys, call_keys(processes, correlations)), -1)
 
 
 def call_keys(processes: Int64, correlations: Int64) -> Int64:
-    """One number for a process and a correlation, which are that of a call and of what it launched."""
+    """One number for a process and a correlation; a call and its work share it."""
     found: Int64 = (processes + 1) << np.int64(40) | (correlations & ((1 << 40) - 1))
     return found
 
@@ -191,10 +191,10 @@ def launches_of(selection: Selection, tracks: Tracks) -> Launches:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Rows of a table that lie on tracks: n of them.
+    """Rows of a table on tracks: n of them.
 
     Attributes:
-        rows: The rows, with the columns that were asked for.
+        rows: The rows, with the requested columns.
         tracks: int64 array of n tracks, -1 for none.
         starts: int64 array of n starts, ns from the zero of the selection.
         ends: int64 array of n ends; never before the start.
@@ -209,7 +209,7 @@ class Intervals:
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
     """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window.
 
-    Anything else without an end, as a damaged report may have it, ends where it starts.
+    Other rows without an end, as in a damaged report, end where they start.
     """
     zero = selection.zero_ns
     last = selection.end_ns - zero

@@ -1,6 +1,6 @@
 """The tracks that viewers draw: of a thread one for each kind of call or range, of a stream one for each kind of work.
 
-Slices of one track nest. What crosses another slice of its track lies on a further one of the same name, so that no slice is cut.
+Slices of one track nest. A slice that crosses another one goes to a further track of the same name, so that no slice is cut.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Track(NamedTuple):
 
     Attributes:
         base: The thread or stream, a number in the rank's tracks.
-        label: What lies on it; empty for a stream's kernels.
-        lane: Its number among those of that name, from 0.
+        label: What it shows; empty for a stream's kernels.
+        lane: Its number among the tracks of that name, from 0.
     """
 
     base: int
@@ -45,7 +45,7 @@ class ViewerTracks:
 
     Attributes:
         tracks: The tracks, by number.
-        beside: How many slices crossed another one and lie beside it.
+        beside: How many slices crossed another one and are on a further track.
     """
 
     def __init__(self) -> None:
@@ -85,8 +85,8 @@ class ViewerTracks:
         Args:
             bases: int64 array of n threads or streams.
             kinds: int64 array of n places in `labels`.
-            labels: What lies there.
-            owners: int64 array of n processes, whose slices lie apart.
+            labels: What the places show.
+            owners: int64 array of n processes, with separate tracks for each.
             starts: int64 array of n starts.
             ends: int64 array of n ends.
 
@@ -107,14 +107,14 @@ class ViewerTracks:
         return np.array(rows, np.int64)[which.reshape(-1)], orders
 
     def in_order(self) -> list[int]:
-        """The numbers of all tracks, those of a thread or stream side by side, as first used."""
+        """The numbers of all tracks, with tracks of a thread or stream next to each other, in order of first use."""
         return sorted(range(len(self.tracks)), key=lambda n: (self.tracks[n].base, self._first_of(n), self.tracks[n].lane))
 
     def _first_of(self, number: int) -> int:
         return self._numbers[self.tracks[number]._replace(lane=0)]
 
     def _of_lane(self, group: int, name: tuple[int, str, int], lane: int) -> int:
-        """The track of a group's lane: that of its number, or a further one where another owner's slices lie there."""
+        """The track of a group's lane: the one with its number, or a further one if another owner's slices are there."""
         known = self._lanes.get((group, lane))
         if known is None:
             base, label, _ = name
@@ -126,7 +126,7 @@ class ViewerTracks:
         return known
 
     def _make_room(self, rows: int) -> None:
-        """Room for so many rows more."""
+        """Allocate space for this many further rows."""
         self._first = np.concatenate((self._first, np.full(max(0, len(self._groups) - len(self._first)), -1, np.int64)))
         for name, used in (("_known", int(self._state[0])), ("_open", int(self._state[1]))):
             array = getattr(self, name)
@@ -144,7 +144,7 @@ def process_ids(selection: Selection) -> dict[int, int]:
 
 
 def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
-    """A thread id for each thread: its own, or where it has none or another thread in `taken` has it, one that no thread has.
+    """A thread id for each thread: its own, or an unused one if it has none or another thread in `taken` has it.
 
     Args:
         tracks: The rank's tracks.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Judged(NamedTuple):
-    """A column of a run that is judged: how far it may be above the median at least, as a part of that and in its own unit."""
+    """A judged column of a run: its smallest tolerance above the median, relative and in its own unit."""
 
     column: str
     least_part: float = 0.0
@@ -40,16 +40,16 @@ def judge_against(run: Run, history: History, *, job: str | None = None, jobs: i
     """Whether `run` is no worse than the spread of the runs of its job that began before it.
 
     Args:
-        run: The run; where the history has it, it is not compared with itself.
+        run: The run; if the history has it, it is not compared with itself.
         history: The history.
         job: The job that it is compared with; None for its own.
         jobs: The most processes.
 
     Returns:
-        A row, as those of `check`, for each number that the run or an earlier one has.
+        A row, like those of `check`, for each number that the run or an earlier one has.
 
     Raises:
-        UsageError: The history has no run of the job that was given.
+        UsageError: The history has no run of the given job.
         AlltraceError: Neither the run nor an earlier one has any of them.
         DamageError: A file of the run is damaged.
     """
@@ -86,7 +86,7 @@ def _too_few(count: int, of: str) -> dict[str, Any]:
 
 
 def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> dict[str, Any] | None:
-    """The row of one number; None where nobody has it."""
+    """The row of one number; None if no run has it."""
     column = judged.column
     known = [v for v in others if v is not None]
     if value is None and not known:

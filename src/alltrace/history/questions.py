@@ -24,48 +24,48 @@ QUESTIONS = ("run", "host", "finding")
 LEAST_CHANGE = 0.01
 """Step times that differ by less than this part of the median are the same."""
 
-_JOB = AnswerColumn("job", None, "name of the job; null where the run has none")
+_JOB = AnswerColumn("job", None, "name of the job; null if the run has none")
 COLUMNS = {
     "run": (
         AnswerColumn("number", None, "number of the run among those of its job, by time"),
-        AnswerColumn("run", None, "where the run directory is, without what all have in common"),
+        AnswerColumn("run", None, "path of the run directory, without the part common to all"),
         _JOB,
         AnswerColumn("step_ns", "ns", "median duration of its steps on the host, over all ranks, without warm-up and checkpoints"),
         AnswerColumn("change_percent", "%", "step_ns against the median of the job's earlier runs"),
         AnswerColumn(
-            "verdict", None, "slower or faster than the spread of the job's earlier runs; else usual; null where too few are known"
+            "verdict", None, "slower or faster than the spread of the job's earlier runs; else usual; null with too few runs"
         ),
-        AnswerColumn("start_utc", None, "when it began, in UTC, to the minute; null where no report tells"),
+        AnswerColumn("start_utc", None, "when it began, in UTC, to the minute; null if no report states it"),
         AnswerColumn("top_finding", None, "kind of the first finding"),
-        AnswerColumn("top_hosts", None, "hosts it is about, where these are at most half of all"),
-        AnswerColumn("revision", None, "version of the program, as given at import"),
-        AnswerColumn("tags", None, "words given at import"),
+        AnswerColumn("top_hosts", None, "hosts of that finding, if at most half of all hosts"),
+        AnswerColumn("revision", None, "version of the program, as set at import"),
+        AnswerColumn("tags", None, "words set at import"),
         AnswerColumn("ranks", None, "number of its ranks"),
         AnswerColumn("hosts", None, "number of its hosts"),
-        AnswerColumn("steps", None, "how many steps step_ns is the median of, over all ranks"),
+        AnswerColumn("steps", None, "number of steps in the median step_ns, over all ranks"),
         *(AnswerColumn(f"{c}_percent", "%", f"{c.replace('_', ' ')} of all devices' time") for c in CLASSES),
-        AnswerColumn("lost_percent", "%", "what all findings together cost, of the judged time; null where none is known"),
+        AnswerColumn("lost_percent", "%", "cost of all findings together, as a share of the judged time; null if unknown"),
     ),
     "host": (
         AnswerColumn("host", None, "host"),
         AnswerColumn("runs", None, "runs on several hosts that it took part in"),
-        AnswerColumn("slow_runs", None, "of them, those where a finding is about it and not about most hosts"),
-        AnswerColumn("slow_percent", "%", "slow_runs of runs"),
+        AnswerColumn("slow_runs", None, "runs with a finding about it and not about most hosts"),
+        AnswerColumn("slow_percent", "%", "slow_runs as a share of runs"),
         AnswerColumn("jobs", None, "jobs of these runs"),
         AnswerColumn("slow_jobs", None, "jobs of the slow runs"),
         AnswerColumn("kind", None, "the most frequent kind of those findings"),
-        AnswerColumn("lost_percent", "%", "what they cost in a slow run, of the judged time: the median"),
-        AnswerColumn("blame_percent", "%", "for how much of all waits its ranks would have to change: the median over its runs"),
+        AnswerColumn("lost_percent", "%", "median cost of these findings in a slow run, as a share of the judged time"),
+        AnswerColumn("blame_percent", "%", "share of all waits for which its ranks would have to change: the median over its runs"),
         AnswerColumn("last_slow_utc", None, "when the last of the slow runs began, in UTC"),
     ),
     "finding": (
         AnswerColumn("kind", None, "kind of the finding"),
         _JOB,
         AnswerColumn("runs", None, "runs of the job that have it"),
-        AnswerColumn("runs_percent", "%", "of all runs of the job"),
-        AnswerColumn("lost_percent", "%", "what it costs in these, of the judged time: the median; null where none is known"),
-        AnswerColumn("most_lost_percent", "%", "the most that it costs in one"),
-        AnswerColumn("hosts", None, "up to three hosts that it is about most often"),
+        AnswerColumn("runs_percent", "%", "runs as a share of all runs of the job"),
+        AnswerColumn("lost_percent", "%", "median cost in these runs, as a share of the judged time; null if unknown"),
+        AnswerColumn("most_lost_percent", "%", "largest cost in one run"),
+        AnswerColumn("hosts", None, "up to three hosts that it concerns most often"),
         AnswerColumn("where", None, "the kernel, range, communicator or call that it names most often"),
         AnswerColumn("first_utc", None, "when the first of these runs began, in UTC"),
         AnswerColumn("last_utc", None, "when the last did"),
@@ -117,7 +117,7 @@ def choices(history: History) -> tuple[list[str], list[str]]:
 
 
 def place_of(history: History, run_id: str, *, job: str | None = None, tag: str | None = None) -> int | None:
-    """The row of a run in the answer by run; None where it is not there. The other arguments are those of `ask_history`."""
+    """The row of a run in the answer by run; None if it is missing. The other arguments are those of `ask_history`."""
     return next((n for n, run in enumerate(_chosen(_runs(history), job, tag)) if run["run_id"] == run_id), None)
 
 

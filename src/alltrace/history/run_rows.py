@@ -21,13 +21,13 @@ _LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
 
 
 def run_id(manifest: Manifest) -> str:
-    """What a run is, wherever it lies: a hash of the contents of its reports."""
+    """The identity of a run, independent of its path: a hash of the contents of its reports."""
     contents = sorted(r.content_hash for r in manifest.reports)
     return blake2b("\n".join(contents).encode(), digest_size=16).hexdigest()
 
 
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
-    """What history keeps of `run`; what cannot be asked, since its tables were not imported, is null.
+    """What history stores of `run`; values are null if their tables were not imported.
 
     Args:
         run: The run.
@@ -83,7 +83,7 @@ def _shares(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 
 def _culprit_hosts(finding: Mapping[str, Any], run: Run) -> list[str]:
-    """The hosts of the culprits of a finding, where these are at most half of the run's; else nobody in particular is at fault."""
+    """The hosts of the culprits of a finding, if these are at most half of the run's; otherwise none in particular."""
     ranks = set(finding["ranks"] or ())
     hosts = list(dict.fromkeys(r.host for r in run.ranks if r.rank in ranks))
     return hosts if 2 * len(hosts) <= len(run.hosts) else []

@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LEAST_VALUES = 5
-"""Of fewer values nobody knows the spread."""
+"""With fewer values the spread is unknown."""
 
 SPREADS = 4.0
-"""A value is unusual where it is so many spreads away from the median."""
+"""A value is unusual if it is this many spreads away from the median."""
 
 _NORMAL = 1.4826
 _SMALL_SAMPLE = {5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 
 
 class Usual(NamedTuple):
-    """What is usual: the median of earlier values, and the bounds of what is no more than their spread."""
+    """The usual range: the median of earlier values, and the bounds of their spread."""
 
     median: float
     low: float

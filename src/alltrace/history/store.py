@@ -1,7 +1,7 @@
 """The history file: a DuckDB database with a few rows for each run.
 
-It may come from elsewhere, so that nothing in it is executed: files, URLs and extensions are out of reach of its connection, and a
-database whose tables are not exactly ours is refused.
+It may come from elsewhere, so nothing in it is executed: its connection has no access to files, URLs and extensions, and a
+database with other tables than expected is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
-_MAGIC = b"DUCK"  # behind the checksum of the first header; other files DuckDB would open by what they are
+_MAGIC = b"DUCK"  # after the checksum of the first header; DuckDB would open other files by their type
 _EXPECTED = "a history file that `alltrace history` made"
 _ANOTHER = "give another file, or create one from the run folders with another -o"
 
@@ -106,7 +106,7 @@ class History:
         return [Kept(**row) for row in self.ask(f"SELECT {', '.join(Kept._fields)} FROM runs ORDER BY path")]
 
     def put(self, rows: RunRows, kept: Kept) -> None:
-        """Add a run in place of what is there of it, whole or not at all."""
+        """Add a run, or replace it, completely or not at all."""
         self._connection.begin()
         try:
             for table in ("runs", "hosts", "findings"):
@@ -134,7 +134,7 @@ class History:
 
 @contextmanager
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
-    """The history in the file `path`; with `write` it is made where there is none. Without a path, an empty one in memory.
+    """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory.
 
     Raises:
         InputError: It does not exist, is not a history file, is of another version, is damaged, or another process has it open.
@@ -192,7 +192,7 @@ def _unreadable(place: str, error: Exception) -> InputError:
 
 
 def _tables(connection: Any) -> dict[str, dict[str, str]]:
-    """The columns and types of every relation of the database, by name; those of views by the name of the view and a mark."""
+    """The columns and types of every relation of the database, by name; views by their name and a mark."""
     found: dict[str, dict[str, str]] = {}
     for name, kind, column, data_type in connection.execute(
         "SELECT t.table_name, t.table_type, c.column_name, c.data_type FROM information_schema.tables t "

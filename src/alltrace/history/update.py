@@ -74,13 +74,13 @@ def _runs_in(folder: Path) -> Iterator[Path]:
 def update(
     history: History, runs: Sequence[Path], *, jobs: int | None = None, reading: Callable[[str], None] = lambda _path: None
 ) -> Update:
-    """Read those of `runs` that the history lacks, or has as they were before they changed.
+    """Read those of `runs` that the history lacks, or that have changed since.
 
     Args:
         history: The history, opened to be written.
-        runs: Run directories, as `find_runs` gives them.
+        runs: Run directories, as `find_runs` returns them.
         jobs: The most processes for one run.
-        reading: Is told the path of each run before it is read.
+        reading: Called with the path of each run before it is read.
     """
     known = {kept.path: kept for kept in history.kept()}
     of_id = {kept.run_id: kept for kept in known.values()}
@@ -103,7 +103,7 @@ def update(
             else:
                 reading(path)
                 history.put(rows_of(Run(run), jobs=jobs), kept)
-                after = kept_of(run)  # aligning may have written the manifest anew
+                after = kept_of(run)  # aligning may have rewritten the manifest
                 if after.run_id == kept.run_id:
                     kept = after
                     history.move(kept)
@@ -129,7 +129,7 @@ def _as_before(kept: Kept | None) -> str:
 
 
 def kept_of(run: Path) -> Kept:
-    """What tells a run from others, as its manifest is now.
+    """What identifies a run, from its current manifest.
 
     Raises:
         InputError: The manifest is damaged or of another version, or the import has not finished.

@@ -1,1 +1,1 @@
-"""A server of the Model Context Protocol: programs that ask questions in words get the answers that the command line gives."""
+"""A server of the Model Context Protocol: programs get the same answers as from the command line."""

@@ -83,7 +83,7 @@ def recipe_text(name: str) -> str:
     """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns.
 
     Raises:
-        UsageError: There is no such recipe or report.
+        UsageError: The recipe or report does not exist.
     """
     from alltrace.recipes.reference import recipe_reference
     from alltrace.recipes.registry import find

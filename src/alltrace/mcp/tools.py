@@ -1,4 +1,4 @@
-"""What the server offers, without the protocol: each tool gives an answer of bounded size, and says how to get more."""
+"""What the server offers, without the protocol: each tool returns an answer of bounded size, and states how to get more."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Tools:
 
 
 def _short(value: object) -> object:
-    """A value whose texts are cut to a bounded length."""
+    """A value with its texts cut to a bounded length."""
     if isinstance(value, str):
         return _cut(value)
     if isinstance(value, list):

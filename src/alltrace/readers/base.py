@@ -36,10 +36,10 @@ class ReportWarning(NamedTuple):
     """What a user should know about a report, or of the rows of a rank.
 
     Attributes:
-        text: One sentence, with its `number` at the end where there is one.
-        tables: The canonical event tables whose answers it touches; those made from one of them carry it as a note. Without any it
-            is of the report alone, and `info` tells it.
-        number: How many rows, events or values it is true of; None where that is no matter.
+        text: One sentence, with its `number` at the end if there is one.
+        tables: The canonical event tables with affected answers; answers from one of them have it as a note. Without any, it
+            only concerns the report, and `info` shows it.
+        number: How many rows, events or values it applies to; None if not relevant.
     """
 
     text: str
@@ -63,8 +63,8 @@ class ReportProcess(NamedTuple):
         device_ordinal: The lowest CUDA ordinal it used, or None.
         rank_hint: Its rank in the job as the report itself states it otherwise than by MPI, or None.
         rank_hint_source: Where the report states it, such as `distributedInfo`.
-        host: Its host, where a report is of several; None for that of the report.
-        source_id: The number that the report itself knows it by, where finding the processes takes a look at many rows, so that
+        host: Its host, if a report covers several; None for that of the report.
+        source_id: The report's own number for it, if finding the processes requires reading many rows, so that
             who opens the report again can say what they are; None elsewhere.
     """
 
@@ -84,15 +84,15 @@ class Report(NamedTuple):
     """The identity of one report.
 
     Attributes:
-        path: The report, as given.
+        path: The report's path, as passed.
         format: The reader's name, such as `nsys-sqlite`.
         profiler: Name and version of the profiler, such as `Nsight Systems 2025.1.1.110`, or its name alone.
-        schema_version: Version of the format, or None where the report has none.
-        host: Host name, or None where the report does not say.
-        utc_ns: UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None where unknown.
-        system_clock_ns: The host's monotonic clock at time 0 of the report; None where unknown. It relates the reports of one host
+        schema_version: Version of the format, or None if the report has none.
+        host: Host name, or None if the report does not say.
+        utc_ns: UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None if unknown.
+        system_clock_ns: The host's monotonic clock at time 0 of the report; None if unknown. It relates the reports of one host
             exactly, where their UTC stamps are off by milliseconds.
-        start_ns: When the capture started, in the report's own time; None where unknown.
+        start_ns: When the capture started, in the report's own time; None if unknown.
         stop_ns: When it stopped.
         processes: The processes with events, with the evidence of their rank.
         environment: The allow-listed variables of the profiled command.
@@ -100,7 +100,7 @@ class Report(NamedTuple):
         world_size: The number of ranks of the job as far as the report knows it, or None.
         tables: The canonical event tables that the report can fill.
         warnings: What a user should know about the report.
-        companion: Whether it only tells more of a rank that other reports are of, such as its memory: that of the number it has.
+        companion: Whether it only adds data, such as memory, to a rank of other reports: the rank with its number.
     """
 
     path: str
@@ -147,7 +147,7 @@ class ReportReader(Protocol):
         ...
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What only reading the rows found, beside `report.warnings`; asked for after all were streamed."""
+        """Warnings found only by reading the rows, in addition to `report.warnings`; call it after all were streamed."""
         ...
 
     def rows_estimate(self, tables: Collection[str]) -> int:

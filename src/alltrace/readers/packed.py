@@ -53,7 +53,7 @@ class Packed:
             try:
                 part: bytes = self._stream.read(count)
             except (OSError, EOFError, pa.ArrowException):
-                # the piece in which data break off is lost, so its beginning is looked for once more
+                # the piece in which data break off is lost, so its beginning is read once more
                 lost = _lost_of_gzip if self._codec == "gzip" else _lost_of_zstd
                 self._rest, whole = lost(self._path, self._done)
                 self.broken = not whole
@@ -69,7 +69,7 @@ class Packed:
 
 
 def _lost_of_gzip(path: Path, done: int) -> tuple[bytes, bool]:
-    """What comes before the break but behind the first `done` bytes; and whether only zeros follow, which pad a file."""
+    """The data after the first `done` bytes and before the break; and whether only zeros follow, which pad a file."""
     import zlib
 
     found, at = bytearray(), 0
@@ -96,7 +96,7 @@ def _lost_of_gzip(path: Path, done: int) -> tuple[bytes, bool]:
 
 
 def _lost_of_zstd(path: Path, done: int) -> tuple[bytes, bool]:
-    """What comes before the break but behind the first `done` bytes: a byte at a time, so that the last piece is one of none."""
+    """The data after the first `done` bytes and before the break: a byte at a time, so that the last piece is empty."""
     import pyarrow as pa
 
     found = bytearray()

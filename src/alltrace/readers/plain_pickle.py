@@ -1,6 +1,6 @@
 """Decodes pickles of plain data, and nothing else.
 
-A pickle is a program: unpickling one from elsewhere runs whatever it says. Here `pickletools` takes the program apart, which runs
+A pickle is a program: unpickling an untrusted one runs its code. Here `pickletools` takes the program apart, which runs
 none of it, and of its instructions only those are followed that build dicts, lists, tuples, texts, numbers, truth values and None.
 Any other, above all those that name a class or call something, ends it.
 """

@@ -1,4 +1,4 @@
-"""Which reader opens which report: a literal list, asked in order, then those that other packages add."""
+"""Which reader opens which report: a fixed list, tried in order, then those of other packages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ READERS = (
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
 NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
-"""Such packages for what alltrace itself wrote, and for what describes operations that other reports describe too: in a folder of
-reports it is not a report, so it is read only when it is named."""
+"""Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a folder of
+reports they are not reports, so they are read only if named."""
 
 ENTRY_POINTS = "alltrace.readers"
 """The entry-point group by which other packages add such a package of theirs."""
@@ -38,20 +38,20 @@ KNOWN = (
 
 
 def is_report(path: Path) -> bool:
-    """Whether some reader takes `path` for one of its reports, by its name and its first bytes."""
+    """Whether some reader recognizes `path` as one of its reports, by its name and its first bytes."""
     return any(import_module(package).is_report(path) for package in READERS) or any(
         _module(package).is_report(path) for package in _added()
     )
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
-    """Open a report with the first reader that takes it for one of its own.
+    """Open a report with the first reader that recognizes it.
 
     Args:
         path: The report.
-        known: Its processes, where it was opened before and they have a `source_id`; they are not looked for again.
+        known: Its processes, if it was opened before and they have a `source_id`; they are not searched again.
         scratch: A folder of the caller's for what has to be made to read it, which takes long: opened again with the same folder,
-            the report is read from what is there. None where it will not be opened again.
+            the report is read from what is there. None if it will not be opened again.
 
     Raises:
         InputError: It does not exist, no reader takes it, or its reader finds it damaged.
@@ -59,7 +59,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
     for package in (*READERS, *NAMED, *_added()):
         if _module(package).is_report(path):
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
-            if scratch is not None and package == "alltrace.readers.nsys":  # the others read what they are given
+            if scratch is not None and package == "alltrace.readers.nsys":  # the others read what they get
                 more["scratch"] = scratch
             reader: ReportReader = _module(f"{package}.read").open_report(path, **more)
             return reader

@@ -1,4 +1,4 @@
-"""Rows on disk between the one pass over a trace and the tables that are asked for one after the other."""
+"""Rows on disk between the one pass over a trace and the tables that are read one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Spool:
-    """Batches of several tables, in a folder of its own that goes with it."""
+    """Batches of several tables, in a separate folder that is removed with it."""
 
     def __init__(self) -> None:
         self._folder = scratch_folder("alltrace-rows-")
@@ -62,7 +62,7 @@ class Spool:
 
 
 def record_batch(table: str, columns: dict[str, Any]) -> Any:
-    """The canonical batch of the columns given, the others null."""
+    """The canonical batch with the given columns; others are null."""
     from alltrace.trace.schema import TABLES
 
     schema = TABLES[table].arrow_schema()

@@ -37,7 +37,7 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
-    """Number, wire type and value of each field of a message, in the order of the bytes; messages and texts as they lie.
+    """Number, wire type and value of each field of a message, in the order of the bytes; messages and texts as raw bytes.
 
     Raises:
         WireError: The bytes are not a message.
@@ -80,7 +80,7 @@ def number_of(part: Value, *, real: bool) -> int | float:
 
 
 def first(found: Iterable[tuple[int, int, Value]], number: int) -> Value | None:
-    """The first field of this number; None where there is none."""
+    """The first field of this number; None if there is none."""
     return next((value for n, _, value in found if n == number), None)
 
 
@@ -93,7 +93,7 @@ def message(value: Value) -> memoryview:
     """A message within a message.
 
     Raises:
-        WireError: A number stands there.
+        WireError: The field is a number.
     """
     if not isinstance(value, memoryview):
         raise WireError("a number stands where a message should")

@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 OptionValue = int | float | str | bool | None
-"""The value of an option as it is given."""
+"""The value of an option as passed."""
 CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
-"""The value of a cell of an answer, as Python has it."""
+"""The value of a cell of an answer, as a Python value."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
 
@@ -81,7 +81,7 @@ def answer_schema(
 
 
 def answer_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a `pyarrow.Table`, those of columns that they lack null; a column with sums beyond 64 bits is of decimals."""
+    """Rows as a `pyarrow.Table`, null in columns that they lack; a column with sums beyond 64 bits has decimals."""
     import pyarrow as pa
 
     from alltrace.trace.arrays import whole_numbers
@@ -104,13 +104,13 @@ class Option(NamedTuple):
     Attributes:
         name: Its name, a Python identifier.
         type: `int`, `float`, `str` or `bool`; a bool is a flag.
-        default: Its value when not given.
+        default: Its value if the option is missing.
         help: One sentence, with the unit.
         choices: The values allowed, or None for any.
-        required: Whether it must be given.
+        required: Whether the option is mandatory.
         least: Of an int, the smallest value allowed, or None for any.
-        reads: What kind of files the value names, `nccl-tests`, or None for no file. Who asks reads them, and the recipe gets what
-            is in them as a `pyarrow.Table`.
+        reads: What kind of files the value names, `nccl-tests`, or None for no file. The caller reads them, and the recipe gets
+            their content as a `pyarrow.Table`.
         most: Of an int, the largest value allowed, or None for any.
     """
 
@@ -130,8 +130,8 @@ class Chart(NamedTuple):
 
     | kind | x | y | group |
     |---|---|---|---|
-    | stacked_bars, bars | what each bar is for | lengths, a colour each; with `group` one column | a colour per value |
-    | box | what each box is for | least, first quartile, median, third quartile, greatest | |
+    | stacked_bars, bars | one bar per value | lengths, a colour each; with `group` one column | a colour per value |
+    | box | one box per value | least, first quartile, median, third quartile, greatest | |
     | lines | a number | values, a line each; with `group` one column | a line per value |
     | scatter | a number | one column | a colour per value |
     | histogram | where each class begins, ascending | how many, one column | a colour per value |
@@ -143,8 +143,8 @@ class Chart(NamedTuple):
         x: Column across.
         y: Columns up.
         group: Column that divides the rows, or None.
-        detail: Column that tells apart rows with equal `x` (a device of a rank), and is shown with them; or None.
-        title: What stands above the picture; None for the name of the question.
+        detail: Column that distinguishes rows with equal `x` (a device of a rank), and is shown with them; or None.
+        title: The title above the chart; None for the name of the question.
         log_x: Whether the axis across is logarithmic; what is not above 0 is then not drawn.
         log_y: The same of the axis up.
         where: A column and its value in the rows that are drawn, None for null; None to draw all rows.
@@ -165,9 +165,9 @@ class AnswerTable(NamedTuple):
     """A table of an answer.
 
     Attributes:
-        table: A `pyarrow.Table` whose columns are those of `columns`, in that order.
+        table: A `pyarrow.Table` with the columns of `columns`, in that order.
         columns: What the columns mean.
-        stream: Its rows as they are made, of an answer that was asked for as a stream; `table` is then empty. None otherwise.
+        stream: Its rows as they are made, if the answer was requested as a stream; `table` is then empty. None otherwise.
     """
 
     table: pa.Table
@@ -184,14 +184,14 @@ class Answer(NamedTuple):
     """The answer to a question.
 
     Attributes:
-        table: A `pyarrow.Table` whose columns are those of `columns`, in that order.
+        table: A `pyarrow.Table` with the columns of `columns`, in that order.
         columns: What the columns mean.
         notes: What a reader must know: ranks left out, what could not be judged and why.
-        extra: Further small lists of rows, by name, that go beside `rows` in JSON (such as `clocks` of `info`).
+        extra: Further small lists of rows, by name, next to `rows` in JSON (such as `clocks` of `info`).
         chart: How to draw it, or None.
-        further: Further tables, by name; each can stand for the answer (`only`), and each is a file where a folder is written.
-        name: What the table is called among them.
-        stream: The rows of the main table as they are made, of an answer that was asked for as a stream; `table` is then empty.
+        further: Further tables, by name; each can be the answer (`only`), and each becomes a file if a folder is written.
+        name: The name of the main table among them.
+        stream: The rows of the main table as they are made, if the answer was requested as a stream; `table` is then empty.
     """
 
     table: pa.Table
@@ -225,7 +225,7 @@ class Answer(NamedTuple):
         """The same answer with the table called `name` alone.
 
         Raises:
-            UsageError: There is no such table.
+            UsageError: The table does not exist.
         """
         from alltrace.trace.errors import UsageError
 
@@ -236,7 +236,7 @@ class Answer(NamedTuple):
 
 
 class RunFacts(Protocol):
-    """What `reduce` may know of the run beside the parts."""
+    """Facts about the run that `reduce` may use in addition to the parts."""
 
     @property
     def alignment(self) -> Aligned | None:
@@ -263,7 +263,7 @@ class RunFacts(Protocol):
         ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         ...
 
     def name_table(self) -> pa.Table:
@@ -272,7 +272,7 @@ class RunFacts(Protocol):
 
 
 def alignment_of(run: RunFacts) -> Aligned:
-    """The alignment of a run that is asked a recipe which is `aligned`, so that it was made first."""
+    """The alignment of a run; it exists if the recipe is `aligned`, since the alignment is then computed first."""
     if run.alignment is None:
         raise RuntimeError("the recipe does not say that it is `aligned`")
     return run.alignment
@@ -282,24 +282,24 @@ class Recipe(ABC):
     """One question. Its docstring is its documentation; the first line is its help.
 
     Attributes:
-        name: The name it is asked by.
+        name: The name to run it by.
         tables: The canonical tables and columns that `map` reads, all of which must have been imported.
-        requires: Of these, the tables that a rank cannot be asked without; a tuple in it stands for any one of its tables. Empty
+        requires: Of these, the tables that a rank must have; a tuple in it means any one of its tables. Empty
             for any one of `tables`. A rank without them is left out, with a note.
         options: Its options.
-        columns: The columns of its answer; a recipe whose columns depend on options overrides `answer_columns`.
-        chart: How to draw its answer, or None; a recipe whose picture depends on options overrides `answer_chart`.
+        columns: The columns of its answer; a recipe with columns that depend on options overrides `answer_columns`.
+        chart: How to draw its answer, or None; a recipe with a chart that depends on options overrides `answer_chart`.
         aligned: Whether it needs what is derived over all ranks (`alltrace.align`): aligned clocks, `collectives`, matched
             instances, steps. It is made first; `reduce` finds it as `run.alignment`, `map` by `table("collectives")` and `shared`.
-        on_one_clock: Whether it lays times of several hosts beside each other, or with `host_samples` those of several reports: a
-            run where that is so is aligned first, as for `aligned`, and others are taken as they are.
+        on_one_clock: Whether it compares times of several hosts, or with `host_samples` those of several reports: such a run
+            is aligned first, as for `aligned`, and others are used as they are.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
-        rereads: Whether `map` asks for a table more than once; each is then read once, with all columns that `reads` names.
+        rereads: Whether `map` reads a table more than once; each is then read once, with all columns that `reads` names.
         keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
         keeps_parts: Whether parts of what a rank contributes are kept with the run (`execution.kept_parts`); it also `rereads`.
-        worth_processes: How many rows make it pay to ask ranks in processes, which take half a second of CPU time to start.
-        windowed: Whether it can be asked about some steps only; the tables that it then sees are cut down to them.
-        session_time: Whether its times count from the start of the first report's session, as those of the profiler's own tools do,
+        worth_processes: Rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start.
+        windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
+        session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
             and not from the run's first event.
     """
 
@@ -324,7 +324,7 @@ class Recipe(ABC):
         return self.columns
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:  # noqa: ARG002
-        """How to draw the answer under `options`; None where no picture fits."""
+        """How to draw the answer under `options`; None if no picture fits."""
         return self.chart
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002
@@ -332,13 +332,13 @@ class Recipe(ABC):
         return dict(self.tables)
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
-        """What a rank cannot be asked without under `options`: of each group of tables any one."""
+        """The tables that a rank must have under `options`: of each group any one."""
         if not self.requires:
             return (tuple(self.tables),) if self.tables else ()
         return tuple((t,) if isinstance(t, str) else t for t in self.requires)
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002
-        """Tables that a rank can be asked without under `options`, but not without a note: what follows where one is missing."""
+        """Tables that a rank may lack under `options`, with a note: for each table, what follows if it is missing."""
         return {}
 
     def lays_together(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
@@ -365,7 +365,7 @@ class Recipe(ABC):
         run: RunFacts,  # noqa: ARG002
         options: Mapping[str, Any],  # noqa: ARG002
     ) -> Answer | None:
-        """The answer with its rows as they are made, equal to those of `reduce`; None where it comes at once only."""
+        """The answer with its rows as they are made, equal to those of `reduce`; None if the answer cannot be streamed."""
         return None
 
     @abstractmethod

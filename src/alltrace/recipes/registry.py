@@ -55,7 +55,7 @@ RECIPES: dict[str, str] = {
 
 
 def names() -> list[str]:
-    """The names of all recipes, those of other packages among them."""
+    """The names of all recipes, including those of other packages."""
     return sorted({*RECIPES, *_added()})
 
 

@@ -1,6 +1,6 @@
 """Answers with a row for each event, as they are made: sorted over all ranks, one span of time after the other.
 
-A rank gives its rows of one span at a time, read from its tables or, where a row needs more than that, from a file of its sorted
+A rank yields its rows of one span at a time, read from its tables or, if a row needs more than that, from a file of its sorted
 rows in a temporary folder. Memory holds the rows of one span of all ranks.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     _Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19
-"""About so many rows of all ranks are in memory at once."""
+"""About how many rows of all ranks are in memory at once."""
 
 _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16
@@ -44,8 +44,8 @@ class RowStream:
     """The rows of an answer, once through.
 
     Args:
-        tables: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when nobody holds the
-            stream any more, and removes its temporary files then.
+        tables: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when nothing refers
+            to the stream any more, and removes its temporary files then.
         empty: A table without rows, for the schema of an answer without any.
     """
 
@@ -73,7 +73,7 @@ class RowStream:
         return pa.concat_tables([self.schema.empty_table(), *self.tables()]).unify_dictionaries()
 
     def head(self, limit: int) -> tuple[pa.Table, int]:
-        """The first `limit` rows as one `pyarrow.Table`, and how many there are after them; all are made, and few held."""
+        """The first `limit` rows as one `pyarrow.Table`, and how many follow; all are made, but few are kept in memory."""
         first, more = [self.schema.empty_table()], 0
         for table in self.tables():
             first.append(table.slice(0, limit))
@@ -101,11 +101,11 @@ class RowStream:
 
 
 class StreamedRank:
-    """A rank whose rows are asked for span by span.
+    """A rank that yields its rows span by span.
 
     Args:
         stored: The rank.
-        narrowed: Cuts the tables down to the steps that are asked about.
+        narrowed: Cuts the tables down to the selected steps.
     """
 
     def __init__(self, stored: StoredRank, narrowed: Callable[[RankTables], RankTables]) -> None:
@@ -120,7 +120,7 @@ class StreamedRank:
     def slices(
         self, tables: _Reads, room: PieceRoom, rows: Callable[[RankTables], pa.Table], by_call: Collection[str] = ()
     ) -> SlicedRank:
-        """What `rows` makes of the rank's tables of one span; the others are those of `TimeSlices`."""
+        """The rows that `rows` makes of the rank's tables in one span; see `TimeSlices` for the other arguments."""
         return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
 
 
@@ -130,7 +130,7 @@ class SpanRows(Protocol):
     rank: int
 
     def sampled(self) -> tuple[Int64, Int64]:
-        """Some starts, int64 ns in no order, and how many rows each stands for."""
+        """Some starts, int64 ns in no order, and how many rows each represents."""
         ...
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
@@ -159,7 +159,7 @@ class SlicedRank:
 
 
 def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[RankTables], pa.Table]) -> list[SlicedRank]:
-    """The rows of each rank where each comes from one event of `tables`, whose start is the row's.
+    """The rows of each rank if each comes from one event of `tables` and has its start.
 
     Args:
         ranks: The ranks.
@@ -173,15 +173,15 @@ def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[
 def merged_by_call(
     ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[RankTables], pa.Table], order: str
 ) -> Generator[list[Part], None, None]:
-    """The rows of all ranks as by `merged`, where each comes from a call, whose start is the row's, and the work that it launched.
+    """The rows of all ranks as by `merged`, if each comes from a call, with its start, and the work that the call launched.
 
-    Work is looked up by the correlation ids of the calls of a span. Where these are in no order of time, as good as all work has to
-    be looked through for each span, so ranks of such ids are made whole and go to files first, as by `merged_spilled`.
+    Work is looked up by the correlation ids of the calls of a span. If these are not in order of time, nearly all work has to
+    be searched for each span, so these ranks are computed as a whole and go to files first, as by `merged_spilled`.
 
     Args:
         ranks: The ranks.
         tables: The tables of events that `rows` reads, with their columns.
-        by_call: Of these tables those of launched work.
+        by_call: The tables of launched work among these.
         rows: Makes a table from the rank's tables, in which the calls of one span and their work are.
         order: The column of the rows' starts.
 
@@ -250,7 +250,7 @@ class SpilledRows:
 
 
 class _SpilledPart(Part):
-    """What `map` returned for one rank, in a file that is read whenever `table` is asked for."""
+    """What `map` returned for one rank, in a file that is read on each access to `table`."""
 
     def __init__(self, path: Path, rank: int, table: pa.Table) -> None:
         super().__init__(rank, None)
@@ -259,14 +259,14 @@ class _SpilledPart(Part):
 
     @property
     def table(self) -> pa.Table:
-        """What `map` returned; memory takes the columns that are looked at."""
+        """What `map` returned; only the columns in use take memory."""
         with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 
 
 @contextmanager
 def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part], None, None]:
-    """The parts of all ranks, held in files until the end of the block.
+    """The parts of all ranks, kept in files until the end of the block.
 
     Args:
         ranks: Each rank's number and what its `map` returns, made one after the other.
@@ -302,8 +302,8 @@ def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[
     """Spans of time that follow each other, open at both ends, with about `span_rows` rows each; the first has fewer.
 
     Args:
-        samples: Starts and how many rows each stands for; see `SpanRows.sampled`.
-        span_rows: How many rows; a span has more where so many start at once.
+        samples: Starts and how many rows each represents; see `SpanRows.sampled`.
+        span_rows: How many rows; a span has more if more start at once.
     """
     found = list(samples)
     starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in found)]) for side in (0, 1))

@@ -1,4 +1,4 @@
-"""What a recipe in two SQL statements stands on; for packages of others, see docs/write-a-recipe.md."""
+"""The base of a recipe in two SQL statements; for other packages, see docs/write-a-recipe.md."""
 
 from __future__ import annotations
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
 _ROWS_AT_ONCE = 1 << 20
-"""A statement gets the parts of several ranks as they are up to so many rows; of more it gets fewer, where that is exact."""
+"""A statement gets the parts of several ranks together up to this many rows; more come in portions, if that is exact."""
 
 
 class SqlRecipe(Recipe):
-    """A recipe whose `map` is one SELECT over a rank's tables.
+    """A recipe with a `map` that is one SELECT over a rank's tables.
 
     Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
 
     Attributes:
-        map_sql: The statement over a rank's tables. It gives `rank` among its columns, and joins of two tables name
+        map_sql: The statement over a rank's tables. It has `rank` among its columns, and joins of two tables name
             `rank`, so that it holds for one rank and for all of them at once.
     """
 
@@ -54,7 +54,7 @@ class SqlRecipe(Recipe):
         return self.map_sql.format_map(self.words(options))
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statement over `parts`, which has the rows that `map_statement` gives of each rank."""
+        """The statement over `parts`, the rows of `map_statement` of each rank."""
         raise NotImplementedError
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> pa.Table:
@@ -67,12 +67,12 @@ class SqlRecipe(Recipe):
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
         """A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce_statement` makes the same.
 
-        None where there is none. It is run first where parts have many rows.
+        None if there is none. It is run first where parts have many rows.
         """
         return None
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether `reduce_statement` makes rows of each rank by its part alone, and gives them by rank."""
+        """Whether `reduce_statement` makes rows of each rank from its part alone, in order of rank."""
         return False
 
     def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> pa.Table:
@@ -96,11 +96,11 @@ class SqlRecipe(Recipe):
             raise
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """What a compiled loop adds to the tables under `options`; None where the statement reads nothing but tables."""
+        """What a compiled loop adds to the tables under `options`; None if the statement reads nothing but tables."""
         return None
 
     def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """One statement over all ranks that gives what the recipe computes, for `alltrace sql`: the schema `ids` has the tables.
+        """One statement over all ranks that computes the recipe's answer, for `alltrace sql`: the schema `ids` has the tables.
 
         Raises:
             UsageError: It reads what a compiled loop computes.
@@ -122,7 +122,7 @@ def not_by_sql(name: str, computed: str) -> UsageError:
 
 
 def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
-    """A canonical table of a rank with its number as the column `rank` in front; empty where the rank has none."""
+    """A canonical table of a rank with its number as the column `rank` in front; empty if the rank has none."""
     return with_rank(rank.table(table, columns), rank.rank)
 
 

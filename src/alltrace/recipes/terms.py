@@ -54,13 +54,13 @@ COLUMNS = (
 
 
 def explain(term: str) -> Answer:
-    """What a word means, wherever alltrace has it.
+    """The meaning of a word, for all places where alltrace uses it.
 
     Args:
-        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence; whatever its case.
+        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence, in any case.
 
     Raises:
-        UsageError: Nothing is called so; the message names what is called alike.
+        UsageError: The term is unknown; the message has similar terms.
     """
     wanted = term.strip().lower()
     rows = [row for row in _all_terms() if row[0].lower() == wanted]

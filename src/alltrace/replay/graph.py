@@ -54,7 +54,7 @@ def make_graph(nodes: int, source: Any, target: Any, recorded: Int64 | None = No
         recorded: int64 array of n, ns: when each node was; where arcs close a circle, those against time are left out.
 
     Raises:
-        ValueError: Arcs close a circle, and no recorded times tell which of them to leave out.
+        ValueError: Arcs close a circle, and no recorded times decide which of them to leave out.
     """
     source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
     kept = np.argsort(target, kind="stable").astype(np.int32)
@@ -114,7 +114,7 @@ def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) 
 
     Args:
         graph: The graph.
-        when: Times as `times` gives them.
+        when: Times as `times` returns them.
         via: The deciding arcs, likewise.
         end: The node; None for the last of all, of equal ones the lowest.
     """

@@ -37,7 +37,7 @@ class Replay:
         when: int64 array of n: when each node was, ns on the aligned clock.
         rank: int32 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective arrives.
         kind: int8 array of n: its class.
-        step: int64 array of n: its training step, -1 where there is none.
+        step: int64 array of n: its training step, -1 if there is none.
         fixed_ns: int64 array of m.
         idle_ns: int64 array of m.
         host_ns: int64 array of m.
@@ -176,7 +176,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
 
 
 class _Arcs:
-    """The arcs of all ranks, as they come; nothing is held twice.
+    """The arcs of all ranks, in input order; nothing is stored twice.
 
     Args:
         room: How many there are.
@@ -216,12 +216,12 @@ class _Arcs:
         return column
 
     def sorted(self, name: str, order: Any) -> Any:
-        """A column in the order given, which is let go of here."""
+        """A column in the given order; it is released here."""
         return self._columns.pop(name)[order]
 
 
 def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, NDArray[np.bool_]]:
-    """Instance, node of arrival, node of end, and whether nobody leaves early; of the members whose nodes are there."""
+    """Instance, node of arrival, node of end, and whether no member leaves early; for the members with nodes."""
     columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "rank", "row")]
     synchronising = members.column("synchronising").to_numpy().astype(bool)
     arrival, end = np.full(len(columns[0]), -1, np.int64), np.full(len(columns[0]), -1, np.int64)
@@ -261,7 +261,7 @@ def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, step
 
 
 def _steps(parts: Sequence[RankGraph], steps: Any) -> list[Int64]:
-    """For each rank the step in which its host came to each node's work; in which it ended, where steps are those of the device."""
+    """For each rank the step in which its host reached each node's work; if steps are those of the device, in which it ended."""
     found = [np.full(len(part.when), -1, np.int64) for part in parts]
     if steps is None or not steps.num_rows:
         return found

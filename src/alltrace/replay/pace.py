@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _ALIKE = 0.02
-"""Ranks are alike whose numbers of kernels of each name differ by this share of all."""
+"""Ranks are alike if their numbers of kernels of each name differ by at most this share of all."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pace:
     Attributes:
         ranks: The ranks, ascending.
         names: The names of device work, as in `Work.name`, ascending.
-        alike: For each rank the number of its class: ranks whose kernels are the same.
+        alike: For each rank the number of its class: ranks with the same kernels.
         first: For each rank its first row, and n.
         key: The place of the step among the run's, times the number of names, plus the place of the name.
         spent_ns: Its summed time, ns.
@@ -113,13 +113,13 @@ def pace_of(replay: Replay) -> Pace:
 
 
 def alike_ranks(count: Floats) -> Int64:
-    """Classes of ranks whose kernels are the same, and as many but for some hundredths; `count` is (ranks, names)."""
+    """Classes of ranks with the same kernels, and the same number except for some hundredths; `count` is (ranks, names)."""
     found, heads = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
     total, number = count.sum(axis=1), 0
     for row in range(len(count)):
         others = heads[:number]
         most = _ALIKE * np.maximum(total[row], total[others])
-        near = np.flatnonzero(np.abs(total[row] - total[others]) <= most)  # what the sums do not tell apart
+        near = np.flatnonzero(np.abs(total[row] - total[others]) <= most)  # ranks that the sums do not distinguish
         near = near[np.abs(count[row] - count[others[near]]).sum(axis=1) <= most[near]]
         if len(near):
             found[row] = near[0]
@@ -161,7 +161,7 @@ def _groups(group: Int64, key: Int64, values: Floats) -> tuple[Int64, Int64, Int
 def _median_of_others(group: Int64, key: Int64, values: Floats) -> Floats:
     """Of each value the median of the others of its group and key; NaN for one alone.
 
-    Of two the faster shows what can be; the slower is nobody's aim.
+    Of two, the faster shows what is possible; the slower is no target.
     """
     order, place, begin, size = _groups(group, key, values)
     ordered = values[order]
@@ -175,7 +175,7 @@ def _median_of_others(group: Int64, key: Int64, values: Floats) -> Floats:
 
 
 def _median_of(group: Int64, key: Int64, values: Floats, of: NDArray[np.bool_]) -> Floats:
-    """Of each value the median of those of its group and key that `of` has; NaN where there is none, of one the lower."""
+    """For each value the median of the values in `of` with its group and key, NaN without any; with one, at most the value."""
     there = np.flatnonzero(of)
     order, place, begin, size = _groups(group[there], key[there], values[there])
     ordered, heads = values[there][order], np.flatnonzero(place == 0)

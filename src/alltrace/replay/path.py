@@ -96,7 +96,7 @@ def rank_slack_ns(replay: Replay) -> dict[int, int]:
 
 
 def excess_ns(replay: Replay, peers: Peers) -> NDArray[np.float64]:
-    """What each arc of the graph takes beyond what its peers take: float array of m, ns; below 0 where it was faster."""
+    """What each arc of the graph takes beyond what its peers take: float array of m, ns; below 0 if it was faster."""
     by_work = work_factors(replay, peers.pace, peers.pace.of_peers)[replay.graph.target]
     own = replay.work_ns * (1 - by_work) + replay.host_ns - peers.host_ns
     found: NDArray[np.float64] = np.where(replay.instance >= 0, replay.work_ns - peers.transfer_ns, own)

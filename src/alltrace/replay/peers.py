@@ -31,9 +31,9 @@ class Peers:
     """Factors from what was to what the peers' median is, for a `Replay` of n nodes and m arcs.
 
     Attributes:
-        pace: The device work of each rank in each step, and what its peers take for it.
-        host_ns: For each arc the time of the host as the peers have it.
-        transfer_ns: For each arc that is a transfer the median of its like, else 0.
+        pace: The device work of each rank in each step, and its peers' time for it.
+        host_ns: For each arc the host time of the peers.
+        transfer_ns: For each arc that is a transfer the median of equal transfers, else 0.
         needless: For each arc whether it makes a host wait for a device where most of its peers' hosts do not.
     """
 
@@ -59,12 +59,12 @@ def _factors(values: Floats, alike: Int64) -> Floats:
     """The peers' median over each value, of shape (ranks, things); peers are the others that are alike, or all others."""
     factors = np.ones_like(values)
     classes = rows_by(alike)
-    medians: dict[int, Floats] = {}  # of many ranks that of all of them, which is one for the whole class
+    medians: dict[int, Floats] = {}  # with many ranks the median of all of them, which is the same for the whole class
     for row, number in enumerate(alike.tolist()):
         others = classes[number]
         if len(others) < 2:
             number, others = -1, np.arange(len(values))
-        if len(others) == 2:  # of two the faster shows what can be; the slower is nobody's aim
+        if len(others) == 2:  # of two, the faster shows what is possible; the slower is no target
             typical = np.fmin(values[others[0]], values[others[1]])
         elif len(others) > _MANY_RANKS:
             if number not in medians:
@@ -113,9 +113,9 @@ def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
 
 
 def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
-    """For each arc its host's time as the peers have it.
+    """For each arc the host time of the peers.
 
-    Arcs of ranks that are alike correspond where they lie at the same place: in the same step, after as many waits of the host in
+    Arcs of ranks that are alike correspond if they are at the same place: in the same step, after as many waits of the host in
     it, and leading to the segment of the same place among those placed by that wait. There the time from launch to launch takes
     the peers' median. Where steps have other numbers of places, the host's whole time of the step decides.
     """
@@ -142,7 +142,7 @@ def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64,
     """
     graph = replay.graph
     host = replay.host_ns[own]
-    # the earliest and the latest launch of every segment stand for it
+    # the earliest and the latest launch represent every segment
     order = np.lexsort((host, graph.source[own], graph.target[own]))
     pair = np.stack([graph.target[own], graph.source[own]])[:, order]
     new = np.concatenate(([True], (pair[:, 1:] != pair[:, :-1]).any(axis=0)))
@@ -182,7 +182,7 @@ def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64,
 
 
 def _typical(like: Int64, values: Floats) -> Floats:
-    """Of each value the median of those whose column of `like` is the same; of two the lower; NaN for one alone."""
+    """For each value the median of the values with the same column of `like`, the lower of two; NaN for one alone."""
     order = np.lexsort((values, *like))
     columns, ordered = like[:, order], values[order]
     new = np.concatenate(([True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)))
@@ -230,7 +230,7 @@ def _needless(replay: Replay, ranks: Int64, alike: Int64) -> NDArray[np.bool_]:
 
 
 def _launched_before(replay: Replay, nodes: Int64) -> tuple[Int64, Int64]:
-    """For each node of a host how much device work it had launched in the step by then, and in the whole step."""
+    """For each node of a host how much device work it had launched in the step before it, and in the whole step."""
     before, whole = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
     for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
         low, high = np.searchsorted(nodes, (base, base + len(part.when)))

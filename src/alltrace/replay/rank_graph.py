@@ -3,11 +3,11 @@
 What starts a piece of work is what it waited for: the work before it on its stream, its launch, or work of another stream. A
 segment is work of one stream and class that only its first piece waits for others in, and only its last piece is waited for in.
 Its end is the latest of: the end of the segment before plus all of its work; what its first piece waits for plus all of its work;
-and, for each of its pieces, the launch plus what is left of the work from there on. Of these launches three stand for all: the
+and, for each of its pieces, the launch plus what is left of the work from there on. Of these launches, three represent all: the
 first, the last, and the one that decides. Gaps between pieces that nothing explains are kept as they were recorded, and counted
 apart.
 
-The host goes on from one wait for a device to the next: launches are placed relative to the wait before them.
+The host continues from one wait for a device to the next: launches are placed relative to the wait before them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _DEVICE_GAP_NS = 5_000
 """A pause of a stream up to this long is how devices work, and needs no cause."""
 
 _LATE_START_NS = 20_000
-"""Work that starts so much after its launch could start is not held up by its launch."""
+"""Work that starts this long after its launch would allow is not delayed by its launch."""
 
 _LATE_WAKE_NS = 50_000
-"""A stream goes on at most so long after the work of another stream that it waited for."""
+"""A stream continues at most this long after the work of another stream that it waited for."""
 
 
 @dataclass
@@ -165,14 +165,14 @@ class _Builder:
         self._before = np.where(self._first, -1, before)
         self._member = np.zeros(count, np.bool_)
         self._member[list(w.rows)] = True
-        # what ends within the work before it on its stream takes no time of its own, and ends with that for what comes behind it
+        # work that ends within the previous work on its stream takes no own time, and ends with that work for later work
         self._end = w.end.copy()
         for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
             reached = np.maximum.accumulate(w.end[low:high])
             self._end[low:high] = np.where(self._member[low:high], w.end[low:high], reached)
         self._within = ~self._first & ~self._member & (w.end < self._end)
         self._within &= self._end == self._end[self._before]
-        # launches in the order of their stream; where one is not known the one before stands for it
+        # launches in the order of their stream; if one is unknown, the previous one is used
         self._ordered = np.where(w.launch == UNKNOWN, np.iinfo(np.int64).min, w.launch)
         for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
             self._ordered[low:high] = np.maximum.accumulate(self._ordered[low:high])
@@ -192,7 +192,7 @@ class _Builder:
         ends = hosts + np.arange(len(first))
         of_member = np.flatnonzero(self._member[first]) if len(first) else first
         arrivals = hosts + len(first) + np.arange(len(of_member))
-        enters = ends.copy()  # the node whose time is when the segment's first piece may go on
+        enters = ends.copy()  # the node with the time at which the segment's first piece may continue
         enters[of_member] = arrivals
         end_of = ends[segment] if len(first) else segment
         self._segment_arcs(first, last, enters, end_of)
@@ -236,12 +236,12 @@ class _Builder:
         events.sort()
         self._events = events
         self._moment_ns = np.array([e[0] for e in events], np.int64)
-        # what a launch is placed by: moments at which the host goes on, not those at which it begins to wait
+        # what a launch is placed by: moments at which the host continues, not those at which it begins to wait
         going = np.array([e[1] != 2 for e in events])
         self._going = np.flatnonzero(going)
 
     def _anchor(self, at: Int64) -> Int64:
-        """The last moment of the host at or before each time; the first of all where there is none."""
+        """The last moment of the host at or before each time; the first of all if there is none."""
         place = np.searchsorted(self._moment_ns[self._going], at, "right") - 1
         return self._going[np.maximum(place, 0)]
 
@@ -288,7 +288,7 @@ class _Builder:
         known = w.launch != UNKNOWN
         self._anchors = self._anchor(np.where(known, w.launch, w.start))
         latency = w.start - np.where(known, w.launch, w.start)
-        # on a busy device few launches start at once, so the fastest tell; none takes longer than that of work that is held up
+        # on a busy device few launches start at once, so the fastest are used; none takes longer than a launch of delayed work
         usual = min(int(np.quantile(latency[known], 0.001)), _LATE_START_NS) if known.any() else 0
         end_before = np.where(self._first, UNKNOWN, self._end[self._before]) if count else self._end
         pause = np.where(self._first | self._within, 0, w.start - np.where(self._first, w.start, end_before))
@@ -298,7 +298,7 @@ class _Builder:
         late = ~by_launch & (self._first | (pause > _DEVICE_GAP_NS)) & ~(self._first & ~known)
         binding = self._ended_just_before(late, end_before)
         told = self._told(binding)
-        # what it was told to wait for, and what ended after it could have been launched, is what it waited for
+        # it waited for the work that it was set to wait for, and that ended after its possible launch
         held = by_launch & (told >= 0)
         held[held] = self._end[told[held]] > (np.where(known, w.launch, w.start) + usual)[held]
         binding, told, by_launch = np.where(held, told, binding), np.where(held, -1, told), by_launch & ~held

@@ -1,4 +1,4 @@
-"""Who would have to change: waits followed back, through whoever was late because of others, to the work that took too long.
+"""Who would have to change: waits traced back, through ranks that were late because of others, to the work that took too long.
 
 The rank that arrives last at a collective need not be slow. It may have waited for a slow rank before, as the mates of that rank in
 a ring or in a pipeline do. So a wait is followed backwards along what decided when the last one arrived, to its root causes (Böhme
@@ -25,10 +25,10 @@ _LEAST_SHARE = 0.1
 """Where less of a wait than this is explained, the rank that arrived last is to blame itself."""
 
 _ENOUGH = 0.99
-"""A wait is explained when so much of it is."""
+"""A wait is explained if this share of it is."""
 
 NOBODY = -1
-"""Stands for transfers that take too long, which are of no rank."""
+"""Marks slow transfers, which belong to no rank."""
 
 
 def root_causes(
@@ -39,12 +39,12 @@ def root_causes(
     Args:
         replay: The run.
         peers: What its peers take.
-        node: For each of k waits the node at which the last rank arrived, -1 where there is none.
+        node: For each of k waits the node at which the last rank arrived, -1 if there is none.
         wait_ns: The longest wait there, ns.
         since: The waits are followed back to this moment, ns on the aligned clock: when those who wait had last met.
 
     Returns:
-        Arrays of r: the number of a wait, a rank that is to blame or `NOBODY`, and its share; the shares of a wait sum to 1. A wait
+        Arrays of r: the number of a wait, a responsible rank or `NOBODY`, and its share; the shares of a wait sum to 1. A wait
         that nothing explains is missing.
     """
     via, source = replay.recorded[1], replay.graph.source

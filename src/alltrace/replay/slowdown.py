@@ -1,4 +1,4 @@
-"""What slowness costs: the time of a run over that of an ideal one, by kind of operation and by worker.
+"""The cost of slowness: the time of a run divided by that of an ideal one, by kind of operation and by worker.
 
 The measures of ByteDance's what-if analysis (Understanding Stragglers in Large Model Training Using What-if Analysis, OSDI'25):
 S = T / T_ideal; S_x where only x keeps its own durations; M_x the share of the slowdown that goes when x alone becomes ideal.
@@ -47,6 +47,6 @@ def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any
 
 
 def worst(scores: dict[Any, float], percent: int = 3) -> list[Any]:
-    """The labels with the highest scores, so many per cent of them, at least one; of equal scores the lowest label first."""
+    """The labels with the highest scores, this percentage of them, at least one; of equal scores the lowest label first."""
     count = -(-len(scores) * percent // 100)
     return sorted(scores, key=lambda label: (-scores[label], label))[:count]

@@ -48,10 +48,10 @@ class Work:
         start: Start, ns.
         end: End, ns.
         track: Number of its (device, stream).
-        launch: Start of the call that launched it, ns; `UNKNOWN` where there is none.
+        launch: Start of the call that launched it, ns; `UNKNOWN` if there is none.
         launched: End of that call, ns, likewise.
         kind: Its class.
-        name: Id of the kernel's name; of a copy a negative number that stands for its kind.
+        name: Id of the kernel's name; for a copy a negative number for its kind.
         tracks: For each track its (device, stream).
         rows: For a matched collective the rows of `collectives` that it is, by the number of the work.
     """
@@ -89,7 +89,7 @@ class Waits:
 
 
 def copy_name(word: str | None) -> int:
-    """The number that stands for a kind of copy in `Work.name`."""
+    """The number for a kind of copy in `Work.name`."""
     return -1 - crc32((word or "").encode())
 
 
@@ -132,7 +132,7 @@ def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]
 
 
 def _apart(rank: RankTables, table: str, correlation: Int64) -> Int64:
-    """Correlations that differ between processes, each of which counts its own from 1 in 32 bits; -1 where there is none."""
+    """Correlations that differ between processes, each of which counts its own from 1 in 32 bits; -1 if there is none."""
     process = integers(rank.table(table, ["process"]).column("process"), -1)
     keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
     return keys
@@ -171,7 +171,7 @@ def _graphs(rank: RankTables, several: bool) -> dict[str, Int64]:
 
 
 def _looked_up(keys: Int64, values: Int64, wanted: Int64) -> Int64:
-    """The value of each wanted key, the lowest of several; `UNKNOWN` where there is none."""
+    """The value of each wanted key, the lowest of several; `UNKNOWN` if there is none."""
     result = np.full(len(wanted), UNKNOWN, np.int64)
     keys, values = keys[keys >= 0], values[keys >= 0]
     if not len(keys) or not len(wanted):

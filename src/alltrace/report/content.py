@@ -1,4 +1,4 @@
-"""What a report holds: sections, each the answer of a recipe, or why there is none."""
+"""The content of a report: sections, each with the answer of a recipe, or why there is none."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Ask:
     Attributes:
         key: Its anchor.
         title: Its heading.
-        recipe: The recipe asked.
+        recipe: The recipe to run.
         options: Its options.
         shown: The columns of its table, in this order; empty for no table.
         rows: The most rows of its table.
-        views: Columns of which the picture shows one at a time; empty for a picture as the recipe has it.
-        drawn: Options under which the recipe is asked once more for the picture; None for the same answer.
-        only_with: A column without a value of which in any row the section is left out; empty for one that is never left out.
+        views: Columns of which the chart shows one at a time; empty for the recipe's own chart.
+        drawn: Options for a second run of the recipe for the chart; None for the same answer.
+        only_with: The section is left out if this column has no value in any row; empty for a section that is always there.
     """
 
     key: str
@@ -194,10 +194,10 @@ class Section:
     """A section of a report.
 
     Attributes:
-        ask: What was asked.
-        answer: The answer, or None where there is none.
+        ask: The section's question.
+        answer: The answer, or None if there is none.
         problem: Why there is none, or empty.
-        notes: What a reader must know, less what an earlier section said.
+        notes: What a reader must know, without those of earlier sections.
         figures: Pictures in plotly's format, by what they show.
     """
 
@@ -225,11 +225,11 @@ class Report:
     """A report, not yet written.
 
     Attributes:
-        name: What the run is called.
+        name: The name of the run.
         facts: Ranks, hosts, devices and span of the run.
-        selection: Which steps and ranks were asked, in words; empty for all.
+        selection: The selected steps and ranks, in words; empty for all.
         sections: Its sections.
-        diagnosis: What `diagnose` found, for people; None where it cannot say.
+        diagnosis: What `diagnose` found, in readable form; None if it has no answer.
     """
 
     name: str
@@ -254,16 +254,16 @@ def gather(
 
     Args:
         run: The run.
-        name: What it is called.
+        name: Its name.
         ranks: The ranks to ask; None for all.
         steps: The steps to count (see `alltrace.recipes.execution.window.select`); None for the whole run.
         skip_warmup: Leave out warm-up steps.
         jobs: The most processes; None lets the number of rows decide.
         pictures: Whether figures are wanted.
-        progress: Called with the title of each section before it is asked.
+        progress: Called with the title of each section before it is computed.
 
     Raises:
-        UsageError: There is no such rank or step.
+        UsageError: The rank or step does not exist.
     """
     from alltrace.recipes.execution.window import select
 
@@ -279,7 +279,7 @@ def gather(
             shown = not wanted.only_with or answer.table.column(wanted.only_with).null_count < answer.table.num_rows
             figures = _figures(run, wanted, answer, about) if pictures and shown else {}
         except AlltraceError as error:
-            # ranks and steps that are not there are found by the first that is asked
+            # the first section detects ranks and steps that do not exist
             if isinstance(error, UsageError) and not sections:
                 raise
             if wanted.only_with:
@@ -307,7 +307,7 @@ def gather(
 
 
 def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The pictures of a section; none where there is nothing to draw."""
+    """The pictures of a section; none if there is nothing to draw."""
     drawn = answer if wanted.drawn is None else ask(run, wanted.recipe, wanted.drawn, **about)
     if drawn.chart is None or not drawn.table.num_rows:
         return {}
@@ -319,7 +319,7 @@ def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]
 
 
 def _clocks(info: Answer, *, pictures: bool) -> Section:
-    """The clocks that stand beside the ranks in `info`, as a section of its own."""
+    """The list of clocks in `info`, as a separate section."""
     import pyarrow as pa
 
     rows = [dict(r) for r in info.extra.get("clocks", ())]

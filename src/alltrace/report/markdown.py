@@ -84,6 +84,6 @@ def _notes(section: Section) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """Text as it is: nothing in it is taken for markup, HTML, a mention or a link."""
+    """Text as it is: nothing in it is read as markup, HTML, a mention or a link."""
     shown = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(printable(text), quote=False))
     return re.sub(r"(?i)(www)\.", r"\1&#8203;.", shown.replace("@", "@&#8203;").replace("://", ":&#8203;//"))

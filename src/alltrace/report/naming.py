@@ -1,4 +1,4 @@
-"""What a run is called where nobody named it: its job, when it was, and where."""
+"""The default name of a run: its job, time and place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_title(manifest: Manifest, given: Sequence[str]) -> str:
 
     Args:
         manifest: The run's.
-        given: The reports or the run directory as a user named them, whose names stand for the job where no report tells it.
+        given: The reports or the run directory as a user named them; used as the job's name if no report has one.
     """
     ids = {i for r in manifest.reports if (i := r.environment.get("SLURM_JOB_ID"))}
     told = [manifest.labels.job] if manifest.labels.job is not None else []

@@ -80,9 +80,9 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
     """The text of a notebook (format 4.5).
 
     Args:
-        inputs: What `alltrace.open` opens; written into the notebook as Python literals, whatever characters they have.
-        name: What the run is called.
-        recipes: The recipes that it asks, in this order.
+        inputs: What `alltrace.open` opens; written into the notebook as Python literals, with any characters.
+        name: The name of the run.
+        recipes: The recipes that it runs, in this order.
         cache_dir: Where imported reports are kept; None for the user's cache folder.
     """
     given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
@@ -109,14 +109,14 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
 
 
 def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Recipe]:
-    """The recipes that a notebook of the run asks: those whose tables some rank has and that need no option.
+    """The recipes that a notebook of the run uses: those with tables that some rank has and without required options.
 
     Args:
         run: The run.
-        wanted: Names of recipes; None for all that can be asked.
+        wanted: Names of recipes; None for all possible ones.
 
     Raises:
-        UsageError: There is no such recipe, or one that needs an option.
+        UsageError: The recipe does not exist, or it needs an option.
     """
     from alltrace.recipes.registry import find, names
 
@@ -139,7 +139,7 @@ def _can_ask(run: Run, recipe: Recipe) -> bool:
     if not_imported(run.manifest, recipe, options, aligned=wants_alignment(recipe, run, options)):
         return False
     groups = recipe.needs(options)
-    # what is derived over all ranks is there only once it was asked for
+    # what is derived over all ranks exists only after its first use
     return all("collectives" in group or any(run.has(rank, t) for rank in run.ranks for t in group) for group in groups)
 
 

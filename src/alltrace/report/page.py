@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_plotly() -> Path:
-    """The script of the installed plotly, which draws the charts; asked before the work is done.
+    """The script of the installed plotly, which draws the charts; checked before the work is done.
 
     Raises:
         UsageError: plotly is not installed.
@@ -151,7 +151,7 @@ def _section(section: Section, diagnosis: Diagnosis | None, page: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A recipe's documentation: what stands in backticks is code."""
+    """A recipe's documentation: text in backticks is code."""
     pieces = text.split("`")
     return "".join(f"<code>{_text(p)}</code>" if i % 2 else _text(p) for i, p in enumerate(pieces))
 

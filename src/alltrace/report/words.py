@@ -32,7 +32,7 @@ FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
 """The tree of efficiencies of each side: depth and column; a factor is the product of those one level below it."""
 
 NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
-"""Columns whose numbers name something, so that they are written without commas."""
+"""Columns with numbers that are names, so that they are written without commas."""
 
 _GROUPED = 10_000
 _PLACES = frozenset({"start_ns", "end_ns"})
@@ -50,7 +50,7 @@ def cell(value: Any, column: AnswerColumn) -> str:
 
 
 def heading(column: AnswerColumn) -> str:
-    """What stands above a column: its name in words."""
+    """The header of a column: its name in words."""
     return f"{label(column)} %" if column.unit == "%" else label(column)
 
 
@@ -84,7 +84,7 @@ def definitions(section: Section) -> list[tuple[str, str, str]]:
 
 
 def docs_url() -> str | None:
-    """Where the package says that its documentation is; None where it does not."""
+    """Where the package says that its documentation is; None if it does not."""
     try:
         urls = metadata("alltrace").get_all("Project-URL") or []
     except PackageNotFoundError:

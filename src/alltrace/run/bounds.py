@@ -3,7 +3,7 @@
 Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
 exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
 report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
-is odd but can be answered is counted, so that answers made from it say so.
+is odd but usable is counted, so that answers made from it have a note.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_VALUE = 1e100
 
 
 _OPEN = ("ranges", "collectives")
-"""Tables whose rows may have no end: of a range that is still open, and of an operation of which only the call is known."""
+"""Tables with rows that may have no end: a range that is still open, or an operation with only a known call."""
 
 _BACKWARD = "rows of `{table}` that end before they start"
 _ENDLESS = "rows of `{table}` without an end, so their duration is unknown"
@@ -84,7 +84,7 @@ class Bounds:
         return batch
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What is wrong with rows, or was left out; nothing where nothing is."""
+        """What is wrong with rows, or was left out; nothing if nothing is."""
         name = self._table.name
         return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)
 

@@ -1,9 +1,9 @@
 """Runs made on the fly from reports, kept in a folder by the content of the reports, up to a size.
 
 The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one that
-was only moved is not. All questions share that one run, which has all tables, whatever was asked first. A run in the cache
-never changes once it is whole, because another process may be reading it; the one used longest ago goes first when room is
-needed.
+was only moved is not. All questions share that one run, which has all tables, regardless of the first question. A run in the cache
+never changes once it is whole, because another process may be reading it; the least recently used one is removed first when space
+is needed.
 
 Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file is
 remembered with its size, inode and times, and read again only when one of these changed.
@@ -134,7 +134,7 @@ def _remote_folder(url: str) -> str:
 
 
 def _in_one_folder(files: Sequence[Path], folder: Path) -> list[Path]:
-    """The same fetched files in a folder of their own, which takes no more room: links."""
+    """The same fetched files in a separate folder, as links that take no space."""
     stamp = blake2b(json.dumps(sorted(file.parent.name for file in files)).encode(), digest_size=12).hexdigest()
     place = folder / _FETCHED / stamp
     try:
@@ -178,7 +178,7 @@ def fetch(url: str, folder: Path) -> Path:
 
 
 def _name(remote: str) -> str:
-    """What the file or folder is called; of an address of the web without what comes after it, such as a signature."""
+    """The name of the file or folder; for a web address without the part after it, such as a signature."""
     if remote.startswith(("http://", "https://")):
         remote = remote.partition("#")[0].partition("?")[0]
     return Path(remote.rstrip("/")).name
@@ -209,7 +209,7 @@ def _remove(path: Path) -> None:
 
 
 def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
-    """The name of the run made from `reports`: names and contents count, because names can tell ranks; and the contents."""
+    """The name of the run made from `reports`: names and contents count, because names can identify ranks; and the contents."""
     from alltrace import __version__
 
     digest = blake2b(digest_size=16)
@@ -218,7 +218,7 @@ def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) ->
     old = outdated(reports)
     digests = hashes.of(reports)
     for report in reports:
-        # which reports lie together counts, because capture ranges of one process do
+        # which reports are in one folder counts, because capture ranges of one process are
         number = folders.setdefault(report.absolute().parent, len(folders))
         name = report.name.encode("utf-8", "surrogateescape")
         digest.update(b"%d\0%s\0%s\0" % (number, name, digests[report].encode()))
@@ -229,7 +229,7 @@ def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) ->
 
 
 class _Hashes:
-    """Content hashes by path, remembered with what tells that a file is still the same."""
+    """Content hashes by path, stored with what shows that a file is still the same."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -257,14 +257,14 @@ class _Hashes:
         return found
 
     def known(self, report: Path) -> Content | None:
-        """The content of a report whose hash `of` gave; None where the file could have changed meanwhile without showing it."""
+        """The content of a report with the hash from `of`; None if the file could have changed since without a sign."""
         known = self._known.get(_named(report))
         if not isinstance(known, list) or len(known) != 2:
             return None
         return Content(tuple(tuple(int(n) for n in s) for s in known[0]), str(known[1]))
 
     def save(self) -> None:
-        """Write what is known, less what is gone."""
+        """Write the known entries, without those that are gone."""
         if self._changed:
             with suppress(OSError):
                 write_json(
@@ -292,7 +292,8 @@ def _looked_at(item: tuple[str, Stamps | None], _advance: Callable[[int], None])
 def _place(folder: Path, key: str) -> tuple[Path, Manifest | None]:
     """Where the run with `key` is, with its facts; or without them where it is to be made, or to be finished if it was cut short.
 
-    A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is made beside.
+    A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is created in
+    addition.
     """
     run, number = folder / key, 0
     while (manifest := _whole(run)) is not None and _can_read_more(manifest):

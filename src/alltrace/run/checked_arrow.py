@@ -1,4 +1,4 @@
-"""Arrow files with a checksum of their bytes behind them, for what is made of a run when it is needed."""
+"""Arrow files followed by a checksum of their bytes, for data that is derived from a run on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Write an Arrow file, compressed, and behind it its checksum, so that it is there whole or not at all."""
+    """Write a compressed Arrow file followed by its checksum, completely or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))

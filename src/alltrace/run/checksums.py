@@ -1,8 +1,8 @@
 """The checksums of a run's files: written once a folder is whole, and compared before anything of a file is read.
 
-Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is made as a whole has a record in
-JSON, with a checksum of its own, that lists the files beside it with the XXH3-128 of their bytes. A file is read once from end to
-end before it is used: that takes a hundredth of the time that decoding takes, and covers footers and page headers too, which the
+Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is written as a whole has a record in
+JSON, with its own checksum, that lists the files in the folder with the XXH3-128 of their bytes. A file is read once from start to
+end before use: that takes a hundredth of the time of decoding, and covers footers and page headers too, which the
 checksums that Parquet has for the data of pages do not.
 """
 
@@ -114,7 +114,7 @@ class RankFiles:
         return self._folders[record.folder]
 
     def logs(self) -> CheckedFiles | None:
-        """What is kept of the job's logs; None where there are no logs.
+        """What is kept of the job's logs; None if there are no logs.
 
         Raises:
             DamageError: Their record is damaged.
@@ -128,7 +128,7 @@ class RankFiles:
 
 
 def append_checksum(path: Path) -> None:
-    """Write the checksum of a file behind its content, for files that no record lists; `checked_content` reads it.
+    """Append the checksum of a file to its content, for files that no record lists; `checked_content` reads it.
 
     Raises:
         InputError: The file cannot be read.
@@ -140,7 +140,7 @@ def append_checksum(path: Path) -> None:
 
 
 def checked_content(path: Path) -> memoryview:
-    """What a file held when `append_checksum` wrote its checksum behind it.
+    """The content of a file when `append_checksum` appended its checksum.
 
     Raises:
         DamageError: The file is not as it was written, or cannot be read.
@@ -158,13 +158,13 @@ def checked_content(path: Path) -> memoryview:
 
 
 def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
-    """Write the record of a rank beside its files, which must be whole; it may not outlast a power cut without them.
+    """Write the record of a rank next to its complete files; it must not survive a power cut without them.
 
     Args:
         folder: Where the rank's files are.
         rank: Its facts.
         signature: What it was made from.
-        files: The checksums of its files, where they are known.
+        files: The checksums of its files, if known.
     """
     found = checksums(folder, RANK_RECORD) if files is None else dict(files)
     write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: found})
@@ -186,7 +186,7 @@ def recorded(folder: Path, record: str) -> CheckedFiles:
 
 
 def log_files(run: Path) -> CheckedFiles | None:
-    """The files that are kept of the job's logs; None where there are no logs.
+    """The files that are kept of the job's logs; None if there are no logs.
 
     Raises:
         DamageError: Their record is damaged.
@@ -202,5 +202,5 @@ def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:
     """
     found = record.get(FILES)
     if not isinstance(found, dict):
-        raise DamageError(path, found="it lists no files", expected="the checksum of each file beside it", advice=REPAIR)
+        raise DamageError(path, found="it lists no files", expected="the checksum of each file in its folder", advice=REPAIR)
     return found

@@ -8,7 +8,7 @@ faster by `drift`::
     run   = host - offset - round(drift * (host - offset)) - origin
 
 Here `zero` is when the first report's session started, and `origin` when the run's first event did, counted from there: time 0
-of a run is its first event. Without an origin times are as the profiler's own tools tell them, on the session's clock.
+of a run is its first event. Without an origin, times are as in the profiler's own tools, on the session's clock.
 
 So drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
 """
@@ -58,7 +58,7 @@ class ClockMap(NamedTuple):
         return shifted - round(shifted * self.drift) - self.origin_ns
 
     def invert_one(self, run_ns: int) -> int:
-        """A file time whose run's time is `run_ns`, to within a nanosecond."""
+        """The file time of the run time `run_ns`, to within a nanosecond."""
         session_ns = run_ns + self.origin_ns
         if not self.drift:
             return session_ns - self.shift_ns
@@ -75,7 +75,7 @@ class ClockMap(NamedTuple):
 
 
 def clock_map(manifest: Manifest, rank: Rank) -> ClockMap:
-    """The map from the time in the files of `rank` to the aligned clock of the session, whose time 0 is the session's start."""
+    """The map from the time in the files of `rank` to the aligned clock of the session, with time 0 at the session's start."""
     clock = next((c for c in manifest.clocks if c.host == rank.host), None)
     base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns
     # a report's own stamp can be off by milliseconds even from its host's clock

@@ -1,4 +1,4 @@
-"""What version of the code makes something that is kept with a run."""
+"""The version of the code, for data that is stored with a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOURCES = (".py", ".pyx")
 
 @cache
 def code_version() -> str:
-    """The version of alltrace and a hash of its source: what a changed source had made is not taken for what it makes now."""
+    """The version of alltrace and a hash of its source, so that results of a different source are not reused."""
     import xxhash
 
     from alltrace import __version__

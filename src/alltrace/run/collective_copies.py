@@ -1,10 +1,10 @@
 """Marks the copies that NCCL's collectives by copy engines launched: communication that no kernel shows.
 
 With `NCCL_CTA_POLICY=2` (zero CTA), NCCL does an all-gather, all-to-all, gather or scatter on symmetric memory by copies and
-stream memory operations alone (`src/ce_coll.cc` in NVIDIA/nccl). Each rank first writes 4 bytes to say that it is ready, waits for
-those of the others, copies its part to them, and writes 4 bytes again when it is done. So copies between memories of devices that
-were launched within a call of NCCL are such a collective where one of them has 4 bytes and another has not, or where one goes
-to another device. A communicator of one rank copies too, to itself and without a signal; that is no communication.
+stream memory operations alone (`src/ce_coll.cc` in NVIDIA/nccl). Each rank first writes 4 bytes to signal that it is ready, waits
+for the signals of the others, copies its part to them, and writes 4 bytes again when it is done. So copies between memories of
+devices that were launched within a call of NCCL are such a collective if one of them has 4 bytes and another does not, or if one
+goes to another device. A communicator of one rank copies too, to itself and without a signal; that is no communication.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def mark_collective_copies(folder: Path, rows: Mapping[str, int], scratch: Path)
 
 
 def collective_copies(folder: Path, rows: Mapping[str, int]) -> Flags | None:
-    """Which copies are part of a collective by copy engines; None where none is."""
+    """Which copies are part of a collective by copy engines; None if none is."""
     if not all(rows.get(name) for name in ("copies", "api", "ranges")):
         return None
     columns = ["kind", "bytes", "process", "correlation", "src_device", "dst_device"]

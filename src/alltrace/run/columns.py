@@ -1,7 +1,7 @@
-"""How rows are held while a table is written: plain columns, with words for enums and nothing for what is all null.
+"""The form of rows in memory while a table is written: plain columns, with words for enums and nothing for all-null columns.
 
-A held batch has the table's columns in order. An enum column holds int32 codes of one dictionary per table, because every batch of
-a reader may bring its own; a column that is null throughout has Arrow's null type, which takes no memory.
+A held batch has the table's columns in order. An enum column holds int32 codes of one dictionary per table, because every batch
+from a reader may have its own; a column that is null throughout has Arrow's null type, which takes no memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HeldColumns:
 
     Attributes:
         schema: The table's own schema.
-        plain: The schema of full held batches.
+        plain: The schema of complete held batches.
     """
 
     def __init__(self, table: Table) -> None:
@@ -61,7 +61,7 @@ class HeldColumns:
         return pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
 
     def full(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A held batch, or some columns of one, whose all-null columns have their type again, so that all have one schema."""
+        """A held batch, or some columns of one, with types restored for all-null columns, so that all batches have one schema."""
         fields = [self.plain.field(name) for name in batch.schema.names]
         arrays = [
             self.nulls(field.type, batch.num_rows) if pa.types.is_null(array.type) else array

@@ -31,7 +31,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.IGNORECASE)
 def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path]:
     """The reports that `inputs` name, in natural order of their paths.
 
-    A folder stands for the reports in it and below it; a text with `*`, `?` or `[` that is not a file stands for what it matches; a
+    A folder means the reports in it and below it; a text with `*`, `?` or `[` that is not a file means the paths it matches; a
     URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a report and its own export
     side by side one is taken: the export, if it is whole.
 
@@ -63,7 +63,7 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
 
 
 def outdated(reports: Sequence[Path]) -> dict[Path, str]:
-    """The exports among `reports` that are older than the report beside them, which was written again since; with its name."""
+    """The exports among `reports` that are older than the report next to them, which was rewritten since; with its name."""
     found = {}
     names: dict[Path, frozenset[str]] = {}
     there: dict[str, list[str]] = {}
@@ -76,7 +76,7 @@ def outdated(reports: Sequence[Path]) -> dict[Path, str]:
             continue
         if path.parent not in names:
             try:
-                names[path.parent] = frozenset(os.listdir(path.parent))  # noqa: PTH208  names are all that is asked
+                names[path.parent] = frozenset(os.listdir(path.parent))  # noqa: PTH208  only names are needed
             except OSError:
                 names[path.parent] = frozenset()
         stem = _stem(path.name)
@@ -135,12 +135,12 @@ def _expand(text: str) -> list[Path]:
 
 
 def _place(path: Path) -> Path:
-    """Where a path lies, however its folder is spelled."""
+    """The location of a path, independent of how its folder is spelled."""
     return path.parent.resolve() / path.name
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is at `path`; a text too long for a path, or below what may not be entered, is none."""
+    """Whether something is at `path`; a text too long for a path, or below a folder without access, does not count."""
     try:
         return path.exists()
     except OSError:
@@ -150,7 +150,7 @@ def _exists(path: Path) -> bool:
 def _reports_at(path: Path) -> list[Path]:
     if is_run(path):
         raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or a single run directory")
-    if not path.is_file() and not path.is_dir():  # a pipe is never read: whoever writes it may never end
+    if not path.is_file() and not path.is_dir():  # a pipe is never read: its writer may never end
         raise InputError(path, found="it is not a regular file", expected=KNOWN, advice="save it to a file first")
     if path.is_file() or is_report(path):
         return [path]
@@ -173,7 +173,7 @@ def _walk(folder: Path) -> list[Path]:
 
 
 def _without_twins(paths: list[Path]) -> list[Path]:
-    """`paths` less the reports whose whole export is there too, less broken exports whose report is there, less second exports."""
+    """`paths` without reports that have a complete export, broken exports that have a report, and second exports."""
     by_stem: dict[tuple[Path, str], list[Path]] = {}
     for path in paths:
         by_stem.setdefault((_place(path).parent, _stem(path.name)), []).append(path)
@@ -191,7 +191,7 @@ def _best(twins: list[Path]) -> Path:
 
 
 def _looks_whole(path: Path) -> bool:
-    """Whether an SQLite file has its magic and as many bytes as its header counts pages; a killed export leaves neither."""
+    """Whether an SQLite file has its magic and as many bytes as its header counts pages; a killed export has neither."""
     try:
         with path.open("rb") as file:
             head = file.read(100)

@@ -1,10 +1,10 @@
-"""The GPU logs of a run's job: their samples, given to the ranks whose GPUs they are of, as the table `gpu_log`.
+"""The GPU logs of a run's job: their samples by the rank that uses the GPU, as the table `gpu_log`.
 
     logs/gpu_log.parquet        the samples of all ranks (`GPU_LOG`)
 
-A GPU is known by its UUID. Logs that have indices or bus ids only are given to a host: the one that the log or the name of its file
-names, or the only one. `nvidia-smi` writes local times; how far they are ahead of UTC the caller tells, or a file beside the log
-(`FILE.utc-offset`, as `date +%z` prints it), or the time at which the samples lie with the reports.
+A GPU is known by its UUID. Logs that only have indices or bus ids belong to a host: the one that the log or its file name
+names, or the only one. `nvidia-smi` writes local times; their offset to UTC comes from the caller, from a file next to the log
+(`FILE.utc-offset`, as `date +%z` prints it), or from the offset at which the samples match the reports.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _QUARTERS = range(-12 * 4, 14 * 4 + 1)
 """Zones go from UTC-12 to UTC+14, in quarters of an hour."""
 
 _AT_ONCE = 16
-"""So many logs are read in parallel and held in memory."""
+"""How many logs are read in parallel and kept in memory."""
 
 _AROUND_NS = 10**10
-"""Samples from so long before the first event of a rank to so long behind its last one are kept."""
+"""Samples from this time before a rank's first event to this time after its last one are kept."""
 
 _WRITTEN_NS = 60 * 10**9
-"""A file that was not touched since was written to so long at most after its last sample."""
+"""The longest time between the last sample in a file and the last write to it."""
 
 
 def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
     """How far a local time is ahead of UTC, ns, of a text such as `+01:00`, `-0730` or `Z`.
 
     Raises:
-        UsageError: The text is none.
+        UsageError: The text is not an offset.
     """
     if text.strip() in ("Z", "UTC"):
         return 0
@@ -89,7 +89,7 @@ def import_gpu_logs(
         folder: Where to write.
         manifest: The run's facts.
         paths: The logs.
-        offset_ns: How far their local times are ahead of UTC, ns; None where a file beside each, or the times, tell.
+        offset_ns: How far their local times are ahead of UTC, ns; None to use a file next to each, or the times.
         jobs: The most processes.
 
     Returns:
@@ -195,7 +195,7 @@ def _bus_id(text: str) -> str:
 
 
 def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
-    """The host whose GPUs the log is about; None where it is unknown."""
+    """The host with the GPUs of the log; None if unknown."""
     if gpu.host is not None:
         named = [h for h in hosts if h.partition(".")[0] == gpu.host.partition(".")[0]]
         return named[0] if len(named) == 1 else None
@@ -207,7 +207,7 @@ def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
 
 
 def _by_index(here: Sequence[tuple[Rank, Device]], indices: set[int | None]) -> dict[tuple[str, str], int]:
-    """The number that `nvidia-smi` gives each GPU of a host: by bus id, where the run uses as many as the log has; else none."""
+    """The number that `nvidia-smi` gives each GPU of a host: by bus id, if the run uses as many as the log has; otherwise none."""
     by_bus = {_bus_id(d.bus_id): d.identity for _, d in here if d.bus_id is not None}
     gpus = {d.identity for _, d in here}
     if len(by_bus) != len(gpus) or indices != set(range(len(gpus))):
@@ -219,7 +219,7 @@ def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, Rank, Device]], given: in
     """How far the log's times are ahead of UTC, ns, and a note where that was inferred.
 
     Raises:
-        UsageError: Several zones would do, or a file beside the log tells none.
+        UsageError: Several time zones match, or the file next to the log has none.
     """
     if not log.local:
         return 0, ""
@@ -252,14 +252,14 @@ def _offset_text(ahead_ns: int) -> str:
 
 
 def _span_utc_ns(rank: Rank) -> tuple[int, int] | None:
-    """First and last event of a rank by its host's UTC; None where its report does not say."""
+    """First and last event of a rank by its host's UTC; None if its report does not say."""
     if rank.time_base_utc_ns is None or rank.start_ns is None or rank.end_ns is None:
         return None
     return rank.time_base_utc_ns + rank.start_ns, rank.time_base_utc_ns + rank.end_ns
 
 
 def _rows(log: GpuLog, rank: Rank, device: Device, gpu: int, ahead_ns: int) -> Any:
-    """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None where the rank's report tells no UTC."""
+    """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None if the rank's report has no UTC time."""
     import numpy as np
     import pyarrow as pa
 

@@ -20,7 +20,7 @@ class HostPath(NamedTuple):
     """Where a report is.
 
     Attributes:
-        host: The only host that has it; None where all of them see it.
+        host: The only host that has it; None if all of them see it.
         path: Its path there.
     """
 
@@ -56,7 +56,7 @@ def reachable(text: str) -> HostPath:
 
 
 def on_host(host: str | None, path: str | Path) -> Path:
-    """What a report is called whose path on a host is known."""
+    """The name of a report with a known path on a host."""
     return Path(path) if host is None else Path(f"{host}:{path}")
 
 

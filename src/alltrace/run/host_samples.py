@@ -1,7 +1,7 @@
-"""Samples of GPU metrics by the rank whose GPU they are of.
+"""Samples of GPU metrics by the rank that uses the GPU.
 
 One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU are in
-another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals tell nothing there.
+another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals do not identify it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ TABLE = "gpu_metrics"
 
 
 def samplers(manifest: Manifest, record: Rank) -> list[Rank]:
-    """The ranks of the same host whose reports have samples, the rank itself first."""
+    """The ranks of the same host with samples in their reports, the rank itself first."""
     found = [r for r in manifest.ranks if r.host == record.host and r.rows.get(TABLE)]
     return sorted(found, key=lambda r: (r.rank != record.rank, r.rank))
 
 
 def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], Any], columns: Sequence[str]) -> Any:
-    """The rank's own samples, and those of its GPUs that it has none of from the reports of other ranks of its host.
+    """The rank's own samples, and samples of its other GPUs from the reports of other ranks of its host.
 
     Args:
         own: The rank's tables (`StoredRank`).
@@ -67,12 +67,12 @@ def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], A
 def sample_sources(
     own: Any, manifest: Manifest, others: Sequence[Rank], opened: Callable[[Rank], Any]
 ) -> list[tuple[Any, dict[int, int]]]:
-    """Where the samples are that belong to a rank: those of its GPUs, and in its own report those of GPUs that no rank works on.
+    """Where a rank's samples are: samples of its GPUs, and in its own report samples of GPUs that no rank uses.
 
     Args:
         own: The rank's tables (`StoredRank`).
         manifest: The run's.
-        others: As `samplers` gives them.
+        others: As from `samplers`.
         opened: The tables of such a rank.
 
     Returns:
@@ -94,12 +94,12 @@ def sample_sources(
 
 
 def _sampled(rank: Any) -> set[int]:
-    """The devices that a rank's report has samples of; -1 stands for none."""
+    """The devices that a rank's report has samples of; -1 means none."""
     return set(rank.table(TABLE, ["device"]).column("device").unique().fill_null(-1).to_pylist())
 
 
 def _named(rank: Any) -> dict[str, int]:
-    """The rows of a rank's `devices` by UUID or bus id, where they have one."""
+    """The rows of a rank's `devices` by UUID or bus id, if they have one."""
     table = rank.table("devices", ["device", "uuid", "bus_id"])
     names = zip(*(table.column(c).to_pylist() for c in table.column_names), strict=True)
     return {uuid or bus: device for device, uuid, bus in names if uuid or bus}

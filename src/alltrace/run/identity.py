@@ -5,7 +5,7 @@ PyTorch profiler); the launcher's variables in the report (torchrun before Open 
 before Slurm, because `SLURM_PROCID` is 0 for every rank under `sbatch` + `mpirun`); the file's name (`rank7`, or ranks by kind of
 parallelism such as `TP-1-DP-0`); else a stable order. A source that would give one number to two ranks proves nothing and is
 passed over.
-The order in which reports are given never matters: they are looked at in the natural order of their paths.
+The order of the given reports does not matter: they are processed in the natural order of their paths.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _WORLD_SIZE_VARIABLES = (
 )
 _FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
 _CAPTURE_SUFFIX = re.compile(r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$")
-"""What tells apart reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
+"""What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
-"""What the wrapper adds to the name of a job whose process was started again: all processes of one name are one rank."""
+"""The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
 _PARALLEL = (
     # SGLang (python/sglang/srt/utils/profile_utils.py): PROFILE-TP-1-DP-0-PP-0-EP-1
     re.compile(r"(?:^|-)TP-(?P<tp>\d{1,6})(?:-DP-(?P<dp>\d{1,6}))?(?:-PP-(?P<pp>\d{1,6}))?(?:-EP-(?P<ep>\d{1,6}))?(?=[-.]|$)"),
@@ -88,7 +88,7 @@ _SUFFIXES = (
 _MISSING_LISTED = 20
 _DIGITS = 1000
 _RANKS_BELOW = 1 << 20
-"""A larger number is a date or damage, not a rank; nobody runs a million, and missing ranks are counted up to the largest."""
+"""A larger number is a date or damage, not a rank; no job has a million, and missing ranks are counted up to the largest."""
 
 
 class Source(NamedTuple):
@@ -107,7 +107,7 @@ class RankPlan(NamedTuple):
         host: Its host.
         pids: Its processes' ids, the one that computes first.
         source: How its number was found.
-        sources: The parts of reports it is made of, in time order.
+        sources: Its parts of reports, in time order.
     """
 
     rank: int
@@ -146,7 +146,7 @@ class _Candidate:
 
     @property
     def mpi_rank(self) -> int | None:
-        """Its rank as any of its reports has it: a capture range that began after `MPI_Init` knows none."""
+        """Its rank from any of its reports: a capture range that began after `MPI_Init` has none."""
         return next((lead.mpi_rank for lead in self.leads if lead.mpi_rank is not None), None)
 
     @property
@@ -157,7 +157,7 @@ class _Candidate:
 
     @property
     def companion(self) -> bool:
-        """Whether its reports only tell more of a rank that others are of."""
+        """Whether its reports only add data to a rank that has other reports."""
         return all(report.companion for report in self.reports)
 
     def may_be(self, report: Report, lead: ReportProcess | None) -> bool:
@@ -171,7 +171,7 @@ class _Candidate:
 
 
 def plan_ranks(reports: Sequence[Report | None]) -> Plan:
-    """The ranks that `reports` hold; None stands for a report that could not be read and is passed over."""
+    """The ranks in `reports`; None is a report that could not be read and is skipped."""
     notes: list[str] = []
     every = _candidates(reports)
     candidates = [c for c in every if not c.companion]
@@ -204,7 +204,7 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
 
 
 def _attach(companions: Sequence[_Candidate], candidates: list[_Candidate], claimed: dict[int, tuple[int, str]]) -> None:
-    """Give reports that only tell more of a rank to the rank of their number; those without one are ranks of their own."""
+    """Assign reports that only add data to the rank with their number; those without a number become separate ranks."""
     of_rank = {rank: candidates[i] for i, (rank, _) in claimed.items()}
     for companion in companions:
         number = _from_file_name(companion)
@@ -247,7 +247,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
             own = host if lead is None or lead.host is None else lead.host
             same = found.setdefault((own, *place, lead.pid if lead and not again else None), [])
-            # two processes of one report are two, also where they have one id, as in containers or after ids came round
+            # two processes of one report are two, also if they have one id, as in containers or after ids came round
             known = next((c for c in same if c.sources[-1].report != index and c.may_be(report, lead)), None)
             if known is None:
                 known = _Candidate(own, stem, len(leads) <= 1)
@@ -266,7 +266,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
 
 
 def _leads(report: Report) -> list[ReportProcess]:
-    """The processes of a report that are ranks of their own: those with an MPI rank, else a stated one, else those on a GPU."""
+    """The processes of a report that are separate ranks: those with an MPI rank, else a stated one, else those on a GPU."""
     with_rank = [p for p in report.processes if p.mpi_rank is not None]
     if with_rank:
         return with_rank
@@ -280,7 +280,7 @@ def _leads(report: Report) -> list[ReportProcess]:
 
 
 def _base(report: Report) -> str:
-    """The name of a report without what tells apart reports of one process."""
+    """The name of a report without the part that distinguishes reports of one process."""
     return _CAPTURE_SUFFIX.sub("", _stem(report.path))
 
 
@@ -318,7 +318,7 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
 
 
 def _by_role(candidates: Sequence[_Candidate], given: Mapping[int, int]) -> dict[int, int] | None:
-    """Other numbers, where numbers are those of each role: roles follow each other. None where roles do not tell ranks apart."""
+    """New numbers if numbers are per role: roles follow each other. None if roles do not distinguish ranks."""
     roles = {i: candidates[i].reports[0].environment.get(ROLE, "") for i in given}
     if (
         len(set(roles.values())) < 2
@@ -343,7 +343,7 @@ def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:
 
 
 def _jobs_note(reports: Iterable[Report | None]) -> str | None:
-    """That the reports are of several jobs, where the launcher's own number of the job says so."""
+    """A warning that the reports are of several jobs, if the launcher's own job number shows it."""
     for variable in _JOB_VARIABLES:
         jobs = sorted({r.environment[variable] for r in reports if r is not None and variable in r.environment}, key=natural_key)
         if len(jobs) > 1:
@@ -353,7 +353,7 @@ def _jobs_note(reports: Iterable[Report | None]) -> str | None:
 
 
 def _from_hint(source: str) -> Callable[[_Candidate], int | None]:
-    """Asks for the rank that the report states in `source`."""
+    """Returns the rank that the report states in `source`."""
 
     def ask(candidate: _Candidate) -> int | None:
         return _believable(candidate.hint[0]) if candidate.hint is not None and candidate.hint[1] == source else None
@@ -362,7 +362,7 @@ def _from_hint(source: str) -> Callable[[_Candidate], int | None]:
 
 
 def _from_environment(variable: str) -> Callable[[_Candidate], int | None]:
-    """Asks for `variable`, which speaks for a process only where its report has no other rank."""
+    """Returns `variable`, which applies to a process only if its report has no other rank."""
 
     def ask(candidate: _Candidate) -> int | None:
         return _number(candidate.reports[0].environment, variable) if candidate.alone else None
@@ -376,9 +376,9 @@ def _from_file_name(candidate: _Candidate) -> int | None:
 
 
 def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
-    """Asks for the place of a process among all by its tensor, pipeline, data and expert parallel ranks, the first running fastest.
+    """Returns a process' number by its tensor, pipeline, data and expert parallel ranks, the first varying fastest.
 
-    Data and expert parallel ranks count only where the others do not tell all processes apart: they may divide the same ranks anew.
+    Data and expert parallel ranks count only if the others do not distinguish all processes: they may divide the same ranks again.
     """
     stated: dict[int, dict[str, int]] = {}
     for c in candidates:
@@ -404,7 +404,7 @@ def _number(environment: Mapping[str, str], variable: str) -> int | None:
 
 
 def _local_ranks(candidates: Sequence[_Candidate], claimed: Mapping[int, tuple[int, str]]) -> dict[int, int]:
-    """Each candidate's number on its host: the launcher's where it is given and distinct, else by order of rank."""
+    """Each candidate's number on its host: the launcher's if present and distinct, else by order of rank."""
     by_host: dict[str, list[int]] = defaultdict(list)
     for i in sorted(claimed, key=lambda i: claimed[i][0]):
         by_host[candidates[i].host].append(i)
@@ -435,7 +435,7 @@ def _pids(candidate: _Candidate, reports: Sequence[Report | None]) -> tuple[int,
 
 
 def _world_size(reports: Iterable[Report | None]) -> int | None:
-    """The job's number of ranks, where all reports that tell one agree."""
+    """The job's number of ranks, if all reports that state one agree."""
     sizes: set[int] = set()
     for report in reports:
         if report is None:

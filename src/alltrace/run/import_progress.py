@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class Watcher:
-    """What an import tells while it works; the base class is silent."""
+    """Progress of an import; the base class does nothing."""
 
     def found(self, reports: int) -> None:
-        """So many reports will be looked at."""
+        """The number of reports to open."""
 
     def planned(self, ranks: int, rows: int) -> None:
-        """So many ranks with about so many rows will be read."""
+        """The number of ranks to read, and about how many rows they have."""
 
     def advance(self, rows: int) -> None:
-        """So many more rows are done."""
+        """The number of further rows that are done."""
 
     def rank_done(self, ranks: int) -> None:
-        """So many more ranks done."""
+        """The number of further ranks that are done."""

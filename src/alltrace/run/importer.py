@@ -1,8 +1,8 @@
 """Makes a run directory from reports: who is which rank, then every rank's tables, in parallel, atomically and resumable.
 
-Each rank is written to a folder of its own beside its place and renamed into it once it is whole, with `rank.json` inside saying
-what it was made from. An import that was stopped at any moment is resumed by running it again: ranks that are there and were made
-from the same reports are kept, everything else is made anew. The nodes of a job may each import their own reports as parts of
+Each rank is written to a temporary folder and renamed once it is complete, with `rank.json` inside that lists
+its inputs. To resume an interrupted import, run it again: existing ranks that were made
+from the same reports are kept, everything else is made again. The nodes of a job may each import their own reports as parts of
 one run, which is then finished without opening a report.
 """
 
@@ -68,7 +68,7 @@ _FULL = {
     errno.EFBIG: "a file in it would exceed the allowed file size",
 }
 _ROWS_WORTH_A_PROCESS = 3_000_000
-"""Starting a process and loading its code takes as long as a million rows; and a reader has threads of its own anyway."""
+"""Starting a process and loading its code takes as long as a million rows; and a reader already has its own threads."""
 
 _WORTH_A_THREAD_BYTES = 8 << 20
 
@@ -91,9 +91,9 @@ class _Look(NamedTuple):
 
     Attributes:
         path: The report.
-        wanted: The tables whose rows are to be estimated.
+        wanted: The tables with rows to estimate.
         known: What the report holds, where it was found out already.
-        scratch: A folder for what spares making it again, if there is room for that of all reports; empty where nothing is made.
+        scratch: A folder for reusable intermediate files, if there is space for all reports; empty for none.
         reports: How many reports there are.
         stays: Whether its reader stays open.
     """
@@ -135,15 +135,15 @@ def import_reports(
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules that `kernels.kind` is made with.
         fetch: Brings what is at URLs onto this machine.
-        watcher: Is told of progress.
+        watcher: Gets progress.
         nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
         training_logs: Its training logs, likewise.
         training_patterns: Regular expressions for their lines of steps (`alltrace.readers.training_log.formats.own_pattern`).
         gpu_logs: Logs of its GPUs, likewise.
-        gpu_log_offset_ns: How far local times of these are ahead of UTC, ns; None where it is not told.
+        gpu_log_offset_ns: How far their local times are ahead of UTC, ns; None if unknown.
         inspector_logs: Files of NCCL Inspector, likewise.
         known: What reports hold, by path, where it was found out already.
-        labels: What tells the run from others; what is not given comes from the reports.
+        labels: What identifies the run; missing labels come from the reports.
 
     Returns:
         The run's facts, as written to `manifest.json`.
@@ -196,16 +196,16 @@ def import_part(
 ) -> list[Rank]:
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
-    `import_reports` finishes the run. It reads a report again only where those of other parts show that it is of another rank.
+    `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to another rank.
 
     Args:
         inputs: All reports of one rank, or of several.
         output: The run directory.
-        tables: As `import_reports` will be given.
+        tables: As later passed to `import_reports`.
         jobs: The most processes.
-        rules: As `import_reports` will be given.
+        rules: As later passed to `import_reports`.
         fetch: Brings what is at URLs onto this machine.
-        watcher: Is told of progress.
+        watcher: Gets progress.
 
     Raises:
         InputError: A report cannot be read, or `output` cannot be written.
@@ -252,9 +252,9 @@ def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
 
 @contextmanager
 def _scratch(reports: Sequence[Path], output: Path) -> Iterator[str]:
-    """A temporary folder with one for each report, for what has to be made to read it; empty where no report is of that kind.
+    """A temporary folder with one for each report, for what has to be made to read it; empty if no report is of that kind.
 
-    It is beside the run where other machines import, since they share no other place.
+    It is next to the run if other machines import, since they share no other folder.
     """
     if not any(p.name.lower().endswith(TO_EXPORT) for p in reports):
         yield ""
@@ -306,7 +306,7 @@ def _import_planned(
 
 
 def _processes_worth(rows: int) -> int:
-    """The most processes that so many rows keep busy for longer than they take to start."""
+    """The most processes that this many rows keep busy for longer than they take to start."""
     return min(default_jobs(), 1 + rows // _ROWS_WORTH_A_PROCESS)
 
 
@@ -360,7 +360,7 @@ def _probe_all(
 
 
 def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
-    """The probes; those of exports that are older than the report beside them warn of it."""
+    """The probes, with a warning for exports that are older than the report next to them."""
     found = []
     for probe in probes:
         record, beside = probe.record, old.get(Path(probe.record.path))
@@ -459,7 +459,7 @@ def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None,
     removed = sum(p.record.environment_removed for p in probes)
     redactions = [f"{removed} environment variables that are not on the allow-list"] if removed else []
     redactions.append("command lines, process output and all strings that no event refers to")
-    # until matched collectives tell better, every host's own UTC is believed
+    # until matched collectives give better values, every host's own UTC is used
     clocks = tuple(Clock(host, component=n) for n, host in enumerate(hosts))
     return Manifest(
         reports=tuple(p.record for p in probes),
@@ -495,10 +495,10 @@ def _prepare(output: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder is empty, or a run directory of whatever version; other programs have a `manifest.json` as well."""
+    """Whether a folder is empty, or a run directory of any version; other programs have a `manifest.json` as well."""
     entries = {p.name for p in folder.iterdir()}
     if MANIFEST not in entries:
-        # an import stopped before it wrote the manifest left no more than this
+        # an import that stopped before it wrote the manifest left only this
         return all(n in (RANKS, PARTS) or n.endswith(".tmp") for n in entries)
     try:
         return "format_version" in read_json(folder / MANIFEST)
@@ -508,7 +508,7 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def _alone(output: Path, *, among_parts: bool = False) -> Iterator[None]:
-    """Holds the run directory, so that two imports do not write to it at once, but for those of parts; it goes with the process."""
+    """Locks the run directory against two imports at once, except for imports of parts; the lock ends with the process."""
     handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
@@ -572,7 +572,7 @@ def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank
                 found = rank_from_json(record["rank"])
                 checksums = files_of(record, folder / RANK_RECORD)
                 if found.rank == rank and not any(CheckedFiles(folder, checksums).damaged()):
-                    if signature != wanted:  # its reports stand in other rows than in the import that has made it
+                    if signature != wanted:  # its reports are in other rows than in the import that made it
                         found = _in_rows(found, dict(zip(signature[_ROWS], wanted[_ROWS], strict=True)))
                         write_rank_record(folder, found, wanted, checksums)
                     kept[rank] = found
@@ -630,7 +630,7 @@ def _tasks(
 
 
 def _hosts_of(task: RankTask) -> list[str]:
-    """The hosts whose own disks have the reports of a task."""
+    """The hosts with the reports of a task on their own disks."""
     return sorted({host for r in task.reports.values() if (host := host_path(r.path).host) is not None})
 
 

@@ -2,7 +2,7 @@
 
     logs/inspector.parquet      the operations of all ranks (`INSPECTOR`)
 
-A file is of the rank that has its host and process id. Where the run has no process of any file, the rank in the largest
+A file is of the rank that has its host and process id. If the run has no process of any file, the rank in the largest
 communicator decides. Operations of verbose files have times; in the order of their calls they are joined with the operations of
 the trace, as the calls in NCCL's logs are (`alltrace.align.log_join`).
 """
@@ -44,7 +44,7 @@ INSPECTOR = Table(
         Column("timing_source", "enum", None, "where that comes from: kernel_gpu, kernel_cpu or collective_cpu"),
         Column("algorithm", "enum", None, "NCCL's algorithm"),
         Column("protocol", "enum", None, "NCCL's protocol"),
-        Column("start", "time", "ns", "begin of its first channel by the host's clock; null where the file is not verbose"),
+        Column("start", "time", "ns", "begin of its first channel by the host's clock; null if the file is not verbose"),
         Column("end", "time", "ns", "end of its last channel, likewise"),
     ),
     (),
@@ -56,7 +56,7 @@ _NS = ("start", "end", "called")
 
 
 class _File(NamedTuple):
-    """A file whose operations were read: its process, its rank in the largest communicator, and where its operations are."""
+    """A file with operations that were read: its process, its rank in the largest communicator, and where its operations are."""
 
     path: str
     host: str

@@ -1,7 +1,7 @@
-"""The JSON files of a run: written whole or not at all, each with a checksum of what it holds.
+"""The JSON files of a run: written completely or not at all, each with a checksum of its content.
 
 The checksum is the first member of the object, `checksum`: the XXH3-128 of the other members as Python's `json` writes them by
-default. So a file may be laid out anew, but not changed.
+default. So a file may be reformatted, but not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECKSUM = "checksum"
 
 
 def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> None:
-    """Write `value` so that `path` holds either what it held before or all of it.
+    """Write `value` so that `path` has either its previous content or all of the new one.
 
     Args:
         path: The file.

@@ -1,4 +1,4 @@
-"""What a run is called: as its import says, else as its reports do."""
+"""The name of a run: from its import, else from its reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checked_labels(job: str | None, revision: str | None, tags: Sequence[str]) -
 
 
 def with_defaults(given: Labels, environments: Sequence[Mapping[str, str]]) -> Labels:
-    """The labels, those that were not given from the variables of the reports, where these agree."""
+    """The labels; missing ones come from the variables of the reports, if these agree."""
 
     def told(variables: Sequence[str]) -> str | None:
         for variable in variables:

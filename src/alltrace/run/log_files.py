@@ -1,4 +1,4 @@
-"""Log files read in parallel, a file a task, in the order they were given."""
+"""Log files read in parallel, a file a task, in the given order."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ NAMES = "names.parquet"
 Made = TypeVar("Made")
 
 _WITHOUT_CHECKSUMS = range(1, 2)
-"""Format versions whose files had no checksums."""
+"""Format versions without checksums."""
 
 
 class ReportRecord(NamedTuple):
@@ -38,7 +38,7 @@ class ReportRecord(NamedTuple):
         format: The reader that read it.
         profiler: Profiler and version.
         schema_version: Version of the format, or None.
-        host: Host name, or None where the report does not say.
+        host: Host name, or None if the report does not say.
         utc_ns: UTC at the report's time 0, by the host's clock, or None.
         system_clock_ns: The host's monotonic clock at the report's time 0, or None.
         environment: The allow-listed variables.
@@ -128,8 +128,8 @@ class Rank(NamedTuple):
         end_ns: Last end of any event.
         rows: Row count of each table it has.
         open_end_ns: Where a range that was still open is taken to end, in the time of its files.
-        stamp_error_ns: How far `time_base_utc_ns` is ahead of what its host's clock showed, as matched collectives tell.
-        warnings: What only reading a report found, by its row of `Manifest.reports` in decimals.
+        stamp_error_ns: How far `time_base_utc_ns` is ahead of its host's clock, from matched collectives.
+        warnings: Warnings found only by reading a report, by its row of `Manifest.reports` in decimals.
         row_warnings: What is wrong with the rows that the rank has of a report, likewise.
         lacking: The columns that have no value in any row, of each table it has.
         missing_records: The kinds of records that its reports lost.
@@ -187,10 +187,10 @@ class LogMatch(NamedTuple):
         found_by: How its log was found: `process` (host and process id), `rank` (its number alone) or `none`.
         calls: Its calls in the logs.
         operations: Operations of NCCL in its trace.
-        covered: Operations that lie within the log.
-        matched: Operations whose call was found.
+        covered: Operations within the log.
+        matched: Operations with a matched call.
         filled: Operations that were completed from it.
-        disagreeing: Operations whose size in the trace is another than in the log; the trace's stays.
+        disagreeing: Operations with different sizes in the trace and in the log; the trace's stays.
         from_others: Operations that got their size from the same instance on other ranks.
         reason: Why nothing was joined, or None.
     """
@@ -214,7 +214,7 @@ class Clock(NamedTuple):
         host: The host.
         offset_ns: How far it is ahead of the first host's clock, at the run's start.
         drift_ppm: How much faster it runs.
-        residual_ns: Typical error that remains, or None where there is no evidence.
+        residual_ns: Typical error that remains, or None if there is no evidence.
         evidence: Collectives used.
         component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
     """
@@ -228,10 +228,10 @@ class Clock(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """What tells a run from others of its job, and the job from other jobs.
+    """What distinguishes a run from others of its job, and the job from other jobs.
 
     Attributes:
-        job: The job's name, equal in all its runs; None where nobody gave one.
+        job: The job's name, equal in all its runs; None if it is not set.
         revision: The version of the program that ran, such as a git commit, or None.
         tags: Further words for it, such as `nightly`.
     """
@@ -252,13 +252,13 @@ class Manifest(NamedTuple):
         missing_ranks: Numbers of ranks that the job had but no report is there for.
         notes: What a reader must know, each one sentence.
         redactions: What was left out on purpose, in words.
-        tables: The canonical event tables that were asked for; None means all.
-        complete: Whether the import came to its end.
+        tables: The selected canonical event tables; None means all.
+        complete: Whether the import has finished.
         kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
         logs: The logs of the job that were imported with the reports.
         log_matches: How NCCL's logs fit each rank, once the run was aligned.
         files: The checksum of `names.parquet`, once the import has finished.
-        labels: What tells the run from others.
+        labels: What distinguishes the run from others.
         meeting: Kernels without a rule in which ranks meet: readers see their `kind` as `meeting`.
         format_version: Version of this layout.
     """
@@ -286,7 +286,7 @@ class Manifest(NamedTuple):
         return tuple(dict.fromkeys(r.host for r in self.ranks))
 
     def role_of(self, rank: Rank) -> str | None:
-        """What a rank does in a program of several groups of ranks, such as `actor`; None where its reports do not say."""
+        """What a rank does in a program of several groups of ranks, such as `actor`; None if its reports do not say."""
         return next((role for n in rank.reports if (role := self.reports[n].environment.get(ROLE)) is not None), None)
 
     def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:
@@ -367,7 +367,7 @@ def rank_from_json(value: Mapping[str, Any]) -> Rank:
 
 
 def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
-    """The record of a kind that `plain` made JSON of; its fields are numbers, texts and other such records.
+    """The record of a kind that `plain` made JSON of; its fields are numbers, texts and other records.
 
     Raises:
         TypeError: A fact is missing or of another type, or there is one too many.

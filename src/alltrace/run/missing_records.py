@@ -1,11 +1,11 @@
 """Records that a profiler lost: launches without their kernel, kernels without their launch, graph launches without what they ran.
 
-A launch and what it ran carry one correlation id in a process. Where one of the two is there and the other is not, a record is
+A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a record is
 missing, unless the edge of the capture explains it: work that was launched before the capture began, and work that was still queued
 when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
 
 When a missing kernel ran is not known. It ran after its launch began, after the work before it on its stream, and before the work
-behind it; which stream that is, is not known either. So the time in which it may have run reaches from the earliest to the latest
+after it; the stream is unknown too. So the time in which it may have run reaches from the earliest to the latest
 of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
 """
 
@@ -45,7 +45,7 @@ TEXTS = {
         "(trace them with --cuda-graph-trace=node)"
     ),
 }
-"""What is said of each kind of missing records, before their number."""
+"""The text about each kind of missing records, before their number."""
 
 _TOUCHED = {KERNELS: ("kernels",), LAUNCHES: ("api",), GRAPHS: ("kernels", "graphs")}
 
@@ -63,7 +63,7 @@ _BITS = 40
 """Where the process begins in a process and correlation id as one number."""
 
 _PLACES = 16
-"""So many places in a table of ids are worth the search for one."""
+"""How many places in a table of ids cost as much as the search for one."""
 
 _LATE_NS = 10_000_000
 """What is launched this long after the last device work can still be queued as the capture ends."""
@@ -92,7 +92,7 @@ def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -
         end_ns: Last end of any event.
     """
     if not rows.get("api") or end_ns is None or (rows.get("kernel_counters") and not rows.get("kernels")):
-        return Missing()  # what measures counters has no kernels beside them
+        return Missing()  # a profiler that measures counters has no kernels with them
     named = _Named.of(folder)
     launches, kernels = _ids(folder, rows, ("api",))[named.rows(_LAUNCH)], _ids(folder, rows, ("kernels",))
     if _same(launches, kernels) and not len(named.rows(_GRAPH)):
@@ -139,7 +139,7 @@ class _Named(NamedTuple):
         return cls(ids.to_pylist(), Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist(), column)
 
     def rows(self, pattern: re.Pattern[str]) -> Int64:
-        """The rows of calls whose name matches."""
+        """The rows of calls with a matching name."""
         wanted = [i for i, text in zip(self.ids, self.texts, strict=True) if text and pattern.match(text)]
         if not wanted:
             return np.empty(0, np.int64)
@@ -165,7 +165,7 @@ class _Calls(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, named: _Named) -> _Calls | None:
-        """The launches of a rank that succeeded; None where there are none."""
+        """The launches of a rank that succeeded; None if there are none."""
         kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
         if not len(kernel) and not len(graph):
             return None
@@ -194,9 +194,9 @@ class _Calls(NamedTuple):
         )
 
     def of_processes(self, recorded: Int64) -> _Calls:
-        """Without the calls of processes that have no device work while others of the rank have: another report tells theirs.
+        """Without the calls of processes that have no device work while others of the rank have: another report has theirs.
 
-        Such is a trace of how CUDA graphs were captured, beside the one of their replays.
+        An example is a trace of how CUDA graphs were captured, next to one of their replays.
         """
         there = np.isin(self.process, recorded)
         if there.all() or not there.any():
@@ -261,7 +261,7 @@ def _same(some: Int64, others: Int64) -> bool:
 
 
 def _is_in(ids: Int64, known: Int64) -> Flags:
-    """Whether each id is among others: looked up where they lie close together, as those of one process do, else searched."""
+    """Whether each id is among others: by table if they are close together, as in one process, else by search."""
     known = known[known >= 0]
     if not len(known):
         return np.zeros(len(ids), np.bool_)
@@ -279,7 +279,7 @@ def _is_in(ids: Int64, known: Int64) -> Flags:
 
 
 def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
-    """Which calls lie within another one of their thread; the calls come by start.
+    """Which calls are nested in another one of their thread; the calls are in order of start.
 
     The runtime's call holds the driver's, and what they launch has the id of the outer one.
     """
@@ -292,7 +292,7 @@ def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
 
 
 def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int64) -> Flags:
-    """Which calls lie between the begin and the end of a stream's capture into a graph, on any thread of their process."""
+    """Which calls are between the begin and the end of a stream's capture into a graph, on any thread of their process."""
     found = np.zeros(len(rows), np.bool_)
     for begin in begins.tolist():
         process, since = value["process"][begin], value["start"][begin]
@@ -303,7 +303,7 @@ def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int6
 
 
 def _lost(folder: Path, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
-    """The launches whose work ran within the capture and has no record.
+    """The launches with work that ran within the capture and has no record.
 
     Work that was still queued as the capture ended has none either. It was launched after all that has a record, while the device
     was busy, and no call waited for all work after that.
@@ -356,7 +356,7 @@ def _unrecorded(calls: _Calls, lost: Flags, kept: Flags, work: _Work, end_ns: in
     for process in np.unique(calls.process[lost]).tolist():
         mine = np.flatnonzero((calls.process == process) & (lost | kept))
         gone, called, returned = lost[mine], calls.start[mine], calls.end[mine]
-        # the launch of each piece of work, by its place among those of the process
+        # the launch of each piece of work, by its index among those of the process
         at = np.searchsorted(work.id[order], calls.id[mine], "left")
         until = np.searchsorted(work.id[order], calls.id[mine], "right")
         launch = np.repeat(np.arange(len(mine)), until - at)
@@ -400,7 +400,7 @@ def _last_begun(work: _Work, pieces: NDArray[np.intp], end_ns: int) -> int:
 
 
 def _unlaunched(folder: Path, rows: Mapping[str, int], kernels: Int64) -> list[MissingRecords]:
-    """Kernels whose call is missing, though calls with lower ids were recorded: ids of a process grow with time."""
+    """Kernels without a call, though calls with lower ids were recorded: ids of a process grow with time."""
     ids = _ids(folder, rows, ("api",))
     lost = (kernels >= 0) & ~_is_in(kernels, ids)
     for process in np.unique(kernels[lost] >> _BITS).tolist():

@@ -1,4 +1,4 @@
-"""NCCL's logs of a job, read in parallel and put together: who is which rank, and which ends are of one communicator."""
+"""NCCL's logs of a job, read in parallel and joined: the rank of each process, and the ends of each communicator."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Member:
         nranks: The number of ranks, or None.
         global_rank: The rank of its process in the job, or None.
         rank_source: Where `global_rank` is from: `init`, `globalrank`, `prefix` or None.
-        identified: How ends were put together: `commId`, `only one of this size`, or `alone`.
-        nodes, local_ranks, device, bus_id, function, parent: As INIT tells.
+        identified: How ends were matched: `commId`, `only one of this size`, or `alone`.
+        nodes, local_ranks, device, bus_id, function, parent: As in INIT.
         from_start: Whether its INIT is in the log, so that its first call there is its first call.
         calls: Its calls by operation.
         log: The log's position in the job's logs.
@@ -63,7 +63,7 @@ class Member:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What tells its process from all others of the job."""
+        """What distinguishes its process from all others of the job."""
         return self.host, self.pid, self.container
 
     @property
@@ -81,8 +81,8 @@ class NcclLogs:
         parts: What each holds.
         members: The ends of communicators, over all logs.
         member_of: For each log, the position in `members` of each of its instances.
-        calls_to: The folder with the calls of each log as Arrow files, or None where they were counted by size.
-        notes: What a reader must know; a question adds what it found out of its own.
+        calls_to: The folder with the calls of each log as Arrow files, or None if they were counted by size.
+        notes: What a reader must know; a question adds its own.
         step_times: When steps ended, by a training log, for logs without lines of steps; None without one.
     """
 
@@ -112,7 +112,7 @@ class NcclLogs:
 
 @contextmanager
 def log_folder(beside: Path | None = None) -> Iterator[Path]:
-    """A temporary folder for calls, for `read_nccl_logs` and the question; in the folder `beside` where other machines fill it."""
+    """A temporary folder for calls, for `read_nccl_logs` and the question; in the folder `beside` if other machines fill it."""
     with scratch_folder("alltrace-logs-", beside if remote() else None) as folder:
         yield Path(folder)
 
@@ -297,7 +297,7 @@ def _global_ranks(members: list[Member], parts: list[LogPart]) -> None:
 
 
 def _communicators(members: list[Member]) -> list[str]:
-    """Name the communicators; ends without a commId are put together only where there is no other way."""
+    """Name the communicators; ends without a commId are joined only if there is no other way."""
     for m in members:
         if m.comm_id is not None:
             m.communicator, m.identified = m.comm_id, "commId"

@@ -1,7 +1,7 @@
-"""Files of plain objects, for what is made of a run when it is needed: dataclasses of numbers, texts and NumPy arrays.
+"""Files of plain objects, for data that is derived from a run on demand: dataclasses of numbers, texts and NumPy arrays.
 
-An object is a tree in JSON, in the metadata of an Arrow file whose rows are the arrays. Reading makes objects of the classes that
-the reader names and of no others, and nothing in a file is executed.
+An object is a tree in JSON, in the metadata of an Arrow file with the arrays as rows. Reading makes objects of the classes that
+the reader names and no others, and nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _KINDS = "biuf"
 
 
 def write_object(path: Path, value: Any, facts: Mapping[str, str]) -> None:
-    """Write an object, so that it is there whole or not at all.
+    """Write an object, completely or not at all.
 
     Args:
         path: Where to.
-        value: Dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, in each other.
-        facts: What to keep beside it.
+        value: Dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested.
+        facts: What to store with it.
 
     Raises:
         OSError: It cannot be written.
@@ -47,11 +47,11 @@ def write_object(path: Path, value: Any, facts: Mapping[str, str]) -> None:
 
 
 def read_object(path: Path, facts: Mapping[str, str], classes: Sequence[type]) -> Any:
-    """An object that `write_object` wrote; None where what was kept beside it is not `facts`.
+    """An object that `write_object` wrote; None if the stored facts are not `facts`.
 
     Args:
         path: Where it is.
-        facts: What is kept beside it.
+        facts: What must be stored with it.
         classes: The dataclasses that may be in it.
 
     Raises:

@@ -61,7 +61,7 @@ STEPS = Table(
 )
 
 SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR)}
-"""The tables that hold all ranks in one file: those of an alignment, the samples of GPU logs, and NCCL Inspector's operations."""
+"""The tables with all ranks in one file: those of an alignment, the samples of GPU logs, and NCCL Inspector's operations."""
 
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
@@ -108,10 +108,10 @@ class Overlay(NamedTuple):
 
 
 def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path | None:
-    """The file of one of `SHARED_TABLES`, checked; None where there is none.
+    """The file of one of `SHARED_TABLES`, checked; None if there is none.
 
     Args:
-        files: Those of the run.
+        files: The files of the run.
         overlay: Its alignment, if there is one.
         table: The name of the table.
 
@@ -168,7 +168,7 @@ def unaligned(manifest: Manifest) -> Manifest:
 
 
 def find_overlay(manifest: Manifest, folder: Path) -> Overlay | None:
-    """The alignment kept in `folder`; None where there is none, its facts are damaged, or it is of other ranks or rows."""
+    """The alignment kept in `folder`; None if there is none, its facts are damaged, or it is of other ranks or rows."""
     try:
         facts = read_json(folder / FACTS)
         if facts["signature"] != signature(manifest):

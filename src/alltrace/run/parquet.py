@@ -24,7 +24,7 @@ ORDER_KEY = b"alltrace.row_groups"
 _ROWS_WORTH_THREADS = 100_000
 _WORTH_ZSTD_BYTES = 1 << 16
 _READ_WHOLE_BYTES = 1 << 18
-"""A file of up to so many bytes is read at once: a rank of a large run has many small files, and a call for each column of each
+"""A file of up to this size is read at once: a rank of a large run has many small files, and a call for each column of each
 takes as long as to decode it."""
 
 
@@ -56,7 +56,7 @@ def row_group_order(metadata: Any) -> list[int]:
 
 
 def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
-    """The `columns` of a file of a run as a `pyarrow.Table`, those of `dictionaries` dictionary-encoded.
+    """The `columns` of a file of a run as a `pyarrow.Table`, with the columns in `dictionaries` dictionary-encoded.
 
     Raises:
         InputError: The file cannot be read.
@@ -69,13 +69,13 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
 
 
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
-    """The rows of `read_parquet` where a column of whole numbers has some value; reads only row groups that may have such rows.
+    """The rows of `read_parquet` in which an integer column has a value; reads only row groups that may have such rows.
 
     Args:
         path: The file.
-        columns: The columns wanted, that of `of` among them.
+        columns: The columns to read, including the one in `of`.
         of: The column, and its value.
-        dictionaries: Those of the columns that are dictionary-encoded.
+        dictionaries: The columns that are dictionary-encoded.
 
     Raises:
         InputError: The file cannot be read.
@@ -86,7 +86,7 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
         with pq.ParquetFile(path, metadata=facts.metadata, read_dictionary=list(dictionaries)) as file:
             table = file.read_row_groups(facts.groups(of[1]), columns=list(columns), use_threads=False)
         rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
-        # mostly they lie together, which is seen without a copy
+        # they are mostly adjacent, which can be checked without a copy
         together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
         table = table.slice(rows[0] if len(rows) else 0, len(rows)) if together else table.take(pa.array(rows))
     except (OSError, pa.ArrowException) as error:
@@ -100,7 +100,7 @@ class _Facts(NamedTuple):
     Attributes:
         metadata: The file's `pyarrow.parquet.FileMetaData`.
         order: Its row groups in the order of the table's rows.
-        low: The least value of the column in each of these; the lowest integer where the file does not tell.
+        low: The least value of the column in each of these; the lowest integer if the file does not state it.
         high: The highest value, likewise.
     """
 
@@ -134,7 +134,7 @@ def _facts(path: Path, column: str, _size_bytes: int, _written_ns: int) -> _Fact
 def _wanted(table: Any, columns: Sequence[str], dictionaries: Sequence[str]) -> Any:
     """The table with its columns in the order wanted, one dictionary each, and all of them nullable.
 
-    A file may say that a column has no nulls; that is so in this file only, and tables of several are put together.
+    A file may say that a column has no nulls; that holds only for this file, and tables of several files are combined.
     """
     there = table.column_names
     wanted = [name for name in columns if name in there]
@@ -161,11 +161,11 @@ def _opened(path: Path, dictionaries: list[str]) -> Any:
 
 
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
-    """Write a table to a file of its own, compressed.
+    """Write a table to a separate file, compressed.
 
     Raises:
         OSError: The file cannot be written.
-        pyarrow.ArrowException: Parquet has no such type.
+        pyarrow.ArrowException: Parquet does not support a type.
     """
     codec = "zstd" if table.nbytes > _WORTH_ZSTD_BYTES else quick_codec()
     with pq.ParquetWriter(path, table.schema, compression=codec, **settings) as writer:
@@ -178,8 +178,8 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
     Args:
         path: The file.
         columns: The columns wanted.
-        dictionaries: Those of them that are dictionary-encoded.
-        rows: Row groups are read together until they have so many rows; 0 for each alone.
+        dictionaries: The columns that are dictionary-encoded.
+        rows: Row groups are read together up to this many rows; 0 for each alone.
 
     Raises:
         InputError: The file cannot be read.

@@ -1,4 +1,4 @@
-"""A run whose import has not finished, or never will: what has been committed of it."""
+"""A run whose import has not finished, or never will: the part that is committed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PartialRun(Run):
         self._names = Names(self.name_files)
 
     def name_files(self) -> Iterator[Path]:
-        """The names of each rank that is there; those of the whole run are written last."""
+        """The names of each existing rank; the names of the whole run are written last."""
         for record in self._manifest.ranks:
             files = self.files.of(record)
             if files.has(NAMES):
@@ -55,7 +55,7 @@ class PartialRun(Run):
 
 
 def _committed(run: Path) -> list[Rank]:
-    """The ranks whose folders are there with their record."""
+    """The ranks with an existing folder and record."""
     found = []
     for folder in sorted((run / RANKS).glob("rank=*")):
         try:

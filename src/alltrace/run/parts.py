@@ -1,7 +1,7 @@
-"""What is known of reports whose ranks were imported one by one, each where it was recorded, before anybody sees them all.
+"""Facts about reports with ranks that were imported separately, each where it was recorded, before all are known.
 
-Who imports a part commits its ranks, and writes beside them what opening its reports found. Who finishes the run plans its ranks
-of all that: as an import of all reports would, but without opening one. So reports may lie where only their own node sees them.
+The import of a part commits its ranks, and writes next to them what opening its reports found. The final import plans the ranks
+from all parts: like an import of all reports, but without opening one. So reports may be where only their own node sees them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 def write_part(run: Path, part: Part) -> None:
-    """Write down a part of the run at `run`, whose ranks are there.
+    """Write the record of a part of the run at `run`, after its ranks.
 
     Raises:
         OSError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Rows that wait in memory to be sorted: held batches, copied together as they come.
+"""Rows that wait in memory to be sorted: held batches, copied into one as they arrive.
 
 A batch of a reader can keep much more memory alive than its rows need, and many small arrays would have to be copied together
 before a sort anyway.
@@ -27,11 +27,11 @@ _SLACK_ROWS = 1 << 16  # the last batch goes past what is expected
 
 
 class Rows:
-    """Held rows of one table, copied together.
+    """Held rows of one table, copied into one.
 
     Args:
-        held: How rows of the table are held.
-        expected_bytes: About how much will come before the rows are taken.
+        held: The form of the table's rows in memory.
+        expected_bytes: About how many bytes arrive before the rows are taken.
 
     Attributes:
         count: The number of rows.
@@ -61,12 +61,12 @@ class Rows:
         self.nbytes += batch.nbytes
 
     def look(self, names: Sequence[str]) -> pa.RecordBatch:
-        """Some columns of all rows, at least one, held; they stay here, and the batch must be gone before more come."""
+        """Some columns of all rows, at least one, held; they stay here, and the batch must be released before more arrive."""
         columns = [self._columns[self._held.schema.get_field_index(n)] for n in names]
         return pa.RecordBatch.from_arrays([c.array(self.count) for c in columns], names=list(names))
 
     def take(self, permutation: NDArray[np.intp] | None = None) -> pa.RecordBatch:
-        """All rows, at least one, as one held batch, in the order of `permutation`; none are left."""
+        """All rows, at least one, as one held batch, in the order of `permutation`; afterwards there are none."""
         columns, self._columns = self._columns, []
         count = self.count
         self.count = self.nbytes = 0
@@ -142,13 +142,13 @@ class _Column:
 
 
 def _lent(count: int, kind: np.dtype[Any]) -> tuple[Block, NDArray[Any]]:
-    """A block, and room for `count` values in it."""
+    """A block, and space for `count` values in it."""
     block = _BLOCKS.lend(count * kind.itemsize)
     return block, block.bytes[: count * kind.itemsize].view(kind)
 
 
 def _flags(capacity: int, valid: int) -> NDArray[np.bool_]:
-    """Room for flags, the first `valid` of them set."""
+    """Space for flags, the first `valid` of them set."""
     flags = np.zeros(capacity, np.bool_)
     flags[:valid] = True
     return flags

@@ -24,7 +24,7 @@ _TOGETHER = ("ranges", "marks")
 """Tables that come from one table of a source and are read together: open ranges end with the last of either."""
 
 _GPU_WORK = ("kernels", "copies", "graphs", "memory", "allocations")
-"""Tables whose rows say that a rank used a device."""
+"""Tables with rows that show that a rank used a device."""
 
 
 def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -71,8 +71,8 @@ class Sinks:
         pieces: What is filled, by number.
         spill: A folder for temporary files.
         memory_bytes: What each writer may take.
-        encoder: Where row groups are encoded; None for a thread for each file.
-        report: The report that the rows come from, whose numbers are checked; empty where they were.
+        encoder: Where row groups are encoded; None for one thread per file.
+        report: The report of the rows, to check their numbers; empty if they were checked.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 
 
 class _Made(NamedTuple):
-    """An item, or what making it raised, or neither where there are no more."""
+    """An item, or the exception from making it, or neither at the end."""
 
     item: object
     raised: BaseException | None
@@ -24,7 +24,7 @@ class _Made(NamedTuple):
 
 
 def prefetched(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
-    """The items of `items`, made in a thread of their own, up to `depth` of them before they are asked for.
+    """The items of `items`, made in a separate thread, up to `depth` of them ahead.
 
     What making an item raises is raised where the item would have come. Close the generator if it is not read to its end: then no
     more items are made.
@@ -63,8 +63,8 @@ def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int
     generator if it is not read to its end: then no more items are taken.
 
     Args:
-        make: Is called by several threads at once.
-        items: What it is called with.
+        make: Called by several threads at once.
+        items: Its arguments.
         threads: How many; with one, nothing is done ahead.
     """
     if threads < 2:

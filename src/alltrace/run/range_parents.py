@@ -1,8 +1,8 @@
 """Which push/pop range encloses which: fills `depth` and `parent` of `ranges` while sorted rows stream by.
 
 The parent of a range is the enclosing push/pop range of its thread that minimises the two distances between their starts and ends,
-as nsys' report `nvtx_pushpop_trace` defines it; since the child is given, that is the shortest enclosing range. Ranges of one
-thread are mostly nested, but those of different domains may interleave, so a stack is not enough. What is kept per thread is a
+as nsys' report `nvtx_pushpop_trace` defines it; for a fixed child, that is the shortest enclosing range. Ranges of one
+thread are mostly nested, but those of different domains may interleave, so a stack is not enough. The code keeps per thread a
 frontier: the ranges that can still be the shortest enclosing one of something later. By descending end, their durations descend,
 so that the parent is found by bisection, and with nested ranges the frontier is the stack.
 """
@@ -40,7 +40,7 @@ class Nesting:
     def fill(self, rows: pa.Table) -> pa.Table:
         """`rows`, the next ones of the file, with `depth` and `parent` filled.
 
-        A range whose thread or start is unknown, and a start/end range, gets nulls. The depth saturates at the end of int16.
+        A range with an unknown thread or start, and a start/end range, gets nulls. The depth saturates at the end of int16.
         """
         kinds = rows.column("kind").combine_chunks().indices
         known = pc.and_(pc.is_valid(rows.column("thread")), pc.is_valid(rows.column("start"))).to_numpy()

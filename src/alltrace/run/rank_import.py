@@ -49,15 +49,15 @@ class RankTask(NamedTuple):
     Attributes:
         run: The run directory.
         reports: The reports by their row in the manifest.
-        ranks: The ranks, all of whose sources are among the reports.
-        signatures: Rank to what it is made from.
+        ranks: The ranks; all their sources are among the reports.
+        signatures: The inputs of each rank.
         tables: The canonical event tables wanted.
         rules: The kernel rules.
         processes: The processes of each report, as opening it found them.
-        owners: Of each report the ranks of the run that are made of it, those that need no import among them, and their processes.
-        scratch: A folder with a folder for each report by its row, with what was made to open it; empty where nothing was.
-        rows: About how many rows each report has.
-        reader: The one report, where it is open already and the task runs in this process; whoever opened it closes it.
+        owners: For each report, the ranks made from it, including those that need no import, and their processes.
+        scratch: A folder with a folder for each report by its row, with the files made to open it; empty if none.
+        rows: Approximate number of rows of each report.
+        reader: The one report, if it is already open and the task runs in this process; the opener closes it.
     """
 
     run: str
@@ -74,10 +74,10 @@ class RankTask(NamedTuple):
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
-    """Read the reports of `task` and commit its ranks; returns them as they now stand in the run.
+    """Read the reports of `task` and commit its ranks; returns their records in the run.
 
     Raises:
-        InputError: A report is damaged; nothing of its ranks is left behind.
+        InputError: A report is damaged; nothing of its ranks remains.
     """
     run = Path(task.run)
     # workers on several hosts may share a number
@@ -186,7 +186,7 @@ class _Router:
                 yield n, pc.filter(batch, pa.array(mask))
 
     def dictionary(self, table: Any, piece: int) -> Any:
-        """The rows of a dictionary that belong to a piece: those of its processes; what has no process belongs to all."""
+        """The rows of a dictionary that belong to a piece: rows of its processes; rows without a process belong to all."""
         if "process" not in table.column_names:
             return table
         import pyarrow as pa
@@ -276,7 +276,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
 
 
 def _missing(task: RankTask, piece: Piece) -> Missing:
-    """What the reports lost, as far as the import was told to read what tells it."""
+    """What the reports lost, as far as the imported tables show it."""
     if not set(_TELL_MISSING) <= set(task.tables):
         return Missing()
     return missing_records(piece.folder, piece.rows, piece.end_ns)

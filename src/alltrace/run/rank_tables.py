@@ -23,7 +23,7 @@ class RankTables(Protocol):
         ...
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The canonical `table` as a `pyarrow.Table` sorted by its `sort_keys`, empty where the rank has none.
+        """The canonical `table` as a `pyarrow.Table` sorted by its `sort_keys`, empty if the rank has none.
 
         Args:
             table: A key of `alltrace.trace.schema.TABLES`.
@@ -43,7 +43,7 @@ class RankTables(Protocol):
         ...
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None where there are none."""
+        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None if there are none."""
         ...
 
     def unrecorded(self) -> Merged:
@@ -54,7 +54,7 @@ class RankTables(Protocol):
         ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         ...
 
     def name_table(self) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What a report holds, as a hash, and what tells whether its files are as they were."""
+"""The hash of a report's content, and what shows whether its files changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stamps = tuple[tuple[int, ...], ...]
 
 
 class Content(NamedTuple):
-    """The content of a report, as it was when its files were last looked at.
+    """The content of a report when its files were last checked.
 
     Attributes:
         stamps: Size, inode and times of each of its files, in ns.
@@ -76,7 +76,7 @@ def content_hash(path: Path) -> tuple[int, str]:
 
 
 def _read(source: io.FileIO) -> Iterator[memoryview]:
-    """The bytes of an open file, each piece in the place of the one before it."""
+    """The bytes of an open file, each piece replacing the previous one."""
     # to clear a block takes longer than to read a small file
     size = os.fstat(source.fileno()).st_size
     view = memoryview(bytearray(min(max(size + 1, _LEAST_BLOCK), _HASH_BLOCK)))

@@ -16,7 +16,7 @@ class Warned(NamedTuple):
 
     Attributes:
         warning: The warning, its `number` that of all these ranks.
-        ranks: The ranks whose answers it touches, by number.
+        ranks: The ranks with affected answers, by number.
     """
 
     warning: ReportWarning
@@ -24,7 +24,7 @@ class Warned(NamedTuple):
 
 
 def warnings_of(manifest: Manifest, ranks: Iterable[Rank]) -> list[Warned]:
-    """The warnings that touch some ranks, each once. What is true of a report is counted once, whatever ranks it is of."""
+    """The warnings that touch some ranks, each once. A warning of a report is counted once, independent of its ranks."""
     return _gathered(manifest, [(rank, report) for rank in ranks for report in rank.reports])
 
 

@@ -39,7 +39,7 @@ def resolve(
         jobs: The most processes of an import.
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules.
-        watcher: Is told of progress.
+        watcher: Gets progress.
 
     Raises:
         InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.

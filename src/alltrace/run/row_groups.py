@@ -1,7 +1,7 @@
 """The row groups of a table's Parquet file: how they are encoded and written, and the order in which they are read.
 
-Row groups may be in the file in another order than that of the table's rows. The order of the rows is then in the file's
-metadata, and whoever needs sorted rows reads the row groups in that order.
+The order of row groups in the file may differ from that of the table's rows. The order of the rows is then in the file's
+metadata, and a reader that needs sorted rows reads the row groups in that order.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class RowGroups:
     Args:
         table: The table.
         path: The file to write.
-        held: How rows are held in memory.
-        encoder: Where row groups are encoded; None for a thread of its own.
+        held: The form of rows in memory.
+        encoder: Where row groups are encoded; None for a separate thread.
 
     Attributes:
         nesting: Fills `depth` and `parent` of `ranges` as rows pass; None for other tables.
@@ -65,10 +65,10 @@ class RowGroups:
         self._pending_rows = 0
         self._count = 0
         self._encoder = encoder
-        self._pool: ThreadPoolExecutor | None = None  # an encoder of its own
+        self._pool: ThreadPoolExecutor | None = None  # a separate encoder
         self._jobs: deque[Future[None]] = deque()
         self._writer: Any = None
-        self._complete: frozenset[str] = frozenset()  # columns of the file that have no nulls, and say so
+        self._complete: frozenset[str] = frozenset()  # columns of the file without nulls, declared as such
         self._relaxed = False
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -82,7 +82,7 @@ class RowGroups:
                 self._write(ROW_GROUP_ROWS, last=False)
 
     def put(self, batch: pa.RecordBatch) -> int:
-        """Write rows as a row group of their own, whose place in the order is not known yet; its number in the file."""
+        """Write rows as a separate row group with a place in the order that is not known yet; returns its number in the file."""
         self._encode([batch], batch.num_rows, last=False)
         return self._count - 1
 
@@ -153,7 +153,7 @@ class RowGroups:
         self._jobs.append(self._encoder.submit(self._writer.write_table, released, row_group_size=rows))
 
     def _relax(self, whole: set[str]) -> None:
-        """Write the file again, with room for nulls in columns that had none so far; at most twice, whatever comes."""
+        """Write the file again, with space for nulls in columns that had none so far; at most twice."""
         self._wait(0)
         self._writer.close()
         self._complete = frozenset() if self._relaxed else self._complete & whole
@@ -191,7 +191,7 @@ def _said(schema: pa.Schema, complete: frozenset[str]) -> pa.Schema:
 
 
 def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: frozenset[str]) -> Any:
-    """A writer with the encodings of the table, given its first row group, or None for a table without rows.
+    """A writer with the encodings of the table, from its first row group, or None for a table without rows.
 
     A column of `complete` has no nulls: then nothing is written of which values there are, which takes a third off the time that
     writing and reading take.

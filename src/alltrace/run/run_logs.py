@@ -1,4 +1,4 @@
-"""The logs of a run's job, kept beside its ranks: NCCL's calls and operations, printed steps, and samples of the GPUs.
+"""The logs of a run's job, stored with its ranks: NCCL's calls and operations, printed steps, and samples of the GPUs.
 
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
@@ -42,7 +42,7 @@ CALLS = (
     "time_ns",
 )  # fmt: skip
 """Columns of a rank's calls: `op` is the position in `OPERATIONS` and `datatype` NCCL's number; the others are as in the view
-`calls` of `logs nccl`. `shared` tells whether the communicator has the same name on all its ranks."""
+`calls` of `logs nccl`. `shared` is whether the communicator has the same name on all its ranks."""
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
 _RANKS = "ranks.json"
@@ -58,8 +58,8 @@ class JobLogs(NamedTuple):
         nccl: Logs of NCCL.
         training: Training logs.
         gpu: GPU logs.
-        gpu_offset_ns: How far local times of these are ahead of UTC; None where it is not told.
-        patterns: Regular expressions for the lines of steps in training logs; where there are any, other forms are not looked for.
+        gpu_offset_ns: How far their local times are ahead of UTC; None if unknown.
+        patterns: Regular expressions for the lines of steps in training logs; if there are any, other forms are not searched.
         inspector: Files of NCCL Inspector.
     """
 
@@ -123,7 +123,7 @@ def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | Non
 
 
 def logged_calls(run: Path, rank: int) -> Any:
-    """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None where its log is not there."""
+    """The calls of a rank (`CALLS`) as a `pyarrow.Table`; None if its log is not there."""
     path = _checked(run, f"calls/rank={rank}.parquet")
     return read_parquet(path, list(CALLS), ["communicator"]) if path is not None else None
 
@@ -141,13 +141,13 @@ def found_by(run: Path) -> dict[int, str]:
 
 
 def printed_steps(run: Path) -> Any:
-    """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None where there is no training log."""
+    """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None if there is no training log."""
     path = _checked(run, "steps.parquet")
     return read_parquet(path, list(PRINTED_STEPS)) if path is not None else None
 
 
 def _checked(run: Path, name: str) -> Path | None:
-    """The path of one of the files, once it is seen to be as it was written; None where there is none."""
+    """The path of one of the files, after a check that it is unchanged; None if there is none."""
     files = log_files(run)
     return files.path(name) if files is not None and files.has(name) else None
 
@@ -179,9 +179,9 @@ def _import_nccl(
 
 
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
-    """Whose calls are whose: by host and process id, where no process is known to the run by the rank's number.
+    """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
 
-    Of containers that share both, the rank's number decides, which the communicators tell.
+    For containers that share both, the rank's number from the communicators decides.
 
     Args:
         logs: The logs of the job.
@@ -223,7 +223,7 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, s
 
 
 def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], folder: Path) -> None:
-    """Write the calls of some ranks, batch by batch, so that memory is that of a batch."""
+    """Write the calls of some ranks, batch by batch, so that memory use is that of one batch."""
     import pyarrow.parquet as pq
 
     writers: dict[int, Any] = {}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SentRun:
-    """A run that is sent to other processes as its path, and opened once in each of them when a task first asks for it.
+    """A run that is sent to other processes as its path, and opened once in each of them when a task first needs it.
 
     To open a run takes as long as the run has ranks, so a task for each rank does not do it again.
 

@@ -24,7 +24,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
         place: A folder, which need not exist yet.
 
     Yields:
-        The file; None where the work is done on this machine, or no file can be made.
+        The file; None if the work is done on this machine, or no file can be made.
 
     Raises:
         UsageError: A worker does not see it.
@@ -36,7 +36,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
     file = folder / f".alltrace-{uuid.uuid4().hex}.tmp"
     try:
         file.touch(exist_ok=False)
-    except OSError:  # whoever writes to the place will say why
+    except OSError:  # the writer to the place reports the reason
         with sharing([folder]):
             yield None
         return
@@ -50,7 +50,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
 
 @contextmanager
 def shared_reports(reports: Sequence[Path]) -> Iterator[None]:
-    """A block in which workers of a cluster read reports: one of each folder is looked at, but for those on a disk of one host.
+    """A block in which workers of a cluster read reports: one per folder is checked, except those on a disk of one host.
 
     Raises:
         UsageError: A worker does not see them.

@@ -1,4 +1,4 @@
-"""What the wrapper wrote beside a report: the options that its node refused, as warnings of the report, and its rank's role."""
+"""The file that the wrapper wrote next to a report: options that its node refused, as warnings, and its rank's role."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ROLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Told(NamedTuple):
-    """What a side file tells.
+    """The content of a side file.
 
     Attributes:
         left_out: The options that the node refused.
-        role: What the report's rank does in a program of several groups of ranks; None where it has no role.
+        role: What the report's rank does in a program of several groups of ranks; None if it has no role.
     """
 
     left_out: tuple[ReportWarning, ...] = ()
@@ -33,7 +33,7 @@ class Told(NamedTuple):
 
 
 def side_file_of(report: Path) -> Told:
-    """What is told of a report, or of the one that it is an export of; nothing where there is no side file."""
+    """The side file's content for a report, or for the report of an export; empty without a side file."""
     ending = next((e for e in (*_PROFILED, *_EXPORTS) if report.name.endswith(e)), "")
     stem = report.name.removesuffix(ending)
     endings = _PROFILED if ending in _EXPORTS else (ending,)

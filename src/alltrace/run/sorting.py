@@ -1,7 +1,7 @@
 """The order of rows in a file of a run: keys, a cheap stable sort, and a streaming merge of sorted runs of rows.
 
-A key column becomes one or two integer arrays that compare as the rows shall: whether the value is null (nulls last), and the
-value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
+A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
+the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
 codes is all there is to do.
 """
 
@@ -96,7 +96,7 @@ class RowOrder:
         return arrays
 
     def track_keys(self, rows: pa.RecordBatch) -> Keys:
-        """Those of `keys` that tell the tracks apart, of which rows without a time are one of their own."""
+        """Those of `keys` that distinguish the tracks; rows without a time are a separate track."""
         arrays: Keys = []
         for name in self.tracks:
             column = rows.column(name)
@@ -129,7 +129,7 @@ class RowOrder:
 
 
 class SortedBlocks:
-    """A sorted stream of rows, looked at block by block.
+    """A sorted stream of rows, read block by block.
 
     Args:
         order: The order that the rows are in.
@@ -179,7 +179,7 @@ class SortedBlocks:
 def merge(order: RowOrder, runs: Sequence[SortedBlocks]) -> Iterator[list[pa.RecordBatch]]:
     """Merge sorted runs stably, holding one block of each.
 
-    Every step takes the rows up to the smallest last key of the blocks at hand: what is not loaded yet sorts after it. Rows of
+    Every step takes the rows up to the smallest last key of the loaded blocks: rows that are not loaded yet sort after it. Rows of
     an earlier run come before rows of a later one with the same key.
 
     Yields:

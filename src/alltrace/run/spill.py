@@ -16,7 +16,7 @@ MIN_BLOCK_ROWS = 64
 
 
 def spill_file(folder: Path) -> Path:
-    """A name in `folder` that nobody has taken."""
+    """An unused name in `folder`."""
     return folder / f"{os.urandom(16).hex()}.spill"
 
 
@@ -54,5 +54,5 @@ class Spill:
 
 
 def block_rows(row_bytes: float) -> int:
-    """How many rows of about `row_bytes` bytes make a block that can be held once for every run of a merge."""
+    """How many rows of about `row_bytes` bytes make a block, so that one block of every run of a merge fits into memory."""
     return max(MIN_BLOCK_ROWS, int(BLOCK_BYTES / max(row_bytes, 1.0)))

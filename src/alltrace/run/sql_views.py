@@ -85,10 +85,10 @@ def connect(
 
     Args:
         run: The run.
-        tables: The canonical tables wanted; None for all, and those of the alignment.
-        read: Those of `VIEWS` that will be read; None for all. Their files are checked, as DuckDB does not notice damage; other
+        tables: The canonical tables to include; None for all, and those of the alignment.
+        read: The views of `VIEWS` that will be read; None for all. Their files are checked, as DuckDB does not notice damage; other
             views have no rows.
-        ids: Whether the schema `ids` is wanted too: the same views with ids of names in the place of their texts.
+        ids: Whether the schema `ids` is wanted too: the same views with ids of names instead of their texts.
 
     Raises:
         DamageError: A file of these tables is missing or not as it was written.
@@ -137,7 +137,7 @@ def _make_ranks(connection: Any, run: Run) -> None:
 
 def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
     view = f'{"ids." if ids else ""}"{table.name}"'
-    # only folders named rank=N tell their rank by themselves; the alignment has files named so
+    # only folders named rank=N state their rank; the alignment has files with such names
     rank, parted = "t.rank", ", hive_partitioning = true, hive_types = {'rank': INTEGER}"
     there = [r for r in run.ranks if run.has(r, table.name)] if read else []
     if table.name == "collectives" and run.overlay is not None:

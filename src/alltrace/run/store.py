@@ -39,7 +39,7 @@ class Names:
     """The interned strings of a run: looks up the text of ids.
 
     Args:
-        paths: Gives the files that hold them, once the first text is wanted; a name may stand in several.
+        paths: Returns the files with the names when the first text is needed; a name may be in several.
     """
 
     def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
@@ -75,7 +75,7 @@ class Names:
         return pa.table({"id": pa.array(ids), "value": values})
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of ids, as a string array; null where the id is null or unknown."""
+        """The strings of an Arrow array of ids, as a string array; null if the id is null or unknown."""
         import numpy as np
 
         known, values = self._sorted
@@ -107,13 +107,13 @@ def _has(files: RankFiles, record: Rank, table: str, overlay: Overlay | None) ->
 
 
 def _wanted(table: Table, columns: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """The columns wanted of a table, all for None; and those of them that are enums."""
+    """The selected columns of a table, all for None; and which of them are enums."""
     wanted = list(table.column_names if columns is None else columns)
     return wanted, [c for c in wanted if table.column(c).type == "enum"]
 
 
 def _complete(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table as `schema` has it; a column that a run made by an earlier version lacks is null."""
+    """The table with the columns of `schema`; a column that a run of an earlier version lacks is null."""
     if table.schema == schema:
         return table
     for field in schema:
@@ -129,7 +129,7 @@ class Piece(NamedTuple):
         group: Its number in the file.
         first_row: The row of the table that it begins with.
         rows: Its rows.
-        start_ns: Its first start, aligned; None where the file does not say.
+        start_ns: Its first start, aligned; None if the file does not say.
         end_ns: Its last end, likewise; None also where a row has none.
         last_start_ns: Its last start, likewise.
     """
@@ -143,7 +143,7 @@ class Piece(NamedTuple):
 
 
 class StoredRank:
-    """One rank's tables in a run directory; what a recipe's `map` is given."""
+    """One rank's tables in a run directory; the argument of a recipe's `map`."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class StoredRank:
 
     def _beside(self, record: Rank) -> StoredRank:
         found = StoredRank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
-        if self._in_file_time_of is not None:  # ranks of a host have its clock, and time bases of their own
+        if self._in_file_time_of is not None:  # ranks of a host share its clock, but have their own time bases
             found.clock = ClockMap(found.clock.shift_ns - self._in_file_time_of.shift_ns)
         return found
 
@@ -225,9 +225,9 @@ class StoredRank:
 
         Args:
             table: A key of `alltrace.trace.schema.TABLES`.
-            columns: The columns wanted, in order; None for all.
-            rows: Row groups are joined until they have so many rows; 0 for each alone. Memory is bounded by that.
-            lengths: Only how long things are is asked, so that times may stay as the file has them where its clock does not drift.
+            columns: The columns to read, in order; None for all.
+            rows: Row groups are joined up to this many rows; 0 for each alone. This bounds memory.
+            lengths: Only durations are needed, so times may stay as in the file if its clock does not drift.
         """
         from alltrace.run.parquet import read_row_groups
 
@@ -292,11 +292,11 @@ class StoredRank:
         return _complete(found, schema)
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
-        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None where it does not say."""
+        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None if it does not say."""
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:
-        """The value that a column of whole numbers has in every row of one of `pieces`; None where they differ or are not told."""
+        """The value that a column of whole numbers has in every row of one of `pieces`; None if they differ or are unknown."""
         low, high = self.bounds(table, group, column)
         return low if low == high else None
 
@@ -329,7 +329,7 @@ class StoredRank:
         return self._files.of(self.record).path(f"{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None where there are none."""
+        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps`, as a `pyarrow.Table`; None if there are none."""
         path = shared_file(self._files, self._overlay, table)
         if path is None:
             return None
@@ -341,7 +341,7 @@ class StoredRank:
         return self._aligned(found, declared.time_columns())
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         return self._names.texts(ids)
 
     def name_table(self) -> pa.Table:
@@ -365,8 +365,8 @@ class StoredRank:
 class Run:
     """A run directory, opened for reading.
 
-    It is read as it was imported until an alignment is adopted: what an answer says must not depend on whether an earlier question
-    has left one behind.
+    It is read as imported until an alignment is adopted: an answer must not depend on whether an earlier question
+    has stored one.
 
     Args:
         path: The run directory.
@@ -398,7 +398,7 @@ class Run:
         self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
         self.alignment: Any = None  # of a layer above, which has no name here
-        """The alignment (`alltrace.align.aligned.Aligned`) once a question asked for it."""
+        """The alignment (`alltrace.align.aligned.Aligned`) once a question needed it."""
 
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""
@@ -425,7 +425,7 @@ class Run:
         return run
 
     def in_session_time(self) -> Self:
-        """The run with times as the profiler's own tools tell them: from the start of the first report's session."""
+        """The run with times as in the profiler's own tools: from the start of the first report's session."""
         run = copy(self)
         run.in_session = True
         run.alignment = None
@@ -437,7 +437,7 @@ class Run:
         return _has(self.files, record, table, self.overlay)
 
     def left_out(self) -> tuple[str, ...]:
-        """The event tables that the import was told to leave out and no alignment made since; nothing is known of their rows."""
+        """The event tables that the import left out on request and no alignment has added since; their rows are unknown."""
         manifest = self._manifest
         if manifest.tables is None:
             return ()
@@ -462,7 +462,7 @@ class Run:
         return self._manifest
 
     def name_files(self) -> Iterator[Path]:
-        """The files with the names of the whole run, and those of the alignment; each is checked when it is asked for.
+        """The files with the names of the whole run, and those of the alignment; each is checked on first use.
 
         Raises:
             DamageError: A file is not as it was written.
@@ -512,7 +512,7 @@ class Run:
     def facts(self) -> dict[str, int]:
         """Ranks, hosts, devices and span of the run: what every answer says of it.
 
-        The span is that of the host with the longest one, by its own clock, so that it is the same with and without an alignment.
+        The span is the longest of any host by its own clock, so that it is the same with and without an alignment.
         """
         manifest = self._imported
         bounds: dict[str, list[int]] = {}
@@ -535,7 +535,7 @@ class Run:
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids, as a string array; null where the id is."""
+        """The strings of an Arrow array of name ids, as a string array; null if the id is."""
         return self._names.texts(ids)
 
     def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
@@ -550,7 +550,7 @@ class Run:
             clock.
 
         Raises:
-            UsageError: There is no such table or rank, or ranks of `names`, which are the whole run's.
+            UsageError: The table or rank does not exist, or ranks were selected for `names`, which belongs to the whole run.
             InputError: The table was not imported.
         """
         if table not in TABLES:
@@ -577,11 +577,11 @@ class Run:
         return self._names.table()
 
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with a view for each canonical table that was imported (or those given), over all ranks.
+        """A DuckDB connection with a view for each canonical table that was imported (or for the selected ones), over all ranks.
 
         The files of these tables are checked first, so name the tables where a run is large. The connection lives in memory; the
         run's files are only read. With `ids` it has the schema `ids` too: the same views with
-        ids of names in the place of their texts.
+        ids of names instead of their texts.
         """
         from alltrace.run.sql_views import connect
 
@@ -589,7 +589,7 @@ class Run:
 
 
 def _bounds_of(group: pq.RowGroupMetaData, column: str) -> tuple[int | None, int | None]:
-    """Least and most value of a column in a row group; None where the file does not say, or not for all of its rows."""
+    """Least and most value of a column in a row group; None if the file does not say, or not for all of its rows."""
     for number in range(group.num_columns):
         facts = group.column(number)
         if facts.path_in_schema == column:

@@ -29,7 +29,7 @@ _LEAST_SHARE = 0.25
 _CALLS = "api"
 _ID = "correlation"
 NO_ID = -1
-"""Stands for a correlation id that is null."""
+"""Marks a null correlation id."""
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -54,9 +54,9 @@ class TimeSlices:
 
     Args:
         rank: The rank.
-        tables: The tables of events that are asked for, with their columns.
-        room: Shared by all ranks that are read side by side.
-        by_call: Of these tables those whose rows come with the rows of `api` that have their correlation ids, whenever they start.
+        tables: The tables of events to read, with their columns.
+        room: Shared by all ranks that are read at the same time.
+        by_call: The tables among these with rows that accompany the rows of `api` with their correlation ids, whenever they start.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class TimeSlices:
         self._dictionaries: dict[tuple[str, tuple[str, ...] | None], Any] = {}
 
     def sampled(self) -> tuple[Int64, Int64]:
-        """About the start of every 4096th event, int64 ns in no order, and how many events each stands for.
+        """About the start of every 4096th event, int64 ns in no order, and how many events each represents.
 
-        Events whose file does not say when they start have none. Calls stand for the events that come with them, of which there may
+        Events without a start in their file have none. Calls represent the events that accompany them, of which there may
         be fewer, and for a quarter of themselves at least, as they take memory too.
         """
         starts, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -88,12 +88,12 @@ class TimeSlices:
         return np.concatenate(starts), np.concatenate(rows)
 
     def _share(self) -> float:
-        """How much of an event each call stands for."""
+        """How much of an event each call represents."""
         calls, work = (sum(p.rows for table in of for p in self.stored.pieces(table)) for of in ([_CALLS], self.by_call))
         return max(_LEAST_SHARE, min(1.0, work / calls)) if calls else 1.0
 
     def most_looked_up(self) -> int:
-        """How many rows of the tables by call have to be looked through at most for the calls of one row group.
+        """How many rows of the tables by call must be searched at most for the calls of one row group.
 
         Few where correlation ids ascend as time goes by, which is what profilers count; all where they are in no order.
         """
@@ -108,11 +108,11 @@ class TimeSlices:
         return int(most.max(initial=0))
 
     def read(self, table: str, columns: Sequence[str]) -> list[str]:
-        """The columns that are asked for of a table all in all, and `columns`."""
+        """All columns requested of a table, and `columns`."""
         return list(dict.fromkeys((*self._tables.get(table, ()), *columns)))
 
     def between(self, since_ns: int | None, until_ns: int | None) -> TimeSlice:
-        """The rank's tables with the events that start from `since_ns` until before `until_ns`; spans are asked for in order.
+        """The rank's tables with the events that start at or after `since_ns` and before `until_ns`; request spans in order.
 
         None leaves a side open; an event without a start comes in the span without an end.
         """
@@ -153,7 +153,7 @@ class TimeSlices:
             rows = self._waiting.get(key)
             if rows is None:
                 rows = self.stored.piece(*key)
-            # the calls of a row group lie together, so that the next span is likely to ask for it again
+            # the calls of a row group are adjacent, so that the next span is likely to need it again
             self._wait(key, rows, last=False)
             used.append(key)
             own = integers(rows.column(_ID), NO_ID)
@@ -227,7 +227,7 @@ class TimeSlice:
         return np.sort(ids) if (ids[1:] < ids[:-1]).any() else ids
 
     def _calls(self, columns: Sequence[str]) -> Any:
-        """The calls with some columns and perhaps others, read once for the ids and for who asks."""
+        """The calls with some columns and perhaps others, read once for the ids and for the caller."""
         if self._called is None or not set(columns) <= set(self._called.column_names):
             self._called = self._slices.events(_CALLS, self._slices.read(_CALLS, columns), *self._span)
         return self._called
@@ -237,7 +237,7 @@ class TimeSlice:
         return self._slices.stored.gpu_samples(columns)
 
     def unrecorded(self) -> Merged:
-        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        """Times with possibly lost records (see `RankTables.unrecorded`)."""
         return self._slices.stored.unrecorded()
 
     def shared(self, table: str) -> Any:

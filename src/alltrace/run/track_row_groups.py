@@ -1,4 +1,4 @@
-"""Tracks that are written ahead: the rows of a busy track go into row groups of their own while the source is still read.
+"""Tracks that are written early: the rows of a busy track go into separate row groups while the source is still read.
 
 Sources mostly hold the rows of each track in order of time, so that what a buffer holds of a track comes after all that was seen
 of it before, and only the tracks are mixed. The rows of a busy track then need not wait on disk for a merge: they are a lane of
@@ -31,7 +31,7 @@ MIN_ROWS = 8192
 """A track with fewer rows in a buffer is not written ahead: small row groups are large and slow."""
 
 HELD_BACK_ROWS = 2048
-"""So many rows of a track stay in memory, because rows of a source may come a little late."""
+"""How many rows of a track stay in memory, because rows of a source may arrive a little late."""
 
 
 class Stretch(NamedTuple):
@@ -54,7 +54,7 @@ class Lanes:
 
     Args:
         order: The order of the rows.
-        held: How rows are held in memory.
+        held: The form of rows in memory.
 
     Attributes:
         late: Whether a row came that belongs before one that was written ahead.
@@ -74,7 +74,7 @@ class Lanes:
         return bool(self._lanes)
 
     def stretches(self, keys: pa.RecordBatch) -> list[Stretch]:
-        """The tracks of a sorted batch of the columns that decide the order; rows without a time are a track of their own."""
+        """The tracks of a sorted batch of the columns that decide the order; rows without a time are a separate track."""
         tracks = self._order.track_keys(keys)
         change = np.zeros(keys.num_rows - 1, np.bool_)
         for values in tracks:
@@ -93,7 +93,7 @@ class Lanes:
         return stretches
 
     def write(self, rows: pa.RecordBatch, stretches: list[Stretch], output: RowGroups) -> list[pa.RecordBatch]:
-        """Write what can be written ahead of sorted rows, held; the other rows, in order."""
+        """Write the sorted, held rows that can be written early; returns the other rows, in order."""
         rest = []
         done = 0
         for stretch in stretches:
@@ -147,7 +147,7 @@ class WrittenRun:
     Args:
         path: The file.
         groups: Its row groups in the order of the rows.
-        held: How rows are held in memory.
+        held: The form of rows in memory.
     """
 
     def __init__(self, path: Path, groups: list[int], held: HeldColumns) -> None:

@@ -1,4 +1,4 @@
-"""Which files of a run are not as they were written, and what makes them anew."""
+"""Which files of a run have changed since they were written, and how to make them again."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Damage(NamedTuple):
     """A file of a run that is not as it was written.
 
     Attributes:
-        rank: The rank whose file it is, or None.
+        rank: The rank of the file, or None.
         file: Its path relative to the run.
         found: What is wrong with it.
-        repair: What makes it anew.
+        repair: How to make it again.
     """
 
     rank: int | None
@@ -75,14 +75,14 @@ def verify(run: Path) -> list[Damage]:
 
 
 def remove_damaged_folders(run: Path) -> None:
-    """Remove what was made of the ranks of a run and is damaged, so that it is made again."""
+    """Remove damaged data that was derived from the ranks of a run, so that it is computed again."""
     for folder, damaged in _derived(run).items():
         if damaged:
             shutil.rmtree(run / folder)
 
 
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
-    """The folders of what is made of the ranks when it is needed: the damaged files of each, and what is wrong with them."""
+    """The folders of data derived from ranks on demand: the damaged files of each, and what is wrong with them."""
     found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
     for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):  # without it the part is unfinished
         name = part.relative_to(run).as_posix()

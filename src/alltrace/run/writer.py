@@ -1,8 +1,8 @@
 """Writes one canonical table of one rank to one Parquet file: sorted, compact, in bounded memory.
 
 Rows are buffered. Of a full buffer, the rows of busy tracks are written at once (`alltrace.run.track_row_groups`); where that does
-not help, it is sorted and put aside on disk, and at the end the sorted buffers are merged. Rows of a table that fits into one
-buffer, or whose tracks each come in order of time, never touch the disk twice.
+not help, it is sorted and spilled to disk, and at the end the sorted buffers are merged. Rows of a table that fits into one
+buffer, or with tracks that each arrive in order of time, are written to disk only once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TableWriter:
         path: The Parquet file to write; its folder must exist.
         spill_folder: Where sorted buffers wait; made when needed. Nothing is left there.
         memory_bytes: About how much memory rows may take. They are buffered up to half of it, because sorting needs a copy.
-        encoder: Where row groups are encoded, such as `alltrace.run.row_groups.one_thread()`; None for a thread of its own.
+        encoder: Where row groups are encoded, such as `alltrace.run.row_groups.one_thread()`; None for a separate thread.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class TableWriter:
                     self._buffer.append(rest)
                 if self._buffer.nbytes <= self._limit_bytes // 2:
                     return
-                self._lanes.open = False  # a lane could overtake the rows put aside
+                self._lanes.open = False  # a lane could overtake the spilled rows
                 rows = self._sorted_buffer()
         self._put_aside(rows)
 

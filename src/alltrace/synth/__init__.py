@@ -20,7 +20,7 @@ _HOMES = {"SCENARIOS": "scenarios", "Scenario": "scenario", "Truth": "truth", "w
 
 
 def __getattr__(name: str) -> Any:
-    # numpy is not loaded before something is asked for
+    # numpy is loaded only on first use
     if name in _HOMES:
         from importlib import import_module
 

@@ -62,7 +62,7 @@ class Identity:
 
     @property
     def utc_stamp_ns(self) -> int:
-        """UTC at the report's time 0, as the report has it."""
+        """UTC at the report's time 0, as recorded in the report."""
         return JOB_START_UTC_NS + self.host_clock_ns(self.session_start_ns) + self.stamp_error_ns
 
     @property

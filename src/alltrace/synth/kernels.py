@@ -54,7 +54,7 @@ def _norm(direction: str, weight: float) -> Kernel:
 
 
 VARIED_KERNELS = 220
-"""How many kernels stand behind the model's dozen for work with many names."""
+"""How many kernels replace the model's dozen for work with many names."""
 
 
 def _varied() -> tuple[Kernel, ...]:
@@ -108,6 +108,6 @@ ALL_KERNELS: tuple[Kernel, ...] = (*KERNELS, *(nccl_kernel(op) for op in NCCL_OP
 
 
 def nccl_kernel_index(op: str) -> int:
-    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all is made of sends and receives."""
+    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives."""
     op = "SendRecv" if op == "AlltoAll" else op
     return len(KERNELS) + NCCL_OPS.index(op)

@@ -44,14 +44,14 @@ def host_ranges(
 ) -> tuple[list[tuple[str, int, int, dict[str, object]]], int]:
     """The ranges of the calls before the one that launches, and the time after them.
 
-    Sends and receives that belong together stand between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
+    Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
     kernel for all of them.
 
     Args:
         op: The operation.
         group: Its communicator.
         rank: The calling rank.
-        environment: How all-to-alls are called.
+        environment: Determines how all-to-alls are called.
         begin: When the thread begins.
 
     Returns:

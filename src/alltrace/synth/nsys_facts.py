@@ -1,4 +1,4 @@
-"""What a report says beside its events: session, host, processes, devices, streams, environment, and planted secrets."""
+"""The contents of a report other than events: session, host, processes, devices, streams, environment, and planted secrets."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _stop_ns(report: Report) -> int:
 
 
 def _analysis(report: Report) -> _Facts:
-    # in the newer schema the start is that of the machine's clock, in the older one a fraction of a second
+    # in the newer schema the start is on the machine's clock, in the older one a fraction of a second
     start = report.identity.system_clock_ns if report.newer else 480_000_000
     stop = _stop_ns(report)
     duration = stop if report.newer else stop - start

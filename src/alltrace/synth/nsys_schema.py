@@ -1,6 +1,6 @@
 """The tables of an Nsight Systems export, as data: columns with their types, for two versions of the export schema.
 
-A column is written `name:type`, with `!` after it where the column is never null and `*` where it is the primary key. Types are
+A column is written `name:type`, with `!` after it if the column is never null and `*` if it is the primary key. Types are
 those of the columnar exports; in SQLite every integer is INTEGER.
 """
 
@@ -160,7 +160,7 @@ ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
         (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
     ),
 }
-"""The enumerations that stand beside the events, `(id, name, label)`, those entries that a simulated run needs."""
+"""The enumerations next to the events, `(id, name, label)`, with the entries that a simulated run needs."""
 
 NEWER_ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
     "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": (

@@ -294,7 +294,7 @@ def _gpu_metrics(report: Report) -> Table:
         # no longer than the report itself
         own_first, own_last = report.timeline.bounds
         first, last = max(line.bounds[0], own_first), min(line.bounds[1], own_last)
-        if last <= first + 1:  # a report without events, whose bounds are 0 and 1
+        if last <= first + 1:  # a report without events has the bounds 0 and 1
             continue
         period = 10**9 // report.environment.gpu_metrics_hz
         edges = np.arange(first, last + period, period)

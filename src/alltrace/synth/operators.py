@@ -1,4 +1,4 @@
-"""The operators that stand for a simulated model's kernels in traces of the PyTorch profiler, with shapes and what they do."""
+"""The operators of a simulated model's kernels in traces of the PyTorch profiler, with shapes and the work they do."""
 
 from __future__ import annotations
 

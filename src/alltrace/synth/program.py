@@ -80,7 +80,7 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Handover:
-    """`to` goes on when `thread` is here, and not before; `call` is the OS runtime call that `to` waits in."""
+    """`to` continues when `thread` is here, and not before; `call` is the OS runtime call that `to` waits in."""
 
     thread: int
     to: int
@@ -94,10 +94,10 @@ class Collective:
     Attributes:
         group: Index of the communicator.
         op: Name without prefix, such as `AllReduce`, `AlltoAll`, or `SendRecv` between the two members of a pair.
-        size_bytes: Message size as NCCL's ranges tell it: that of the whole for an all-reduce, of one rank's part for
-            an all-gather or reduce-scatter, of what one rank sends to one other for an all-to-all.
+        size_bytes: Message size as in NCCL's ranges: the whole for an all-reduce, one rank's part for
+            an all-gather or reduce-scatter, the part that one rank sends to one other for an all-to-all.
         stream: The communicator's stream.
-        after: The stream whose work so far must be done first.
+        after: The stream with earlier work that must be done first.
         thread: The launching thread.
         sends: Of a `SendRecv`, whether this rank sends.
         receives: Likewise.
@@ -179,7 +179,7 @@ class Call:
 
 @dataclass(frozen=True)
 class DeviceGap:
-    """A stream stands still without any event to explain it."""
+    """A stream pauses without any event to explain it."""
 
     duration_ns: int
     stream: int = COMPUTE_STREAM

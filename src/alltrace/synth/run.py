@@ -59,7 +59,7 @@ def write_run(
         The truth, as written to `truth.json` and `truth_collectives.parquet`.
 
     Raises:
-        UsageError: There is no such scenario, format or value, or the values do not fit together, or `folder`
+        UsageError: The scenario, format or value does not exist, or the values do not fit together, or `folder`
             cannot be written.
     """
     if isinstance(scenario, str):
@@ -103,7 +103,7 @@ def write_run(
 
 
 def _write_report(report: Report, target: Path, format: str) -> dict[str, int]:  # noqa: A002
-    """Writes one report; gives its rows by table."""
+    """Writes one report; returns its rows by table."""
     if format == "kineto":
         return write_kineto(report, target / report.file_name)
     environment = report.environment
@@ -116,7 +116,7 @@ def _write_report(report: Report, target: Path, format: str) -> dict[str, int]: 
 
 
 def _remove_former(target: Path) -> None:
-    """Removes the reports and logs of the run that a truth file in the folder describes, so that two runs do not lie together."""
+    """Removes the reports and logs of the run that a truth file in the folder describes, so that the folder has only one run."""
     try:
         truth = Truth.read(target)
         former = truth.reports

@@ -1,4 +1,4 @@
-"""What a simulated run is made of: layout, work, links, clocks, environment and faults, all of them plain frozen values."""
+"""The inputs of a simulated run: layout, work, links, clocks, environment and faults, all of them plain frozen values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Layout:
         ranks_per_host: Ranks of one host; ranks are numbered host by host, and each has its own device.
         tensor_parallel: Ranks of one host that share a layer; 1 for none. Only for `data`.
         pipeline_stages: Stages of a pipeline. Only for `pipeline`.
-        expert_parallel: Neighbouring ranks that the experts of a layer lie on. Only for `expert`.
+        expert_parallel: Number of neighbouring ranks with the experts of a layer. Only for `expert`.
     """
 
     kind: str = "data"
@@ -91,9 +91,9 @@ class Work:
         jitter: Standard deviation of the logarithm of a kernel's duration.
         host_call_ns: Mean duration of one CUDA API call.
         host_jitter: Standard deviation of the logarithm of a call's duration; 0 for drawn evenly, a fifth around the mean.
-        host_gap_ns: Host time between two calls; at least 1000, which leaves room for ranges around them.
-        extra_calls: API calls beside each launch that start nothing on the device.
-        kernels_per_range: A range of the operator level encloses so many launches; 0 for no such ranges.
+        host_gap_ns: Host time between two calls; at least 1000, which leaves space for ranges around them.
+        extra_calls: Additional API calls per launch that start nothing on the device.
+        kernels_per_range: Launches in a range of the operator level; 0 for no such ranges.
         data_ns: Host time for the next batch of the data loader.
         batch_bytes: Bytes of the batch copied to the device.
         gradient_bytes: Bytes of all gradients of a rank.
@@ -101,10 +101,10 @@ class Work:
         activation_bytes: Bytes that a rank shares at a layer's or stage's end: of a tensor parallel all-reduce, of a message
             between stages, of all that an all-to-all sends.
         microbatches: Microbatches of a pipeline in each step.
-        kernel_names: Kernels have so many names, up to 220, and run on three streams; 0 for a dozen names on one.
+        kernel_names: Number of kernel names, up to 220, on three streams; 0 for a dozen names on one.
         warmup_steps: The first steps that are slower: kernels take longer and memory is allocated.
         warmup_factor: How much longer.
-        checkpoint_every: Every so many steps a checkpoint is copied to the host and written; 0 for never.
+        checkpoint_every: Steps between checkpoints, which are copied to the host and written; 0 for never.
         checkpoint_bytes: Bytes of it.
         checkpoint_ns: Host time to write it.
         autograd_thread: The backward pass is launched from a second thread; not in a pipeline.
@@ -156,8 +156,8 @@ class Clocks:
         offset_ms: Bound of a host's offset, drawn evenly from both sides.
         drift_ppm: Bound of a host's drift, likewise.
         stamp_error_ms: Standard deviation of the error of the UTC stamp in each report, independent for each rank.
-        start_spread_s: Profiling starts so long before the job, drawn for each rank from 1 to this.
-        outlier_share: The share of collectives' kernels whose recorded end is wrong, drawn for each rank.
+        start_spread_s: Profiling starts between 1 and this many seconds before the job, drawn for each rank.
+        outlier_share: The share of collectives' kernels with a wrong recorded end, drawn for each rank.
         outlier_ms: Bound of that error, drawn evenly from both sides; a kernel keeps a length of 1 microsecond at least.
     """
 
@@ -175,16 +175,16 @@ class Environment:
 
     Attributes:
         schema: Version of the export schema, one of `SCHEMAS`.
-        rank_source: What tells the rank: launcher variables in the capture's environment, the file name alone, or `MPI_RANKS`.
+        rank_source: The source of the rank: launcher variables in the capture's environment, only the file name, or `MPI_RANKS`.
         visible_devices: `CUDA_VISIBLE_DEVICES` makes every rank's device 0.
         shared_pids: Containers: the same process numbers on every host.
         unordered: Rows come in no order, as newer exports have them.
         page_bytes: Page size of SQLite files; nsys uses 4096.
-        secrets: Made-up credentials stand in the environment and in the captured output.
+        secrets: Made-up credentials are in the environment and in the captured output.
         osrt: Calls of the OS runtime are recorded.
         gpu_metrics_hz: Sampling rate of GPU metrics; 0 for none.
         gpu_metrics_per_host: Only the first rank of a host samples.
-        step_names: What a step's range is called: `step` (`step 3`), `profiler` (`ProfilerStep#3`), `iteration`
+        step_names: The name of a step's range: `step` (`step 3`), `profiler` (`ProfilerStep#3`), `iteration`
             (`iteration 3`) or `none` for no such range.
         grouped_all_to_all: An all-to-all is a group of sends and receives, as before NCCL 2.28, and not one call.
         operators: Traces of the PyTorch profiler have operators with shapes, modules and frames.
@@ -290,7 +290,7 @@ class Scenario:
         """Nothing, if the values fit together.
 
         Raises:
-            UsageError: They do not; the message names the value, its bounds and what was given.
+            UsageError: They do not; the message names the value, its bounds and the input.
         """
         layout, work, environment = self.layout, self.work, self.environment
         for part in (self, layout, work, self.links, self.clocks, environment):

@@ -1,6 +1,6 @@
-"""The engine: runs every rank's instructions in true time and lets collectives meet.
+"""The engine: runs every rank's instructions in true time and synchronizes collectives.
 
-Each rank is a coroutine that goes on until it needs the end of a collective whose members have not all arrived. Kernels of one
+Each rank is a coroutine that runs until it needs the end of a collective with missing members. Kernels of one
 block are placed with a running maximum instead of a loop: kernel i ends at `E_i = S_i + max over j <= i of (L_j - S_(j-1))`,
 where `L` are the launches and `S` the sums of durations, which unrolls `E_i = max(L_i, E_(i-1)) + d_i`; the gap that a device
 leaves between two kernels counts with the duration.
@@ -124,7 +124,7 @@ _FINISHED = object()
 
 
 class _Meeting:
-    """Where ranks meet: collectives that wait for members, and what they all cost."""
+    """Where ranks synchronize: collectives that wait for members, and their cost."""
 
     def __init__(self, scenario: Scenario, program: Any) -> None:
         self.scenario = scenario
@@ -202,7 +202,7 @@ class _Rank:
             self.steps.append((begin, self._threads[p.MAIN_THREAD]))
 
     def place_nccl_kernels(self) -> None:
-        """Records the kernels of collectives, whose ends are known only when all ranks have run."""
+        """Records the kernels of collectives; their ends are known only when all ranks have run."""
         for start, stream, correlation, instance in self._nccl:
             end = instance.ends[self.rank]
             self.timeline.kernels.add(start, end, stream, correlation, nccl_kernel_index(instance.op))
@@ -335,7 +335,7 @@ class _Rank:
     def _launch_graph(self, op: p.Compute, graph: int) -> None:
         _, end, correlation = self._call("cudaGraphLaunch_v10000", op.thread)
         start = max(end + _START_LATENCY_NS, self._ready.get(op.stream, 0) + _KERNEL_GAP_NS)
-        # inside a graph kernels follow each other more closely, and nobody sees them
+        # inside a graph kernels follow each other more closely, and no event shows them
         done = start + int((op.durations_ns + _GRAPH_GAP_NS).sum())
         self._ready[op.stream] = done
         self.timeline.graphs.add(start, done, op.stream, correlation, graph)

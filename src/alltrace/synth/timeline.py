@@ -46,7 +46,7 @@ class Rows:
         self._singles.append(values)
 
     def add_block(self, *values: NDArray[np.int64] | int) -> None:
-        """Many rows at once: each value an array of one length, or a number that stands in all rows."""
+        """Many rows at once: each value an array of one length, or a number for all rows."""
         length = next(len(value) for value in values if not isinstance(value, int))
         block = np.empty((length, len(self.columns)), np.int64)
         for place, value in enumerate(values):

@@ -47,12 +47,12 @@ class Truth:
             time 0), `start_ns`, `end_ns`, `compute_ns`, `communication_ns`, `exposed_ns` (communication while no compute
             kernel runs), `copy_ns`, `idle_ns` (nothing of these on the device between its first and last event), and `rows`
             by table of the report; with `operators` also `operators`: by name `calls`, `gpu_ns` and `flops` of what the report
-            of the PyTorch profiler has. A rank without a report has None for `report` and no rows. Times are those of the run,
-            whatever the report has of them.
+            of the PyTorch profiler has. A rank without a report has None for `report` and no rows. Times are true times of the run,
+            independent of the report.
         groups: For each communicator `name`, `ranks`, `comm_hash`.
         steps_ns: True start and end of each step by rank: `steps_ns[rank][step] == [start, end]`.
         faults: Each planted fault: `kind`, `finding` (what a diagnosis calls it), `ranks` (all of them, by name), `hosts` (names of
-            the hosts that only have such ranks), `communicators` (names), `steps` (the first and the last, both included), its own
+            the hosts with only these ranks), `communicators` (names), `steps` (the first and the last, both included), its own
             values, and `lost_ns` (how much earlier the run ends without it, of `launch-bound` with as many kernels launched at the
             usual pace; 0 for faults of the capture).
         secrets: Planted credentials of all ranks; none may survive an import.

@@ -47,13 +47,13 @@ _WAITS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context
 
 
 def file_name(report: Report) -> str:
-    """The name that PyTorch's handler for TensorBoard gives: host, process and time."""
+    """The name that PyTorch's handler for TensorBoard uses: host, process and time."""
     identity = report.identity
     return f"{identity.host_name}_{identity.pid}.{identity.utc_stamp_ns // 10**6}.pt.trace.json"
 
 
 def write_kineto(report: Report, path: Path) -> dict[str, int]:
-    """Writes `path`, whole or not at all.
+    """Writes `path`, completely or not at all.
 
     What the profiler does not see is left out: MPI, calls of the operating system, metrics of the GPU.
 
@@ -169,7 +169,7 @@ def _calls_of_groups(report: Report) -> Iterator[tuple[str, str]]:
     names, payloads = line.names.texts, line.payloads.texts
     grouped: list[tuple[int, int, dict[str, Any]]] | None = None
     begin = 0
-    # a group's messages are detected by what stands between its start and its end
+    # a group's messages are detected by the calls between its start and its end
     for row, start, end in _placed(report, rows, in_order=True):
         name, thread = names[rows["name"][row]], int(rows["thread"][row])
         payload = json.loads(payloads[rows["payload"][row]]) if rows["payload"][row] >= 0 else {}
@@ -191,7 +191,7 @@ def _calls_of_groups(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _all_to_all(messages: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The one call that sends to and receives from all members are inside of; None where they are messages of their own."""
+    """The one call that sends to and receives from all members are inside of; None if they are separate messages."""
     if not messages or len(messages) != 2 * messages[0]["Group size"]:
         return None
     first = messages[0]
@@ -204,7 +204,7 @@ def _call(report: Report, name: str, payload: dict[str, Any], sequence: int | No
     number, group = _group(report, int(payload["NCCL communicator ID"]))
     count = int(payload["Message size [bytes]"])
     members = len(group.ranks)
-    # NCCL's size is that of a rank's share in both, which all members' shares make the other side of
+    # NCCL's size is a rank's share in both; the shares of all members make up the other side
     sent, received = {
         "ncclAllGather": (count, count * members),
         "ncclReduceScatter": (count * members, count),
@@ -232,7 +232,7 @@ def _group(report: Report, comm_hash: int) -> tuple[int, Group]:
 
 
 def _numbers(report: Report) -> dict[tuple[int, str], int]:
-    """By start and name the number of each call among those of its communicator, whatever of them was recorded."""
+    """By start and name the number of each call among those of its communicator, including those that were not recorded."""
     line = report.run.timelines[report.rank]
     rows = line.ranges.where(line.ranges["domain"] == 1)
     names, payloads = line.names.texts, line.payloads.texts
@@ -246,7 +246,7 @@ def _numbers(report: Report) -> dict[tuple[int, str], int]:
 
 
 def _order(report: Report, count: int) -> NDArray[np.int64]:
-    """The order in which so many events of a kind are written."""
+    """The order in which this number of events of a kind is written."""
     if report.environment.unordered:
         return np.random.default_rng((report.scenario.seed, 7, report.rank)).permutation(count)
     return np.arange(count)
@@ -277,7 +277,7 @@ def _gpu(
 
 
 def _event(category: str, name: str, start: int, end: int, pid: int, tid: int, about: dict[str, Any]) -> str:
-    # the times are written as decimals, because a float has not room for nanoseconds
+    # the times are written as decimals, because a float has no space for nanoseconds
     return (
         f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(name)}, "pid": {pid}, "tid": {tid}, '
         f'"ts": {start // 1000}.{start % 1000:03d}, "dur": {(end - start) // 1000}.{(end - start) % 1000:03d}, '

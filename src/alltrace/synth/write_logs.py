@@ -51,12 +51,12 @@ def write_logs(run: SimulatedRun, people: Sequence[Identity], folder: Path, form
 
     Args:
         run: The job.
-        people: Its ranks' identities.
+        people: The identities of its ranks.
         folder: Where to; made if missing.
         form: How.
 
     Returns:
-        NCCL's logs; the training's is `train.log` beside them.
+        NCCL's logs; the training's is `train.log` next to them.
     """
     form = form or LogForm()
     folder.mkdir(parents=True, exist_ok=True)

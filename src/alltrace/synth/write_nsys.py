@@ -34,7 +34,7 @@ _ARROW_TYPES = {
 
 
 def write_sqlite(tables: Mapping[str, Table], path: Path, version: str, page_bytes: int = 4096) -> None:
-    """Writes `path`, whole or not at all.
+    """Writes `path`, completely or not at all.
 
     Args:
         tables: Tables by name; only these are created, as the lazy export of nsys does.
@@ -67,7 +67,7 @@ def _insert(connection: sqlite3.Connection, name: str, table: Table, columns: tu
     connection.execute(f"CREATE TABLE {name} (\n    {declared}\n)")
     many = [c.name for c in columns if _is_column(table.columns.get(c.name))]
     fixed = {c.name: table.columns.get(c.name) for c in columns if c.name not in many}
-    # one value for all rows stands in the statement, where it costs nothing per row
+    # one value for all rows is in the statement, so it costs nothing per row
     values = ", ".join(_literal(fixed[c.name]) if c.name in fixed else "?" for c in columns)
     statement = " ".join(("INSERT INTO", name, "VALUES (", values, ")"))
     for first in range(0, table.rows, _CHUNK_ROWS):
@@ -92,7 +92,7 @@ def _literal(value: object) -> str:
 
 
 def write_parquetdir(tables: Mapping[str, Table], folder: Path, version: str) -> None:
-    """Writes `folder` with `TABLE.parquet` for each table, whole or not at all.
+    """Writes `folder` with `TABLE.parquet` for each table, completely or not at all.
 
     Args:
         tables: Tables by name. The real exporter leaves the capture's metadata out of this form, and so does this.

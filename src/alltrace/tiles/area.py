@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 500
 LONGEST = 30
-"""So many of the longest events are reported."""
+"""How many of the longest events are reported."""
 
 BINS_PER_OCTAVE = 4
 """A bin of the histogram reaches to the fourth root of two times its start."""
@@ -39,12 +39,12 @@ class Area(NamedTuple):
     """Some tracks in a range of time.
 
     Attributes:
-        tracks: The keys of the tracks of each rank; that of the summary stands for what the rank's devices did.
+        tracks: The keys of the tracks of each rank; the key of the summary selects what the rank's devices did.
         start_ns: From, ns from the run's start.
         end_ns: To.
-        flame: What the flame graph is of, one of `KINDS`.
-        names: So many rows of totals are reported.
-        pattern: Only events whose names this regular expression finds (RE2) count for the histogram; None for all.
+        flame: The content of the flame graph, one of `KINDS`.
+        names: The most rows of totals to report.
+        pattern: Only events with a name that this regular expression (RE2) matches count for the histogram; None for all.
     """
 
     tracks: Mapping[int, Sequence[str]]
@@ -70,7 +70,7 @@ class _Sums:
         self._parts.append((code[first], name[first], counts, *reduced))
 
     def join(self, other: _Sums) -> None:
-        """Count those of another rank too."""
+        """Add the counts of another rank."""
         self._parts += other._parts
 
     def rows(self) -> tuple[NDArray[np.int64], ...]:
@@ -105,7 +105,7 @@ class _Durations:
         self._longest += [(less, rank, events.table, row, name, start) for less, row, name, start in zip(*columns, strict=True)]
 
     def join(self, other: _Durations) -> None:
-        """Count those of another rank too."""
+        """Add the counts of another rank."""
         self._count += other._count
         self._total += other._total
         self._longest = sorted(self._longest + other._longest)[:LONGEST]
@@ -145,18 +145,19 @@ def area_facts(
     Args:
         reader: The run's events.
         area: The area.
-        token: Asked whether the answer is still wanted.
+        token: States whether the answer is still needed.
         gpus: The devices of a rank that have a row in the breakdown even where they did nothing.
 
     Returns:
-        `breakdown` (of ranks whose summary is chosen, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
+        `breakdown` (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
         `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest first,
         `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole durations: `from_ns`,
         `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`, `name`, `start`, `duration_ns`),
-        `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s what was looked at is the answer.
+        `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s the answer is what was read so
+        far.
 
     Raises:
-        UsageError: The time is empty, there is no such rank, track or kind of flame graph, or `pattern` is not a valid regular
+        UsageError: The time is empty, the rank, track or kind of flame graph does not exist, or `pattern` is not a valid regular
             expression.
         CancelledError: The answer is no longer wanted.
     """
@@ -180,7 +181,7 @@ def area_facts(
             return None
         return _of_rank(reader, *item, area.flame, (start, end), ids, gpus, token)
 
-    # reading and decoding run beside each other; the sums are made in the order of the ranks
+    # reading and decoding run in parallel; the sums are made in the order of the ranks
     with ThreadPoolExecutor(_THREADS) as pool:
         for (_, keys), found in zip(area.tracks.items(), pool.map(asked, list(area.tracks.items())[:MOST_RANKS]), strict=False):
             if found is None:
@@ -227,7 +228,7 @@ def _of_rank(
     gpus: Callable[[int], Sequence[int]],
     token: Token,
 ) -> _OfRank:
-    """What one rank has in an area from `span[0]` to `span[1]`, aligned ns; `ids` gives the names that count for the durations."""
+    """What one rank has in an area from `span[0]` to `span[1]`, aligned ns; `ids` returns the names for the durations."""
     start, end = span
     sums, durations = _Sums(), _Durations()
     folded = SUMMARY in keys
@@ -246,7 +247,7 @@ def _of_rank(
 
 
 def _threads(keys: Iterable[str]) -> set[int]:
-    """The threads whose tracks of ranges are chosen."""
+    """The threads with selected tracks of ranges."""
     return {parse_key(k)[1][0] for k in keys if k.startswith("ranges/")}
 
 

@@ -1,7 +1,7 @@
 """Builds the pyramid of a run, and keeps it: in `RUN/tiles`, or in the cache folder where the run cannot be written.
 
-Each rank's file is whole or not there, so a build that was stopped goes on where it was; the facts are written last and make the
-pyramid whole. Where ranks, rows or clocks change, the files of those ranks are made anew that are drawn otherwise.
+Each rank's file is complete or missing, so an interrupted build continues; the facts are written last and complete the
+pyramid. If ranks, rows or clocks change, only the files of ranks that are drawn differently are made again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def pyramid(
 
 
 def kept_pyramid(run: Run, folder: Path | None = None) -> Pyramid | None:
-    """The pyramid of `run` that is kept, in `folder` where that is given; None where it is to be built."""
+    """The stored pyramid of `run`, in `folder` if given; None if it must be built."""
     made_from = signature(run)
     places = [folder or run.path / TILES]
     cache = existing_folder() if folder is None else None
@@ -224,7 +224,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     table = rank.gpu_samples(columns)
     devices = integers(table, "device")
     kept = np.isin(devices, [d.device for d in rank.record.devices])
-    if not kept.any():  # a report of GPUs that no rank works on is shown all the same
+    if not kept.any():  # a report of GPUs that no rank uses is still shown
         kept = np.isin(devices, _of_others(run, rank), invert=True)
     times, metrics = integers(table, "time")[kept], integers(table, "metric")[kept]
     values = table.column("value").to_numpy().astype(np.float64, copy=False)[kept]
@@ -279,7 +279,7 @@ def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, 
 
 
 def _scaled(run: Run, metrics: Mapping[int, NDArray[np.float32]]) -> tuple[Shares, dict[str, list[float]]]:
-    """The shares of metrics by name, and the values that none and all stand for."""
+    """The shares of metrics by name, and the values that mean none and all."""
     texts = run.texts(pa.array(list(metrics), pa.int64())).to_pylist() if metrics else []
     shares, scales = {}, {}
     for (metric, values), text in zip(metrics.items(), texts, strict=True):

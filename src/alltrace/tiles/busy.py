@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
-_RUN_BYTES = 700  # what a `Run` takes beside its arrays' numbers
+_RUN_BYTES = 700  # memory of a `Run` in addition to its arrays
 
 
 @dataclass(frozen=True)
 class Run:
-    """Work of one device whose starts ascend: n rows.
+    """Work of one device with ascending starts: n rows.
 
     Attributes:
-        device: The device, -1 where it is not known.
+        device: The device, -1 if not known.
         clock: The map from the times of the rank's files to aligned ones.
         start: int64 array, ns in the time of the rank's files: only the rows of a window are aligned.
         end: int64 array.
@@ -52,7 +52,7 @@ class Run:
         return self.start.nbytes + self.end.nbytes + self.code.nbytes + shared + _RUN_BYTES
 
     def within(self, start: int, end: int) -> Work:
-        """Starts, ends (aligned) and codes of all rows that overlap [start, end), and perhaps of some beside it."""
+        """Starts, ends (aligned) and codes of all rows that overlap [start, end), and perhaps of some near it."""
         low, high = (self.clock.invert_one(t) for t in (start, end))  # right to a nanosecond
         rows = slice(int(np.searchsorted(self.reach, low - 2, "right")), int(np.searchsorted(self.start, high + 2, "left")))
         return self.clock.apply(self.start[rows]), self.clock.apply(self.end[rows]), self.code[rows]
@@ -61,7 +61,7 @@ class Run:
 def runs_of(stored: StoredRank, table: str, group: int) -> Iterator[Run]:
     """The work in one piece of a table of the group `gpu`.
 
-    A table lies by track and start, so a track is an ascending run, or a part of one where the next begins later.
+    A table is sorted by track and start, so a track is an ascending run, or a part of one if the next begins later.
     """
     alone = stored.constant(table, group, "device")
     columns = ["start", "end", *(["device"] if alone is None else []), *(["kind"] if table == "kernels" else [])]

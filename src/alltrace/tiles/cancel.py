@@ -1,4 +1,4 @@
-"""How work that nobody waits for any more is stopped."""
+"""Cancels work that no client waits for any more."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from alltrace.trace.errors import AlltraceError
 
 
 class CancelledError(AlltraceError):
-    """Whoever asked has gone."""
+    """The client has disconnected."""
 
 
 class Token:
-    """Says whether the answer is still wanted; work asks it at its checkpoints."""
+    """States whether the answer is still needed; work checks it at its checkpoints."""
 
     def __init__(self) -> None:
         self._gone = threading.Event()
 
     def cancel(self) -> None:
-        """Nobody waits any more; from any thread."""
+        """Cancel the work; callable from any thread."""
         self._gone.set()
 
     def check(self) -> None:
         """A checkpoint.
 
         Raises:
-            CancelledError: Nobody waits any more.
+            CancelledError: The work was cancelled.
         """
         if self._gone.is_set():
             raise CancelledError("the request was cancelled")
 
 
 WANTED = Token()
-"""Of work that nobody can give up."""
+"""The token of work that cannot be cancelled."""

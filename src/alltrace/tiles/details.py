@@ -32,10 +32,10 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
     Returns:
         `columns` (the event's values by column, names as text, times in ns from the run's first event), `track`, and where there
         are such: `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
-        `collective` (its row in `collectives`), and of API calls `launched` (the work) and what `event_waits` tells.
+        `collective` (its row in `collectives`), and of API calls `launched` (the work) and the result of `event_waits`.
 
     Raises:
-        UsageError: There is no such rank, table or row.
+        UsageError: The rank, table or row does not exist.
     """
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]
@@ -76,7 +76,7 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
 
 def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """The API call that launched a piece of device work, and its row: same process and correlation; of nested ones the outer."""
-    if not values.get("correlation"):  # 0 is that of work which nobody launched
+    if not values.get("correlation"):  # 0 belongs to work without a launch
         return None
     best: tuple[int, int, int] | None = None
     for piece in stored.pieces("api"):
@@ -157,10 +157,10 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
     Returns:
         `instance`, `communicator`, `last_rank` (the lowest of those that arrived last), `last_arrival`, `end`, and `members`:
-        `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None where the operation was not matched. A
+        `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None if the operation was not matched. A
         member waits from its arrival to the last, or to its own end where that is earlier. A wait is `certain` from three
-        residuals of the clocks on, which are its `least_ns`, None where the clocks are not connected. `perhaps_last` are the ranks
-        whose arrival the clocks cannot tell from the last one, the last rank among them; all where no order is known.
+        residuals of the clocks on, which are its `least_ns`, None if the clocks are not connected. `perhaps_last` are the ranks
+        with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is known.
     """
     overlay = reader.run.overlay
     if overlay is None:
@@ -213,10 +213,10 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
 
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:
-    """The next or previous event of the same name on the same track: its row, start and end; None where there is none.
+    """The next or previous event of the same name on the same track: its row, start and end; None if there is none.
 
     Raises:
-        UsageError: There is no such rank, table or row.
+        UsageError: The rank, table or row does not exist.
     """
     if table not in SOURCES:
         raise UsageError.unknown("table with events", table, SOURCES)
@@ -234,7 +234,7 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
     for events in reader.window(rank, table, start, end):
         if events.key != key or name is None:
             continue
-        # of those that start together the rows tell the order, or one would lead to the next and back
+        # the row number orders those that start together, or one would lead to the next and back
         equal = (events.start == here) & (events.row > row if forward else events.row < row)
         same = (events.name == name) & (equal | (events.start > here if forward else events.start < here))
         if not same.any():

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class EarlyView(View):
-    """A run that is read as it is looked at, a rank at a time.
+    """A run that is read on demand, a rank at a time.
 
-    The grid has one bin, so that all that is narrower is made of events: the heat map of the ranks in view (`fine.fine_heat`), and
-    the tiles of tracks. The bin itself has no data. Without an alignment times are as each host's own clock tells them.
+    The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view (`fine.fine_heat`), and
+    the tiles of tracks. The bin itself has no data. Without an alignment, times are on each host's own clock.
 
     Args:
         run: The run.

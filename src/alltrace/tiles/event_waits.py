@@ -19,17 +19,17 @@ _WORK = ("kernels", "copies", "graphs")
 
 
 def event_waits(stored: StoredRank, values: dict[str, Any], zero: int) -> dict[str, Any]:
-    """What an API call has to do with waits for CUDA events, where the profiler told which call recorded the event.
+    """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event.
 
     Args:
         stored: The rank.
-        values: The row of `api`, as `row_of` gives it.
+        values: The row of `api`, as `row_of` returns it.
         zero: When the run starts, aligned ns.
 
     Returns:
         Of a call that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
         process with one device `before` (the last work of that stream that was launched before the record) and `behind` (the first
-        work of the waiting stream that was launched after the wait), each None where there is none. Of a call that recorded an
+        work of the waiting stream that was launched after the wait), each None if there is none. Of a call that recorded an
         event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`, `track`, `columns`, work is
         `table`, `row`, `track`, `name`, `start`, `end`.
     """
@@ -77,7 +77,7 @@ def _calls(stored: StoredRank, process: int | None, correlations: Collection[int
 
 
 def _work_around(stored: StoredRank, wait: dict[str, Any], zero: int) -> dict[str, Any]:
-    """`before` and `behind` of a wait; of several devices it is not known on which the event was recorded."""
+    """`before` and `behind` of a wait; with several devices, the device of the event is unknown."""
     if len(stored.record.devices) > 1:
         return {"before": None, "behind": None}
     return {

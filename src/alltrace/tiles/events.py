@@ -41,7 +41,7 @@ _MOMENT_NS = 10**9
 """A moment that lasts may reach so far into a window from a piece before it."""
 
 _MOST_RANKS_OPEN = 128  # the metadata of a rank's files takes half a megabyte
-_EVENTS_BYTES = 1000  # what Events take beside their arrays' numbers
+_EVENTS_BYTES = 1000  # memory of Events in addition to their arrays
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Events:
         key: The track.
         start: int64 array, aligned ns.
         end: int64 array; never before the start.
-        name: int64 array of ids; `EventReader.texts` tells the text.
+        name: int64 array of ids; `EventReader.texts` returns the text.
         code: int8 array, see `alltrace.tiles.tracks.CLASSES`.
         lane: int8 array.
         row: int64 array of rows of the rank's table.
@@ -88,7 +88,7 @@ class Events:
 
 
 class Bounded:
-    """A cache that forgets what was asked for longest ago once it holds more bytes, or pieces, than it may; for many threads."""
+    """A thread-safe cache that drops the least recently used entries above a limit of bytes or of pieces."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -97,7 +97,7 @@ class Bounded:
         self.nbytes: int = 0
 
     def get(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
-        """What is kept under `key`, or else made; `nbytes` tells what that takes."""
+        """The entry of `key`, made if missing; `nbytes` returns its size."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
@@ -142,7 +142,7 @@ class EventReader:
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
     def kept(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
-        """What `make` gives, kept under `key` with the decoded pieces; `nbytes` tells what that takes."""
+        """The result of `make`, cached under `key` with the decoded pieces; `nbytes` returns its size."""
         return self._cache.get(key, make, nbytes)
 
     def window(self, rank: int, table: str, start: int, end: int, token: Token = WANTED) -> Iterator[Events]:
@@ -161,7 +161,8 @@ class EventReader:
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]:
         """Starts, ends, ids of names and rows of the events of one table that have one of the names, piece by piece.
 
-        `wanted` gives the ids once the names of a piece are known; tracks and lanes are not made, so this reads less than `window`.
+        `wanted` returns the ids once the names of a piece are known; tracks and lanes are not made, so this reads less than
+        `window`.
         """
         stored, source = self.rank(rank), SOURCES[table]
         columns = [c for c in columns_for(source, names=True) if source.moments or c not in source.track or c == source.name]
@@ -202,14 +203,14 @@ class EventReader:
                         yield key, times[inside], values[inside]
 
     def _sources(self, rank: int, table: str) -> Sequence[tuple[StoredRank, Mapping[int, int] | None]]:
-        """The ranks whose reports have samples of a rank, and what the devices there are, None for those of its own."""
+        """The ranks with samples of a rank in their reports, and the devices there, None for its own."""
         stored = self.rank(rank)
         if table != "gpu_metrics":
             return [(stored, None)]
         return self.kept((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
 
     def texts(self, ids: NDArray[Any]) -> dict[int, str]:
-        """The text of each id; an id that nobody knows has none."""
+        """The text of each id; an unknown id has none."""
         import pyarrow as pa
 
         wanted = np.unique(ids)
@@ -262,7 +263,7 @@ class EventReader:
 def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
     """The line of its track that each interval is drawn on, the first that is free, so that none covers another: int8 array.
 
-    Nested intervals so lie below those that enclose them.
+    So nested intervals are below those that enclose them.
 
     Args:
         starts: int64 array of n ascending starts.
@@ -289,7 +290,7 @@ def _sampled(stored: StoredRank, table: str, piece: Piece, places: Mapping[int, 
     if samples.table != "memory":
         found = stored.piece(table, piece.group, samples.reads)
     elif piece.first_row:
-        return []  # a sum is over all rows, which stand with the first piece
+        return []  # a sum is over all rows, which are stored with the first piece
     else:
         found = stored.table(table, samples.reads)
     rows = samples.read(found)
@@ -298,7 +299,7 @@ def _sampled(stored: StoredRank, table: str, piece: Piece, places: Mapping[int, 
 
 
 def _following(stored: StoredRank, source: Source, piece: Piece) -> Any:
-    """The row behind a piece; None for the last piece."""
+    """The row after a piece; None for the last piece."""
     behind = next((p for p in stored.pieces(source.table) if p.first_row == piece.first_row + piece.rows), None)
     return None if behind is None else stored.piece(source.table, behind.group, ["time", "thread"]).slice(0, 1)
 

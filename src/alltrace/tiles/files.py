@@ -25,7 +25,7 @@ SIGNATURE = b"alltrace.pyramid"
 SCALES = b"alltrace.scales"
 
 NO_DATA = 65535
-"""In the heat map: the rank has nothing to tell of this moment."""
+"""In the heat map: the rank has no data at this time."""
 
 _FACTS = ["key", "rows", "first_ns", "last_ns", "level", "first_bin"]
 _BUSY = ("busy", "communication", "copy")
@@ -50,7 +50,7 @@ def rank_file(rank: int) -> str:
 
 
 def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None:
-    """Write the tracks of a rank, so that the file is there whole or not at all."""
+    """Write the tracks of a rank, completely or not at all."""
     rows = []
     for track in tracks:
         row: dict[str, Any] = {n: getattr(track, n) for n in _FACTS}
@@ -62,7 +62,7 @@ def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None
 
 
 def is_of(path: Path, signature: str) -> bool:
-    """Whether the file of a rank is there and made from what `signature` stands for."""
+    """Whether the file of a rank exists and has `signature`."""
     try:
         metadata = pa.ipc.open_file(checked_content(path)).schema.metadata or {}
     except DamageError:
@@ -102,7 +102,7 @@ def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scale
 
 
 def heat_arrays(table: pa.Table) -> tuple[dict[str, NDArray[np.uint16]], dict[str, list[float]]]:
-    """What `heat_table` made: arrays of (ranks, bins) by metric, and the least and most value that 0 and 65534 stand for."""
+    """What `heat_table` made: arrays of (ranks, bins) by metric, and the smallest and largest values, encoded as 0 and 65534."""
     arrays = {}
     for name in table.column_names[1:]:
         column = table.column(name).combine_chunks()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.tiles.view import View
 
 MOST_RANKS = 64
-"""Of so many ranks a tile may be asked at once."""
+"""The most ranks of a tile in one request."""
 
 
 def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:
@@ -36,14 +36,14 @@ def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[i
         level: A level below the grid's.
         index: Number of the tile.
         ranks: The ranks, a row each.
-        token: Asked before each rank whether the answer is still wanted.
+        token: Checked before each rank: whether the answer is still needed.
 
     Returns:
-        uint16 array (ranks, bins) as `View.heat` gives; what lies behind the run's end is left out.
+        uint16 array (ranks, bins) as from `View.heat`; bins after the run's end are left out.
 
     Raises:
-        UsageError: There is no such metric, level, tile or rank, or too many ranks are asked.
-        CancelledError: The answer is no longer wanted.
+        UsageError: The metric, level, tile or rank does not exist, or too many ranks are selected.
+        CancelledError: The answer is no longer needed.
     """
     if metric not in view.metrics or metric in view.scales:
         raise UsageError.unknown("metric with finer bins", metric, [m for m in view.metrics if m not in view.scales])

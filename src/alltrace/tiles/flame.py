@@ -52,7 +52,7 @@ class Flame:
     """Sums by chain of names, over as many ranks as are added.
 
     Args:
-        start: From, aligned ns; what lies outside is not counted.
+        start: From, aligned ns; time outside is not counted.
         end: To.
     """
 
@@ -61,7 +61,7 @@ class Flame:
         self._parts: list[tuple[NDArray[Any], ...]] = []
 
     def add(self, nested: Nested, threads: Collection[int] | None = None) -> None:
-        """Count the intervals of a rank, each by its part within the time; of some threads only where they are given."""
+        """Count the intervals of a rank, each by its part within the time; only of `threads`, if given."""
         keep = (nested.start < self._end) & (nested.end > self._start)
         if threads is not None:
             keep &= np.isin(nested.thread, np.array(sorted(threads), np.int64))
@@ -75,7 +75,7 @@ class Flame:
         keys, first, which = np.unique(path[keep], return_index=True, return_inverse=True)
         at = np.flatnonzero(keep)[first]
         sums = []
-        # those of several domains may overlap, so that they together last longer than what encloses them
+        # those of several domains may overlap, so their total can be longer than the enclosing interval
         for values in (length, np.maximum(length - inner, 0), keep.astype(np.int64)):
             total = np.zeros(len(keys), np.int64)
             np.add.at(total, which, values[keep])
@@ -87,7 +87,7 @@ class Flame:
 
         Returns:
             Lists by node, a parent before its children and the longest child first: `name` (ids), `parent` (number of the node, -1
-            for none), `total_ns`, `self_ns`, `count`; and `left_out`, how many of the shortest are not given.
+            for none), `total_ns`, `self_ns`, `count`; and `left_out`, how many of the shortest are omitted.
         """
         if not self._parts:
             return {"name": [], "parent": [], "total_ns": [], "self_ns": [], "count": [], "left_out": 0}
@@ -137,11 +137,11 @@ def _paths(nested: Nested) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 def _mixed(above: NDArray[np.uint64], names: NDArray[np.int64]) -> NDArray[np.uint64]:
     mixed = (above ^ (above >> np.uint64(29))) * _MIX + names.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
-    return np.maximum(mixed ^ (mixed >> np.uint64(28)), np.uint64(1))  # 0 stands for none
+    return np.maximum(mixed ^ (mixed >> np.uint64(28)), np.uint64(1))  # 0 means none
 
 
 def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, token: Token = WANTED) -> Nested | None:
-    """The nested intervals of a rank that overlap [start, end), aligned ns; None where it has none.
+    """The nested intervals of a rank that overlap [start, end), aligned ns; None if it has none.
 
     Args:
         reader: The run's events.
@@ -149,7 +149,7 @@ def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, t
         kind: One of `KINDS`.
         start: From.
         end: To.
-        token: Asked whether the answer is still wanted.
+        token: States whether the answer is still needed.
     """
     stored = reader.rank(rank)
     if kind == "stacks":

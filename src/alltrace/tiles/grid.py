@@ -1,7 +1,7 @@
-"""The grid of a run's pyramid: bins whose width is a power of two of nanoseconds, and tiles of so many bins.
+"""The grid of a run's pyramid: bins with a power of two of nanoseconds as width, and tiles of a fixed number of bins.
 
 Bin `i` of level `l` is `[i << l, (i + 1) << l)` ns from the run's first event, so a bin of one level is two of the level below and
-bins of all tracks and ranks lie on each other.
+bins of all tracks and ranks coincide.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Grid:
 
     def edges(self, first: int, count: int, level: int) -> NDArray[Any]:
         """The edges of `count` bins of `level` from bin `first` on: int64 array of count + 1, aligned ns, within the run's end."""
-        last = (MOST_SPAN_NS >> level) + 1  # bins from here on begin behind all time
+        last = (MOST_SPAN_NS >> level) + 1  # bins from here on begin after all time
         steps = np.minimum(np.arange(count + 1) + min(first, last), last).astype(np.uint64) << np.uint64(level)
         found: NDArray[Any] = np.minimum(steps, MOST_SPAN_NS).astype(np.int64) + self.start_ns
         return found
@@ -62,7 +62,7 @@ def level_for(span_ns: int, bins: int) -> int:
 
 
 def power_of_two(number: float, least: int, most: int) -> int:
-    """The largest power of two that is no more than `number`, within bounds that are powers of two themselves."""
+    """The largest power of two up to `number`, within bounds that are powers of two."""
     return min(max(1 << max(int(number), 1).bit_length() - 1, least), most)
 
 

@@ -1,4 +1,4 @@
-"""What people call the tracks of a rank."""
+"""Readable names of the tracks of a rank."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _words_of(
 
 
 def _threads(stored: Any) -> dict[int, str]:
-    """The names of threads, by their row; a thread without a name is called by its number."""
+    """The names of threads, by their row; the name of a thread without a name is its number."""
     if not stored.has("threads"):
         return {}
     table = stored.table("threads", ["thread", "tid", "name"])

@@ -1,4 +1,4 @@
-"""Rows of a table as tracks of the timeline: what a query found, laid beside what it was asked about."""
+"""Rows of a table as tracks of the timeline: the result of a query, shown next to its subject."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class Matrices:
     """The matrices of a run.
 
     `wait_ns` in row i and column j is how long i waited for j, the last to arrive, in matched operations; a wait below what the
-    clocks can tell is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put into collectives in which
-    j took part: what moves between which two of them depends on the algorithm, which a trace does not say.
+    clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put into collectives in
+    which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
 
     Args:
         aligned: The alignment of the run.
@@ -60,7 +60,7 @@ class Matrices:
         """A matrix: int64 array (n, n), of ranks or hosts.
 
         Raises:
-            UsageError: There is no such measure, or it cannot be told by that.
+            UsageError: The measure does not exist, or it is not available by that.
         """
         if measure not in MEASURES:
             raise UsageError.unknown("measure", measure, MEASURES)
@@ -96,7 +96,7 @@ class Matrices:
             np.add.at(found, (rows[others], columns[others]), np.broadcast_to(put[:, None], rows.shape)[others])
 
     def labels(self, by: str) -> Sequence[int | str]:
-        """What the rows and columns of a matrix stand for."""
+        """The meaning of the rows and columns of a matrix."""
         return self.hosts if by == "host" else self.ranks
 
     def told(self, measure: str, by: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Notes of people on a run: what they marked on its time, in a file beside it, or in the cache where the run cannot be written."""
+"""Notes of users on a run: marks on its timeline, in a file next to it, or in the cache if the run is read-only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Notes:
         return sorted(found, key=lambda n: (n["start"], n["id"]))
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Add a note, whose `id` is given; the notes then.
+        """Add a note with an `id`; returns the notes afterwards.
 
         Raises:
             UsageError: It is not a note, or there are 1,000.
@@ -79,7 +79,7 @@ class Notes:
         """Remove the note with a number; the notes then.
 
         Raises:
-            UsageError: There is no such note.
+            UsageError: The note does not exist.
             AlltraceError: The file is damaged or cannot be written.
         """
         kept = self.all()

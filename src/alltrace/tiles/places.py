@@ -23,11 +23,11 @@ class Place(NamedTuple):
 
     Attributes:
         ranks: The culprit, a typical peer, then members of the worst instance, those that waited longest first; 16 at most.
-        culprit: The culprit whose tracks are to be open, or the first rank of the run where nobody is to blame.
-        peer: A rank that is neither among the culprits nor the first or last to arrive; None where there is none.
+        culprit: The culprit with tracks to open, or the first rank of the run if no rank is responsible.
+        peer: A rank that is neither among the culprits nor the first or last to arrive; None if there is none.
         start: Where to begin, ns from the run's first event.
         end: Where to end, likewise.
-        event: The rank, table and row of what is to be chosen; None where nothing is.
+        event: The rank, table and row of what is to be chosen; None if nothing is.
     """
 
     ranks: tuple[int, ...]
@@ -56,7 +56,7 @@ class Places:
 
         Args:
             kind: Its kind.
-            culprits: Its ranks; of a finding on nobody all are looked at.
+            culprits: Its ranks; all ranks for a finding without culprits.
             where: Its kernel, range, communicator or call.
 
         Raises:

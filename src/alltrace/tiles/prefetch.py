@@ -1,4 +1,4 @@
-"""Reads, while nobody waits for an answer, the events that somebody who zooms in will ask for next."""
+"""Reads, while no request waits for an answer, the events that the next zoom will need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 MOST_JOBS = 64
-"""So many ranks are read ahead for a view; more would push each other out of the cache."""
+"""How many ranks are read ahead for a view; more would evict each other from the cache."""
 
 _IDLE_SECONDS = 5.0
 
@@ -68,5 +68,5 @@ class Prefetcher:
                     continue
                 job = self._jobs.popleft()
                 self._busy = True
-            with suppress(AlltraceError, OSError):  # who asks for it is told
+            with suppress(AlltraceError, OSError):  # the request for it reports the error
                 job()

@@ -45,7 +45,7 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True)
 class TrackTiles:
-    """One track: where it lies, and its finest level.
+    """One track: its position, and its finest level.
 
     Attributes:
         key: Its key.
@@ -160,7 +160,7 @@ def _placed(grid: Grid, key: str, rows: int, start: int, end: int) -> tuple[Trac
 
 
 def binned(times: Int64, values: NDArray[np.float64], edges: Int64) -> tuple[NDArray[np.float32], ...]:
-    """Mean, least and most of samples per bin, as float32 arrays of the number of bins; NaN where there is none."""
+    """Mean, least and most of samples per bin, as float32 arrays of the number of bins; NaN if there is none."""
     good = np.isfinite(values)
     times, values = times[good], values[good]
     order = np.argsort(times, kind="stable")

@@ -1,4 +1,4 @@
-"""One row of a rank's table: its values, the track that it lies on, what it is called."""
+"""One row of a rank's table: its values, its track, its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def row_of(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
     """The values of a row, 0-based, by column; names are ids.
 
     Raises:
-        UsageError: There is no such table or row.
+        UsageError: The table or row does not exist.
     """
     if table not in SOURCES and table != "syncs":
         raise UsageError.unknown("table with events", table, SOURCES)
@@ -29,7 +29,7 @@ def row_of(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
 
 
 def track_of(table: str, values: dict[str, Any]) -> str:
-    """The key of the track that a row lies on; empty where its table is not drawn."""
+    """The key of a row's track; empty if its table is not drawn."""
     source = SOURCES.get(table)
     return "" if source is None else key_of(source.group, (-1 if values[c] is None else values[c] for c in source.track))
 
@@ -55,7 +55,7 @@ def plain_row(stored: StoredRank, table: str, values: dict[str, Any], zero: int)
 
 
 def called(table: str, plain: dict[str, Any]) -> str:
-    """What a row is called, of its values as `plain_row` gives them."""
+    """The name of a row, from its values as `plain_row` returns them."""
     if table == "kernels":
         return str(plain.get("short_name") or plain.get("name") or "kernel")
     if table == "sched":

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from alltrace.tiles.events import EventReader
 
 MOST_FOUND = 2000
-"""So many events are reported one by one."""
+"""The most events that are reported one by one."""
 
 MARKS = 512
-"""The run's time has so many places for marks; the first event of a rank in each is one."""
+"""The number of places for marks over the run's time; the first event of a rank in each is marked."""
 
 
 def search(
@@ -34,9 +34,9 @@ def search(
     Args:
         reader: The run's events.
         pattern: The expression (RE2).
-        ranks: The ranks; each is looked at for 5 s in all.
-        most: So many events are reported.
-        token: Asked whether the answer is still wanted.
+        ranks: The ranks; the search takes at most 5 s in all.
+        most: The most events to report.
+        token: States whether the answer is still needed.
 
     Returns:
         `names` (the texts), `total` (events with such a name), `by_rank` and `marks` (by rank as text: how many, and ascending
@@ -44,8 +44,8 @@ def search(
         ascending by start), `complete` (whether all events are among them), `ranks_asked`, `ranks_done`.
 
     Raises:
-        UsageError: `pattern` is not a valid regular expression, or there is no such rank.
-        CancelledError: The answer is no longer wanted.
+        UsageError: `pattern` is not a valid regular expression, or the rank does not exist.
+        CancelledError: The answer is no longer needed.
     """
     wanted = NamesLike(reader, pattern)
     zero, last = reader.run.span_ns

@@ -1,4 +1,4 @@
-"""The tracks of a rank: what lies on one line of the timeline, and which columns of which table say so."""
+"""The tracks of a rank: the content of one line of the timeline, and the columns that define it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Source:
     Attributes:
         table: The canonical table.
         group: First part of its tracks' keys; tables with the same group share tracks.
-        track: The columns that say which track a row lies on.
-        name: The column of names, or of words that stand for one, or of a number.
-        code: The class of its slices; kernels are told apart by their kind.
+        track: The columns that identify the track of a row.
+        name: The column of names, or of words or numbers used as names.
+        code: The class of its slices; kernels have a class by their kind.
         moments: Whether its rows are moments, each of which lasts until the next one on its track (see `spans`).
     """
 
@@ -79,7 +79,7 @@ class Samples:
     Attributes:
         table: The canonical table.
         group: First part of its tracks' keys.
-        track: The columns that say which track a row lies on.
+        track: The columns that identify the track of a row.
         time: The column of times.
         value: The column of values.
         holds: Whether a value holds until the next one.
@@ -119,7 +119,7 @@ class Samples:
 def moved(
     rows: tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]], places: Mapping[int, int]
 ) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
-    """Of samples, as `Samples.read` gives them, those of the devices in `places`, with the devices that these are."""
+    """The samples of the devices in `places`, from `Samples.read`, with these devices."""
     times, values, (device, *more) = rows
     known = sorted(places)
     kept = np.isin(device, known)
@@ -148,7 +148,7 @@ GROUPS = frozenset(s.group for s in _ALL)
 
 
 def tables_of(group: str) -> list[str]:
-    """The tables whose rows lie on the tracks of a group."""
+    """The tables with rows on the tracks of a group."""
     return [s.table for s in _ALL if s.group == group]
 
 
@@ -184,7 +184,7 @@ def integers(table: Any, column: str) -> NDArray[Any]:
 
 
 def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """`start` and `end` of rows as int64; a missing end is `open_end` or the start, and no end lies before its start."""
+    """`start` and `end` of rows as int64; a missing end is `open_end` or the start, and no end is before its start."""
     starts_column, ends_column = table.column("start"), table.column("end")
     if "api_start" in table.column_names:  # a communication operation of which only the call is known
         starts_column = pc.coalesce(starts_column, table.column("api_start"))
@@ -208,7 +208,7 @@ def spans(
         source: What the table is.
         table: A `pyarrow.Table` of n rows; moments are sorted by track and time.
         open_end: When intervals without an end end.
-        following: The row behind the table's last one, of moments, if there is one.
+        following: For moments, the row after the table's last one, if there is one.
     """
     if not source.moments:
         return *intervals(table, open_end), None
@@ -238,7 +238,7 @@ def codes_of(source: Source, table: Any) -> NDArray[Any]:
 
 
 def columns_for(source: Source, *, names: bool) -> list[str]:
-    """The columns that tell where and when the rows of a table are, and what they are called."""
+    """The columns with the track, time and name of the rows of a table."""
     if source.moments:
         more = ["scheduled_in"] if source.table == "sched" else []
         return list(dict.fromkeys(["time", *source.track, *more, *([source.name] if names else [])]))

@@ -1,4 +1,4 @@
-"""Two ranges of time of one run beside each other: where the time of the slower one went."""
+"""Comparison of two time ranges of one run: where the time of the slower one went."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def difference(
         ranks: The ranks; what their devices did counts.
         first: Start and end, ns from the run's start.
         second: The other's.
-        token: Asked whether the answer is still wanted.
+        token: States whether the answer is still needed.
         gpus: The devices of a rank that count even where they did nothing.
 
     Returns:
@@ -44,8 +44,8 @@ def difference(
         ranks that were counted in both: where these are fewer, both tables are of them alone.
 
     Raises:
-        UsageError: A range is empty, or there is no such rank.
-        CancelledError: The answer is no longer wanted.
+        UsageError: A range is empty, or the rank does not exist.
+        CancelledError: The answer is no longer needed.
     """
 
     def asked(span: tuple[int, int], of: Sequence[int]) -> dict[str, Any]:

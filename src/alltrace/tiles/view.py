@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 IDLE = "idle"
 MOST_TILES = 8192
-"""So many tiles may be asked at once."""
+"""The most tiles in one request."""
 
 _SOON_LEVELS = 4
-"""Events are read ahead of a view that shows bins up to so many levels coarser than those that are kept."""
+"""Events are read ahead of a view that shows bins up to this many levels coarser than the stored ones."""
 
 _RANK_FILES_BYTES = 64 << 20
 _HEAT_BYTES = 64 << 20
@@ -56,7 +56,7 @@ class Tile:
         index: Number of the tile at its level.
         kind: `bins` (share of each bin by class), `items` (events, those narrower than a bin put together) or `samples`.
         arrays: Its arrays by name.
-        classes: Of `bins`, what the rows of its array stand for.
+        classes: For `bins`, the meaning of the rows of its array.
     """
 
     track: str
@@ -79,7 +79,7 @@ class _Asked:
 
 
 class View:
-    """A run with its pyramid, to be looked at from many threads.
+    """A run with its pyramid, for use from many threads.
 
     Args:
         run: The run.
@@ -125,7 +125,7 @@ class View:
             index: Number of the tile.
 
         Raises:
-            UsageError: There is no such metric or level.
+            UsageError: The metric or level does not exist.
         """
         if metric not in self.metrics:
             raise UsageError.unknown("metric", metric, self.metrics)
@@ -143,7 +143,7 @@ class View:
         if level == self.grid.level:
             return finest
         make = partial(_coarser, finest, level - self.grid.level, self.grid.span_ns, self.grid.level)
-        with self._coarsening:  # the page asks for all tiles of a level at once
+        with self._coarsening:  # the page requests all tiles of a level at once
             return self._levels.get((metric, level), make, lambda found: found.nbytes)
 
     def devices(self, rank: int) -> int:
@@ -152,7 +152,7 @@ class View:
         return int(tracks[f"{SUMMARY}/devices"].values[0][:1].sum()) if tracks else 0
 
     def gpus(self, rank: int) -> list[int]:
-        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none where it cannot be read."""
+        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none if it cannot be read."""
         return sorted({parse_key(key)[1][1] for key in self._tracks(rank) if key.startswith("gpu/")})
 
     @cached_property
@@ -188,11 +188,11 @@ class View:
             level: The level, 0 for bins of 1 ns.
             first: Number of the first tile.
             count: How many.
-            token: Asked before each track whether the answer is still wanted.
+            token: Checked before each track: whether the answer is still needed.
 
         Raises:
-            UsageError: There is no such rank, level or track, or too much is asked at once.
-            CancelledError: The answer is no longer wanted.
+            UsageError: The rank, level or track does not exist, or the request is too large.
+            CancelledError: The answer is no longer needed.
         """
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
             raise UsageError(
@@ -241,7 +241,7 @@ class View:
         return list(_items(asked, name, events, self.grid.start_ns))
 
     def _window(self, asked: _Asked, rank: int, group: str) -> dict[str, list[Events]]:
-        """The events of a group of a rank in what is asked, by track; read once for all of its tracks."""
+        """The events of a group of a rank in the request, by track; read once for all of its tracks."""
         if (rank, group) not in asked.seen:
             by_key: dict[str, list[Events]] = {}
             for table in tables_of(group):
@@ -286,7 +286,7 @@ class View:
         ]
 
     def _held(self, asked: _Asked, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The same with the value that holds where a bin has no sample of its own."""
+        """The same, with the last value in bins without their own sample."""
         (table,) = tables_of(parse_key(track.key)[0])
         found = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), asked.end) if key == track.key]
         times, values = (np.concatenate([p[i] for p in found]) for i in (0, 1)) if found else (np.zeros(0, np.int64), np.zeros(0))
@@ -331,7 +331,7 @@ def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -
 
 
 def _at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked) -> NDArray[np.int64]:
-    """The ns of a track in the bins that are asked, from its own finer or equal bins."""
+    """The ns of a track in the requested bins, from its own finer or equal bins."""
     out = np.zeros(asked.count * TILE_BINS, np.int64)
     own = _own_range(track, len(values), asked)
     if own.start < own.stop:
@@ -341,7 +341,7 @@ def _at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked) -> NDArray
 
 
 def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, reduce: np.ufunc) -> NDArray[np.float32]:
-    """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN where there is none."""
+    """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN if there is none."""
     out = np.full(asked.count * TILE_BINS, np.nan, np.float32)
     own = _own_range(track, len(values), asked)
     known = np.flatnonzero(np.isfinite(values[own])) + own.start
@@ -353,7 +353,7 @@ def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, re
 
 
 def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> slice:
-    """Which of a track's own bins are in what is asked."""
+    """Which of a track's own bins are in the request."""
     shift = asked.level - track.level
     low = min(asked.first * TILE_BINS << shift, 1 << 62)
     high = min((asked.first + asked.count) * TILE_BINS << shift, 1 << 62)
@@ -361,7 +361,7 @@ def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> slice:
 
 
 def _bins_of(track: TrackTiles, own: NDArray[np.intp], asked: _Asked) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The bins of what is asked that a track's `own` bins are in, and which of `own` is the first in each."""
+    """The requested bins that contain a track's `own` bins, and which of `own` is the first in each."""
     bins = (own + track.first_bin >> asked.level - track.level) - asked.first * TILE_BINS
     firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
     return bins[firsts], firsts
@@ -454,7 +454,7 @@ def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, An
     """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8.
 
     The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`: `track`, `index`,
-    `kind`, `classes` and `arrays`, for each array its name, type, offset behind the header and length in numbers. A tile of `items`
+    `kind`, `classes` and `arrays`, for each array its name, type, offset after the header and length in numbers. A tile of `items`
     without arrays has no items.
     """
     import json

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alltrace.trace.intervals import Merged
 
 _SURE_RESIDUALS = 3
-"""A wait shorter than so many residuals of the clocks is not counted, as in the recipe `stragglers`."""
+"""A wait shorter than this many residuals of the clocks is not counted, as in the recipe `stragglers`."""
 
 
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
@@ -52,7 +52,7 @@ class Instance(NamedTuple):
     Attributes:
         start: Its first arrival, ns from the run's first event.
         end: Its last end, likewise.
-        ranks: Its members, those that waited longest first; who waits for nobody comes last.
+        ranks: Its members, those that waited longest first; ranks that did not wait come last.
         rows: The rows of the members' `collectives`, in that order.
         arrivals: When they arrived, in that order.
     """
@@ -65,16 +65,16 @@ class Instance(NamedTuple):
 
 
 def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
-    """The instance at which others waited longest for one of `ranks`, or with `transfer` that of them whose transfer is longest.
+    """The instance at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
 
     Args:
         run: The run.
-        found: What `matched` gives for it.
+        found: The result of `matched` for it.
         ranks: The ranks.
         transfer: Whether the time from the last arrival to the end decides, and not the waiting.
 
     Returns:
-        The instance; None where no operation is matched, or with `ranks` nobody waited for them.
+        The instance; None if no operation is matched, or with `ranks` no rank waited for them.
     """
     if found is None or not len(found["instance"]):
         return None
@@ -104,7 +104,7 @@ def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[in
 
 
 class Certainty:
-    """What the clocks of an alignment can tell.
+    """What the clocks of an alignment can resolve.
 
     Args:
         overlay: The alignment.
@@ -114,7 +114,7 @@ class Certainty:
         self._residuals, self._components = (overlay.facts.get(n, {}) for n in ("residuals_ns", "components"))
 
     def least_ns(self, one: int, other: int) -> int | None:
-        """From how long on a wait of one rank for another is a fact: three residuals; None where nothing connects their clocks."""
+        """From how long on a wait of one rank for another is a fact: three residuals; None if nothing connects their clocks."""
         if one == other:
             return 0
         residuals = [self._residuals.get(str(r)) for r in (one, other)]
@@ -123,7 +123,7 @@ class Certainty:
         return _SURE_RESIDUALS * max(int(r) for r in residuals)
 
     def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
-        """Whether a wait can be told from an error of the clocks."""
+        """Whether a wait is larger than an error of the clocks."""
         least = self.least_ns(one, other)
         return least is not None and wait_ns >= least
 

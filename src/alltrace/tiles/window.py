@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 2048
 MOST_SECONDS = 5.0
-"""After so long what has been looked at is the answer, and it says of how many ranks it is."""
+"""After this time the answer is what was read so far, with the number of its ranks."""
 
 MOST_EVENTS = 200_000
 MOST_NAMES = 200
@@ -80,7 +80,7 @@ def summary(
         ranks: The ranks.
         start_ns: From.
         end_ns: To.
-        token: Asked whether the answer is still wanted.
+        token: States whether the answer is still needed.
         gpus: The devices of a rank that have a row even where they did nothing.
 
     Returns:
@@ -89,8 +89,8 @@ def summary(
         and `ranks_done`.
 
     Raises:
-        UsageError: The range is empty, or there is no such rank.
-        CancelledError: The answer is no longer wanted.
+        UsageError: The range is empty, or the rank does not exist.
+        CancelledError: The answer is no longer needed.
     """
     if end_ns <= start_ns:
         raise UsageError(f"the range from {start_ns} to {end_ns} ns is empty")
@@ -134,7 +134,7 @@ def breakdown_of(rank: int, device: str, events: Sequence[Events], start: int, e
 
 
 def _joined(events: Sequence[Events], code: int | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Starts and ends of the events of a class; None for those that are neither communication nor copies."""
+    """Starts and ends of the events of a class; None if it is neither communication nor copies."""
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for e in events:
         chosen = e.code == code if code is not None else (e.code != COMMUNICATION_CODE) & (e.code != COPY)
@@ -164,16 +164,16 @@ def events_between(
         start_ns: From, ns from the run's first event.
         end_ns: To.
         track: Only those on this track.
-        pattern: Only those whose name this regular expression finds (RE2).
+        pattern: Only events with a name that this regular expression (RE2) matches.
         least_ns: Only those that last as long as this.
-        token: Asked whether the answer is still wanted.
+        token: States whether the answer is still needed.
 
     Returns:
-        `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False where there
-        are more than 200,000, of which the first found are given, or more ranks than were looked at.
+        `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False if there
+        are more than 200,000, of which the first found are returned, or more ranks than were read.
 
     Raises:
-        UsageError: There is no such table or rank, or the expression is none.
+        UsageError: The table or rank does not exist, or the expression is invalid.
     """
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else NamesLike(reader, pattern)
@@ -226,7 +226,7 @@ def _as_columns(reader: EventReader, found: list[tuple[int, str, Events]], zero:
 class NamesLike:
     """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met.
 
-    The expressions are RE2's, whose time is linear in the text, so that none can hold the server up.
+    The expressions are RE2's, with time linear in the text, so that none can block the server.
 
     Args:
         reader: The run's events.
@@ -275,7 +275,7 @@ class Named(NamedTuple):
 
 
 def longest_named(reader: EventReader, rank: int, name: str) -> Named | None:
-    """The longest event of that name, short or full, on a rank; None where there is none."""
+    """The longest event of that name, short or full, on a rank; None if there is none."""
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])

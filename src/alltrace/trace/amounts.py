@@ -1,4 +1,4 @@
-"""Amounts as people read them: a number with a unit that suits its size, and long names cut so that they can be told apart."""
+"""Readable amounts: a number with a unit that suits its size, and long names cut so that they stay distinct."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def shortened(shown: str, longest: int) -> str:
 
 
 def told_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Names that are at most so long, their middle left out at the place where most of them still differ.
+    """Names of limited length, with the middle left out where most of them still differ.
 
-    Names that are alike at all such places have what follows their common beginning instead.
+    Names that are equal at all these places keep the part after their common beginning instead.
 
     Args:
         names: The names, n; equal ones stay equal.

@@ -30,7 +30,7 @@ def integers(column: Any, null: int = 0) -> Int64:
 
 
 def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
-    """The distinct values of an Arrow column, and the place of each row's among them: that of a null is behind the last."""
+    """The distinct values of an Arrow column, and the index of each row's value; that of a null is after the last."""
     import pyarrow as pa
 
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -59,7 +59,7 @@ def is_true(column: Any) -> NDArray[np.bool_]:
 
 
 def extremes(column: Any) -> tuple[int | None, int | None]:
-    """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None where it has nothing else.
+    """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None if it has nothing else.
 
     Of arrays without nulls NumPy finds them in a tenth of the time that Arrow takes.
     """
@@ -71,13 +71,13 @@ def extremes(column: Any) -> tuple[int | None, int | None]:
 
 
 def either(*masks: Any) -> Any:
-    """Where any of the masks, as `unpacked` gives them, is true; None where all are None."""
+    """Where any of the masks, as `unpacked` returns them, is true; None if all are None."""
     given = [mask for mask in masks if mask is not None]
     return functools.reduce(operator.or_, given) if given else None
 
 
 def unpacked(values: Any) -> tuple[Any, Any]:
-    """An int64 Arrow array as a NumPy array, 0 where null, and where it is null, or None where it nowhere is."""
+    """An int64 Arrow array as a NumPy array, 0 if null, and where it is null, or None if it nowhere is."""
     if not values.null_count:
         return values.to_numpy(), None
     return pc.fill_null(values, 0).to_numpy(), pc.is_null(values).to_numpy(zero_copy_only=False)

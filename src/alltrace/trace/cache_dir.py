@@ -1,6 +1,6 @@
-"""Where the cache is, and whether nobody but the user can write to it.
+"""Where the cache is, and whether only the user can write to it.
 
-The cache holds data only, and nothing in it is ever executed; but whoever can write to it can change what is answered.
+The cache holds data only, and nothing in it is ever executed; but anyone who can write to it can change answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def default_folder() -> Path:
     """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches.
 
     Raises:
-        UsageError: Neither the environment nor the password database says where the user's home is.
+        UsageError: Neither the environment nor the password database has the user's home.
     """
     given = os.environ.get(_VARIABLE)
     if given:
@@ -39,7 +39,7 @@ def default_folder() -> Path:
 def own_folder(folder: Path) -> Path:
     """Make `folder`, for this user alone, unless it exists; and return it if it can be used as a cache.
 
-    A folder that somebody else filled and that this user cannot write to may be used if it was asked for, to read from.
+    A folder that somebody else filled and that this user cannot write to may be used for reading if it was requested.
 
     Raises:
         InputError: It cannot be made, or another user can write to it.
@@ -66,7 +66,7 @@ def own_folder(folder: Path) -> Path:
 
 
 def existing_folder() -> Path | None:
-    """The user's cache folder if it exists and can be used; None where there is nothing to look for."""
+    """The user's cache folder if it exists and can be used; None if there is nothing to look for."""
     with suppress(AlltraceError):
         folder = default_folder()
         return own_folder(folder) if folder.is_dir() else None
@@ -83,7 +83,7 @@ def unwritable(folder: Path, error: OSError) -> InputError:
 
 
 def _usual_folder() -> Path | None:
-    """The system's place for caches; None where the user's home is not known."""
+    """The system's place for caches; None if the user's home is not known."""
     import platformdirs  # most commands need no cache
 
     try:
@@ -101,7 +101,7 @@ def _user_name(number: int) -> str:
 
 
 def _is_private(group_id: int) -> bool:
-    """Whether a group has this user alone, as many distributions make one for each user, whose files the group can write."""
+    """Whether a group has only this user: many distributions create one per user, and the group can write the user's files."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
     except KeyError:

@@ -15,11 +15,11 @@ EXCHANGE = "exchange"
 """Kernels that send tokens to peers and wait for theirs, or for a signal: how long they run is no time on the network."""
 
 _START = r"(?:^|[\s:])"
-"""The start of an identifier: of the text, or behind a return type or a namespace."""
+"""The start of an identifier: of the text, or after a return type or a namespace."""
 
 
 class KernelRule(NamedTuple):
-    """A kernel whose name matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`.
+    """A kernel with a name that matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`.
 
     Attributes:
         pattern: The expression.

@@ -15,7 +15,7 @@ _SMALL = 1 << 10
 
 
 def distinct(values: Int64) -> tuple[Int64, Int64]:
-    """What `np.unique(values, return_inverse=True)` gives for whole numbers, several times sooner where few are distinct.
+    """The result of `np.unique(values, return_inverse=True)` for integers, several times faster if few are distinct.
 
     Args:
         values: int64 array of n.
@@ -49,7 +49,7 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
 
 
 def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
-    """What `np.unique(np.stack(columns), axis=1, return_inverse=True)` gives for whole numbers, many times sooner.
+    """The result of `np.unique(np.stack(columns), axis=1, return_inverse=True)` for integers, many times faster.
 
     Args:
         columns: int64 arrays of n, one at least.
@@ -70,7 +70,7 @@ def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
 
 
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
-    """The rows of each value, ascending: what `np.flatnonzero(values == value)` gives, by one sort for all values.
+    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values.
 
     Args:
         values: Integer array of n.

@@ -1,4 +1,4 @@
-"""Errors for people: one sentence with the file or option, what was expected, what was found and what to do."""
+"""Errors for users: one sentence with the file or option, what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXIT_USAGE = 2
 EXIT_INPUT = 3
 EXIT_STRICT = 4
 EXIT_DEFECT = 70
-"""An error that nobody expected, as EX_SOFTWARE of `sysexits.h`."""
+"""An unexpected error, as EX_SOFTWARE of `sysexits.h`."""
 
 
 class AlltraceError(Exception):
@@ -33,8 +33,8 @@ class UsageError(AlltraceError):
         """An unknown name, with the closest of the available ones as a hint.
 
         Args:
-            what: What the name stands for, such as `recipe`.
-            given: The name as given.
+            what: The kind of name, such as `recipe`.
+            given: The unknown name.
             available: The names that exist.
         """
         import difflib
@@ -82,7 +82,7 @@ class DamageError(InputError):
 
 
 class StrictError(AlltraceError):
-    """Some ranks could not be read and `--strict` was given."""
+    """Some ranks could not be read and `--strict` is set."""
 
     exit_code = EXIT_STRICT
 

@@ -10,9 +10,9 @@ QUERY = "timestamp,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_e
 COMMAND = f"nvidia-smi --query-gpu={QUERY} --format=csv -lms 100"
 """What records a log that has everything."""
 LOG_ENDING = ".gpu-log.csv"
-"""What the name of a log ends with that `capture exec --gpu-log` has recorded beside the reports."""
+"""The end of a log's name that `capture exec --gpu-log` records next to the reports."""
 OFFSET_SUFFIX = ".utc-offset"
-"""The file beside a log that tells how far its local times are ahead of UTC has the log's name and this."""
+"""The suffix to a log's name for the file with the offset of its local times to UTC."""
 
 IDLE = 0x1
 REASONS: dict[int, str] = {
@@ -26,7 +26,7 @@ REASONS: dict[int, str] = {
     0x80: "power brake",
     0x100: "display clock setting",
 }
-"""What each bit is called; `hardware slowdown` is set together with the thermal or the power-brake bit that says why."""
+"""The name of each bit; `hardware slowdown` is set together with the thermal or the power-brake bit, the reason."""
 
 
 def reason_names(bits: int) -> list[str]:

@@ -29,12 +29,12 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     size = 1
     for column in columns:
         if len(column) and column.null_count == len(column):
-            continue  # all null: tells no rows apart
+            continue  # all null: distinguishes no rows
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         encoded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array, null_encoding="encode")
         indices = encoded.indices
         if len(encoded.dictionary) == 1 and not indices.null_count:
-            continue  # nor does a value that all have
+            continue  # a value that all rows have does not either
         own = (pc.fill_null(indices, len(encoded.dictionary)) if indices.null_count else indices).to_numpy().astype(np.int64)
         width = len(encoded.dictionary) + 1
         if codes is None:
@@ -54,7 +54,7 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`group` for codes within a small range: a table look-up instead of a sort, or neither where rows of a group lie together."""
+    """`group` for codes within a small range: a table look-up instead of a sort, or neither if rows of a group are adjacent."""
     if len(codes):
         at = np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
         if len(at) <= size and (np.diff(codes[at]) > 0).all():

@@ -1,7 +1,7 @@
 """Interval arithmetic: unions, overlaps, bins, classes of time, gaps, concurrency.
 
 Intervals are half-open `[start, end)` in int64 nanoseconds, given as two arrays of one length; one whose end is not after its start
-has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set operations take and give. All
+has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set operations take and return. All
 results are exact integers. Tracks are taken apart with `by_track`.
 
 Sweeps over sorted intervals are compiled (`alltrace.core.intervals`); what NumPy does in a few passes is left to it.
@@ -160,7 +160,7 @@ def bin_coverage_ns(merged: Merged, edges: Int64) -> Int64:
 
     Args:
         merged: The set.
-        edges: int64 array of b + 1 ascending edges, ns, such as `bin_edges` gives.
+        edges: int64 array of b + 1 ascending edges, ns, such as from `bin_edges`.
 
     Returns:
         int64 array of b, ns; at most the bins' lengths.
@@ -182,8 +182,8 @@ def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
     starts, ends = _int64(starts), _int64(ends)
     long = ends > starts
     points = _int64(edges)
-    # What lies before x is the sum of (x - start) over starts before x less that of (x - end) over ends before x. The sums may
-    # pass 64 bits; modulo 2**64 their difference is right all the same, as long as the result fits.
+    # The part before x is the sum of (x - start) over starts before x less that of (x - end) over ends before x. The sums may
+    # pass 64 bits; modulo 2**64 their difference is still right, as long as the result fits.
     before = _sum_before(np.sort(starts[long]), points) - _sum_before(np.sort(ends[long]), points)
     return _as_int64(np.diff(before))
 
@@ -297,10 +297,10 @@ def by_track(*tracks: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[n
     """The rows of each track, in ascending order of the tracks.
 
     Args:
-        tracks: One or more integer arrays of n that together say which track a row lies on.
+        tracks: One or more integer arrays of n that together identify the track of a row.
 
     Yields:
-        The track's values and its rows: a slice where every track's rows lie together, as they do in a run's files, else the
+        The track's values and its rows: a slice if every track's rows are adjacent, as in a run's files, otherwise the
         ascending row numbers.
     """
     if not tracks or not len(tracks[0]):
@@ -357,7 +357,7 @@ def _complement(merged: Merged, start: int, end: int) -> Merged:
 
 
 def _covered_before(merged: Merged, points: Int64) -> NDArray[np.uint64]:
-    """How much of a set lies before each point."""
+    """The length of a set before each point."""
     starts, ends = merged.starts.view(np.uint64), merged.ends.view(np.uint64)
     whole = np.concatenate((np.zeros(1, np.uint64), np.cumsum(ends - starts)))
     index = np.searchsorted(merged.starts, points, "left")

@@ -14,7 +14,7 @@ class Code:
     """The code of kernels, as a report keeps it.
 
     Attributes:
-        binary: An ELF file for the device (cubin); empty where the report has none.
+        binary: An ELF file for the device (cubin); empty if the report has none.
         files: Source files by path, of a report that was made with `--import-source`.
         functions: Address of each function on the device, by its mangled name.
     """
@@ -38,8 +38,8 @@ class Instruction:
     Attributes:
         function: Mangled name of its function.
         offset: Its place in the function; in the address space where the function is not known.
-        address: Its address on the device; None where the report does not say where the function lay.
-        text: The instruction; None where it was not disassembled.
+        address: Its address on the device; None if the report does not say where the function lay.
+        text: The instruction; None if it was not disassembled.
         source: Its line in the source; None without line information.
         ptx: Its line in the PTX; likewise.
         values: What was measured there, by metric.
@@ -62,7 +62,7 @@ class Listing:
         instructions: By function, the kernel's own first, then by offset.
         sources: Lines of the source files that the report holds, by path.
         ptx: Lines of the PTX, by the name that line tables call it.
-        problem: Why the code could not be read, in a sentence; empty where it could.
+        problem: Why the code could not be read, in a sentence; empty if it could.
     """
 
     instructions: list[Instruction]

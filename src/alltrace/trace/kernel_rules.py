@@ -1,6 +1,6 @@
 """What a kernel does, by its name: ordered rules, the first that matches decides.
 
-`communication_kernels` names the kernels that communicate; what is left is compute where a word of its name says so. Rules from a
+`communication_kernels` names the kernels that communicate; others are compute if a word of their name indicates it. Rules from a
 user's file come first. A kernel that no rule names is `unclassified`: it counts as compute, and answers report how much of the
 kernel time that is. If the ranks of a host wait for one another in it, it is `meeting` (`alltrace.run.meeting_kernels`), and no
 answer counts it as compute.
@@ -73,7 +73,7 @@ class KernelRules:
     def kind(self, name: str | None) -> str | None:
         """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None for no name.
 
-        Of a name the first `LONGEST_NAME` characters are looked at.
+        Only the first `LONGEST_NAME` characters of a name are read.
         """
         if name is None:
             return None

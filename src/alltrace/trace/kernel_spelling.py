@@ -1,4 +1,4 @@
-"""One spelling of a kernel's name, whoever demangled it: what Nsight Systems and PyTorch's profiler call differently is one kernel.
+"""One spelling of a kernel's name, independent of the demangler: Nsight Systems and PyTorch spell the same kernel differently.
 
 Nsight Systems writes `f<(int)4, ns::<unnamed>::g(T1 &)::[lambda(float) (instance 1)]>(int, T2)`, demanglers of the Itanium ABI
 `f<4, ns::(anonymous namespace)::g(float const&)::{lambda(float)#1}>(int, float)`.
@@ -26,7 +26,7 @@ _DROPPED = re.compile(r"\bconst\b|\bvoid\b(?!\s*\*)|\s+")
 def kernel_spelling(name: str) -> str:
     """A kernel's name without what demanglers differ in: parameters, casts of template arguments, `const`, spaces.
 
-    It tells fewer kernels apart than the name: use it for names that have no partner of the same spelling.
+    It distinguishes fewer kernels than the name: use it for names without a partner of the same spelling.
     """
     for pattern, rest in _REWRITTEN:
         name = pattern.sub(rest, name)

@@ -49,7 +49,7 @@ _WORDS = {"bytes": "byte", "sectors": "sector", "cycles": "cycle", "warps": "war
 
 @cache
 def unit_of(metric: str) -> str | None:
-    """The base unit of a metric's value; None where it has none, such as a plain count, or where it is not known."""
+    """The base unit of a metric's value; None if it has none, such as a plain count, or if not known."""
     if ":" in metric:
         return None
     base, *roll = metric.split(".")

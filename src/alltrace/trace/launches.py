@@ -18,14 +18,14 @@ Instance = tuple[Metric | None, Metric | None]
 
 @dataclass(frozen=True)
 class RuleMessage:
-    """What a rule of Nsight Compute said, as the report has it.
+    """The result of a rule of Nsight Compute, as in the report.
 
     Attributes:
         kind: `none`, `ok`, `warning`, `error` or `optimization`.
-        title: Its title; empty where it has none.
+        title: Its title; empty if it has none.
         text: The text.
-        speedup_percent: The speed-up that Nsight Compute expects; None where it says none.
-        speedup_of: What would be faster: `local`, the part that is looked at, or `global`, the whole launch.
+        speedup_percent: The speed-up that Nsight Compute expects; None if it states none.
+        speedup_of: What would be faster: `local`, the part that the rule examines, or `global`, the whole launch.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Rule:
         identifier: Its name in Nsight Compute, such as `SOLBottleneck`.
         name: The name that is shown.
         section: Identifier of the section that it belongs to.
-        messages: What it said; empty where it found nothing.
+        messages: What it said; empty if it found nothing.
     """
 
     identifier: str
@@ -58,9 +58,9 @@ class SectionMetric:
 
     Attributes:
         name: The metric.
-        label: How the section calls it; empty where it does not.
+        label: How the section calls it; empty if it does not.
         part: `header`, the table that a section shows first, or `body`.
-        others: Metrics that stand in its place on other GPUs.
+        others: Metrics that replace it on other GPUs.
     """
 
     name: str
@@ -94,17 +94,17 @@ class Launch:
         number: Its number in the report, from 0.
         name: The demangled name.
         function: The name without template arguments and parameters.
-        grid: Blocks in x, y and z; None where it is not known.
-        block: Threads in x, y and z; None where it is not known.
+        grid: Blocks in x, y and z; None if it is not known.
+        block: Threads in x, y and z; None if it is not known.
         context: CUDA context, or None.
         stream: CUDA stream, or None.
         process: Process id, or None.
-        metrics: The metrics by name, in base units (ns, bytes, per second); those without a value of their own are left out.
-        mangled: The mangled name; empty where it is not known.
+        metrics: The metrics by name, in base units (ns, bytes, per second); those without their own value are left out.
+        mangled: The mangled name; empty if unknown.
         instances: Values of metrics for each address, opcode or unit; only of a report that was read with `detail`.
         sections: Sections of the page of details; likewise.
         rules: What NVIDIA's rules said when the launch was measured; likewise.
-        code: Reference of its code in the report; None where it has none.
+        code: Reference of its code in the report; None if it has none.
     """
 
     number: int
@@ -123,7 +123,7 @@ class Launch:
     code: int | None = None
 
     def number_of(self, *names: str) -> float | None:
-        """The first metric of these names that is a finite number; None where there is none."""
+        """The first metric of these names that is a finite number; None if there is none."""
         for name in names:
             value = self.metrics.get(name)
             if isinstance(value, (int, float)) and abs(value) < float("inf"):  # false for NaN

@@ -1,7 +1,7 @@
 """What the names of ranges are without the counters that programs and PyTorch write into them: their stems.
 
-`aten::to, op_id = 998949` is one call of an operator, `step 12` one step of many: what is summed up, drawn or compared between
-runs goes by stems. Arrow and DuckDB have the same regular expressions (RE2, whose time grows with the length of the text alone).
+`aten::to, op_id = 998949` is one call of an operator, `step 12` one step of many: sums, charts and comparisons between
+runs use stems. Arrow and DuckDB have the same regular expressions (RE2, with time linear in the length of the text).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Cut(NamedTuple):
 
 
 RECORDED = Cut(r"(?s)(?:, (?:seq|op_id) = -?\d+|, (?:sizes|input_op_ids) = \[.*\])+$", "")
-"""What `torch.autograd.profiler.emit_nvtx` writes behind the name of every range (torch/csrc/profiler/util.cpp, `getNvtxStr`)."""
+"""What `torch.autograd.profiler.emit_nvtx` writes after the name of every range (torch/csrc/profiler/util.cpp, `getNvtxStr`)."""
 
 COUNTED = Cut(
     r"(?i)(?:((?:(?:^|[^a-z])iter|iteration|epoch)s?)[ _#:=\[-]{0,2}"
@@ -31,13 +31,13 @@ COUNTED = Cut(
 """The number of an iteration: `step 12`, `iteration_12`, `Batch 12/100`, `ProfilerStep#12`, `epoch 3/step 12`."""
 
 NUMBERED = Cut(r"(?i)(^|[ ._/#:=\[(-]|layer|block|stage|expert)\d+", r"\1#")
-"""Any number that stands by itself, such as that of a layer: `layers.3.mlp`, `layer12`, `[2]`. Only where that is asked for."""
+"""Any separate number, such as that of a layer: `layers.3.mlp`, `layer12`, `[2]`. Only on request."""
 
 STEM = (RECORDED, COUNTED)
 
 
 def stems(names: Any) -> Any:
-    """The names of ranges without counters, of an Arrow array of strings; null where the name is."""
+    """The names of ranges without counters, of an Arrow array of strings; null if the name is."""
     import pyarrow.compute as pc
 
     for pattern, rest in STEM:

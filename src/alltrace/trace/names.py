@@ -32,7 +32,7 @@ def intern(texts: Any) -> tuple[Any, Any]:
         texts: A `pyarrow.StringArray` (or chunked, or dictionary-encoded) of n strings, with nulls.
 
     Returns:
-        Two Arrow objects: an int64 array of n ids, null where the text is; and a table `names` (`id`, `value`) of the distinct
+        Two Arrow objects: an int64 array of n ids, null if the text is; and a table `names` (`id`, `value`) of the distinct
         strings among them.
     """
     if isinstance(texts, pa.ChunkedArray):

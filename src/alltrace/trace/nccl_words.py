@@ -25,11 +25,11 @@ OPERATIONS = (
     "AllToAll",
     "AllToAllv",
 )
-"""What may stand before `: opCount`; the last two are RCCL's."""
+"""Words that may precede `: opCount`; the last two are RCCL's."""
 
 POINT_TO_POINT = frozenset({"Send", "Recv", "PutSignal", "Signal", "WaitSignal"})
 PER_RANK_SHARE = frozenset({"AllGather", "ReduceScatter", "AlltoAll", "AllToAll", "Gather", "Scatter"})
-"""Operations whose count is one rank's share; their payload is count times the number of ranks."""
+"""Operations with one rank's share as count; their payload is count times the number of ranks."""
 
 DATATYPES = (
     ("int8", 1),
@@ -76,4 +76,4 @@ ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_T
 PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
 GPU_TIMING = "kernel_gpu"
-"""The timing source of NCCL Inspector whose times are those of the kernel on the GPU."""
+"""The timing source of NCCL Inspector with times of the kernel on the GPU."""

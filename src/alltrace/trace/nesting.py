@@ -45,7 +45,7 @@ class NestingSweep:
         Returns:
             Two int64 arrays of n. The depth is the length of the chain of parents: 0 for a range without one. The parent is a
             row number, counted from the first row of the first block. Both are -1 where a row does not take part, the parent
-            also where there is none.
+            also if there is none.
         """
         count = len(starts)
         starts, ends = _clipped(starts, ends)
@@ -64,7 +64,7 @@ class NestingSweep:
 def nest(tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
     """Depth and parent of n ranges in any order; of equal ones the earlier row is the outer one.
 
-    Arguments and results are those of `NestingSweep.step`.
+    Arguments and results are the same as for `NestingSweep.step`.
     """
     (tracks, starts, ends), order = _sorted(tracks, starts, ends, longest_first=True)
     depths, parents = NestingSweep().step(np.ones(len(starts), np.bool_), tracks, starts, ends)
@@ -115,7 +115,7 @@ def enclosing(
 
     Returns:
         Two int64 arrays of one length: row of the call, row of the range. There are as many pairs as calls times enclosing
-        ranges: a caller with very many of both gives the calls in portions. In order of the calls by (track, start), outer
+        ranges: a caller with very many of both should pass the calls in portions. In order of the calls by (track, start), outer
         ranges first.
     """
     ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)

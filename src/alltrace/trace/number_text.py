@@ -8,7 +8,7 @@ def counted(number: int, thing: str, things: str | None = None) -> str:
 
     Args:
         number: How many.
-        thing: What one of them is called.
-        things: What several are called; None for `thing` with an s.
+        thing: The name of one.
+        things: The name of several; None for `thing` with an s.
     """
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"

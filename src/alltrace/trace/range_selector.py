@@ -1,4 +1,4 @@
-"""Which NVTX ranges an option names, as those of Nsight Systems do: `RANGE[@DOMAIN][/INDEX]`."""
+"""Which NVTX ranges an option names, in the syntax of Nsight Systems: `RANGE[@DOMAIN][/INDEX]`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RangeName:
     index: int | None
 
     def names(self, text: str | None, domain: str | None) -> bool:
-        """Whether this names a range of that text in that domain; the default domain is None."""
+        """Whether this selects a range with that text in that domain; the default domain is None."""
         return text == self.name and (self.domain in ("*", domain) or (domain is None and self.domain == "Default"))
 
 

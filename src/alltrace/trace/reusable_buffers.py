@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-_MOST_FREE = 64  # all are looked through for one that fits, and small ones would be thousands
-_WASTE = 2  # a block may be so many times larger than what is asked for
+_MOST_FREE = 64  # all are searched for one that fits, and small ones would be thousands
+_WASTE = 2  # a block may be this many times larger than requested
 
 
 class Blocks:
@@ -52,7 +52,7 @@ class Blocks:
 
 
 class Block:
-    """A block on loan: it goes back when neither it nor an Arrow buffer on it is left.
+    """A block on loan: it is returned when it and all Arrow buffers on it are gone.
 
     Attributes:
         bytes: The memory.

@@ -48,7 +48,7 @@ class Table(NamedTuple):
         name: The table's name, which is also its file's.
         doc: What a row is.
         columns: The columns, in order.
-        track: The columns that say which track a row lies on; files are sorted by these and then by `order`.
+        track: The columns that identify the track of a row; files are sorted by these and then by `order`.
         order: The column of time that rows are sorted by within a track, or None for a dictionary.
     """
 
@@ -201,7 +201,7 @@ _EVENT_TABLES = (
             _START, _END, _PROCESS, _DEVICE, _CONTEXT, _STREAM, _CORRELATION,
             _c("kind", "enum", "event, stream-wait, stream, context or unknown"),
             _c("event", "int64", "CUDA event id"),
-            _c("record_correlation", "int64", "of a wait for an event: correlation of the call that recorded it; null where that is not known"),
+            _c("record_correlation", "int64", "of a wait for an event: correlation of the call that recorded it; null if unknown"),
             _c("record_stream", "int64", "CUDA stream that the event was recorded on"),
         ),
         _GPU_TRACK,
@@ -256,7 +256,7 @@ _EVENT_TABLES = (
         "collectives",
         "One communication operation on one rank.",
         (
-            _c("start", "time", "start on the device; null where only the call is known"),
+            _c("start", "time", "start on the device; null if only the call is known"),
             _c("end", "time", "end on the device"),
             _c("api_start", "time", "start of the call"), _c("api_end", "time", "end of the call"),
             _PROCESS, _THREAD, _DEVICE, _STREAM,
@@ -392,28 +392,28 @@ _EVENT_TABLES = (
     ),
     Table(
         "allocations",
-        "One block that PyTorch's allocator handed out or took back, on a GPU or the host.",
+        "One block that PyTorch's allocator allocated or freed, on a GPU or the host.",
         (
             _TIME, _PROCESS, _THREAD, _c("device", "int32", "row of `devices`; null for memory of the host"),
             _c("memory", "enum", "what has the memory: cpu, cuda, hip, xpu, mtia, ..., device with PyTorch's number of its kind, or cuda snapshot"),
             _c("kind", "enum", "allocate or free"), _c("bytes", "int64", "size of the block", "bytes"),
             _c("address", "int64", "virtual address of the block"),
-            _c("allocated_bytes", "int64", "what the allocator has handed out of the device's memory, behind this", "bytes"),
-            _c("reserved_bytes", "int64", "what it has taken from the device", "bytes"),
-            _c("stack", "name", "Python functions that asked for the block, the outermost first, of a memory snapshot"),
-            _c("source_row", "int64", "number of the event among those of its report, from 1"),
+            _c("allocated_bytes", "int64", "device memory that the allocator has handed out, after this event", "bytes"),
+            _c("reserved_bytes", "int64", "memory that the allocator has reserved on the device", "bytes"),
+            _c("stack", "name", "Python functions that allocated the block, the outermost first, from a memory snapshot"),
+            _c("source_row", "int64", "number of the event in its report, from 1"),
         ),
         ("process", "device"),
         "time",
     ),
     Table(
         "kernel_counters",
-        "One counter of one kernel, measured while kernels ran one by one: what it is, not when.",
+        "One counter of one kernel, measured while kernels ran one by one: the value is exact, the time is not.",
         (
-            _c("time", "time", "start of the call that launched the kernel; where it is not known, a moment that only gives the order"),
-            _PROCESS, _DEVICE, _c("thread", "int32", "thread of the call; null where it is not known"), _CORRELATION,
+            _c("time", "time", "start of the call that launched the kernel; if unknown, a moment that only gives the order"),
+            _PROCESS, _DEVICE, _c("thread", "int32", "thread of the call; null if unknown"), _CORRELATION,
             _c("number", "int64", "the kernel's number among those measured on its device, from 1"), _NAME,
-            _c("metric", "name", "metric, as CUPTI calls it"), _c("value", "float64", "value, in the metric's unit"),
+            _c("metric", "name", "metric, with the name in CUPTI"), _c("value", "float64", "value, in the metric's unit"),
         ),
         ("process", "device"),
         "time",

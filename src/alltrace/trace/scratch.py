@@ -1,4 +1,4 @@
-"""Temporary folders, and what is said where one cannot be made or is full."""
+"""Temporary folders, and the error if one cannot be created or is full."""
 
 from __future__ import annotations
 

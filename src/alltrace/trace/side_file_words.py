@@ -1,4 +1,4 @@
-"""The file beside a report that says what of it a node could not record: how it is called, and what it holds.
+"""The file next to a report that lists what a node could not record: its name and its content.
 
 `{"alltrace_capture": 1, "rank": 3, "host": "n1", "role": "actor", "left_out": [{"option": "--gpu-metrics", "reason": "..."}]}`
 """

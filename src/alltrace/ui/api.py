@@ -1,4 +1,4 @@
-"""The data that the page asks for, by path; each a question to recipes or tiles."""
+"""The data for the page, by path; each from recipes or tiles."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _status(error: AlltraceError) -> int:
 
 
 async def _in_thread(request: Request, work: Callable[[Token], Response]) -> Response:
-    """`work` in a thread; once the browser has gone its token says so."""
+    """`work` in a thread; its token is cancelled once the browser has disconnected."""
     import anyio
     import anyio.to_thread
 
@@ -102,7 +102,7 @@ async def _in_thread(request: Request, work: Callable[[Token], Response]) -> Res
     return found
 
 
-def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers are called alike
+def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers have the same signature
     session.check_there()
     session.reopen()
     return Response(facts.facts_as_json(session), media_type="application/json")
@@ -241,7 +241,7 @@ def _events(session: Session, asked: Asked, token: Token) -> Response:
 
 
 def _chosen(session: Session, asked: Asked) -> list[int]:
-    """The ranks that are asked for, all where none is named; those that cannot be read are left out, unless there is no other."""
+    """The requested ranks, all if none is named; unreadable ranks are left out, unless there is no other."""
     ranks, broken = asked.ranks(), session.view.broken
     wanted = [r.rank for r in session.run.ranks] if ranks is None else ranks
     found = [r for r in wanted if r not in broken]

@@ -26,8 +26,8 @@ def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -
     """The application.
 
     Args:
-        sessions: One run, or two to compare; the second one's data lies under `/api/b/`.
-        token: What must be shown.
+        sessions: One run, or two to compare; the second one's data is under `/api/b/`.
+        token: The secret that a request must have.
         host: The address that is listened on.
         port: The port.
     """

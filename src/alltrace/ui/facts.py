@@ -1,4 +1,4 @@
-"""What the page is told of a run: its ranks, steps, findings; each finding with the place and time to look at."""
+"""The page's facts about a run: its ranks, steps, findings; each finding with the place and time to look at."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_STEPS = 5000
 
 
 def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
-    """The run's facts, and as much as is known by now of what is made from it."""
+    """The run's facts, and the known part of the data derived from it."""
     run, view, aligned, number = shown
     facts: dict[str, Any] = {
         "alltrace": 1,
@@ -85,7 +85,7 @@ def _json(values: dict[str, Any]) -> bytes:
 
 
 def make_answers(session: Session) -> None:
-    """Make what the page asks of a run that is ready, stage by stage; a stage tells why it failed."""
+    """Compute the page's data of a run that is ready, stage by stage; a failed stage has its reason."""
     facts_as_json(session)
     for make in (job_time, findings):
         with suppress(AlltraceError, OSError, MemoryError):
@@ -116,7 +116,7 @@ def _steps(aligned: Aligned, zero: int) -> list[dict[str, Any]]:
 
 
 def findings(session: Session, token: Token = WANTED) -> dict[str, Any]:
-    """What `diagnose` found, as rows; and for people the `verdict`, and a card of each row with the place to look at."""
+    """What `diagnose` found, as rows; with the `verdict` in words, and a card per row with the place to look at."""
     found: dict[str, Any] = session.made(FINDINGS, partial(_findings, session), token)
     return found
 
@@ -136,7 +136,7 @@ def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any
 
 
 def job_time(session: Session, token: Token = WANTED) -> dict[str, Any]:
-    """Where the time of all devices went: ns by class, as the recipe `breakdown` has it of each device, and their notes."""
+    """Where the time of all devices went: ns by class, as in the recipe `breakdown` for each device, and its notes."""
     found: dict[str, Any] = session.made(JOB_TIME, partial(_job_time, session), token)
     return found
 

@@ -1,4 +1,4 @@
-"""The history of many runs beside the one that is shown: their step times, breakdowns, findings and slow hosts."""
+"""The history of many runs, shown with one run: their step times, breakdowns, findings and slow hosts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class HistoryFile:
 
 
 def _figure(answer: Answer, chart: Chart | None) -> dict[str, Any]:
-    """The figure of an answer as `figure`; nothing where there is nothing to draw."""
+    """The figure of an answer as `figure`; nothing if there is nothing to draw."""
     from alltrace.charts import draw, figure
 
     if chart is None or not answer.table.num_rows:

@@ -15,7 +15,7 @@ MOST_ROWS = 20_000
 
 
 def plain(value: Any) -> Any:
-    """`value` with large whole numbers as text, and null for numbers that are none."""
+    """`value` with large whole numbers as text, and null for numbers that are not finite."""
     if value is None or isinstance(value, str | bool):
         return value
     if isinstance(value, int):

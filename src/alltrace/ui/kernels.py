@@ -1,4 +1,4 @@
-"""Reports of Nsight Compute beside a run: their roofline, advice, and what each launch stands for in the run."""
+"""Reports of Nsight Compute shown with a run: their roofline, advice, and what each launch represents in the run."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class KernelReports:
         }
 
     def weighed(self, configurations: Answer) -> dict[str, Any]:
-        """What the launches stand for in a run.
+        """What the launches represent in a run.
 
         Args:
             configurations: The answer of the recipe `launch-configurations`.
 
         Returns:
-            The answer of `ncu --run`, and `of`: for each launch the number of its row there, None where the run has no such launch.
+            The answer of `ncu --run`, and `of`: for each launch the number of its row there, None if the run has no such launch.
         """
         from alltrace.recipes.ncu import weigh
         from alltrace.recipes.ncu.tables import sizes

@@ -1,4 +1,4 @@
-"""Asks recipes of large runs in a process of its own, so that the memory that they take is given back."""
+"""Runs recipes on large runs in a separate process, so that their memory is returned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _pools: set[Any] = set()
 _LOOK_SECONDS = 0.25
 
 LARGE_ROWS = 20_000_000
-"""From so many rows on starting a process costs little beside the question."""
+"""The number of rows from which starting a process costs little compared with the question."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Question:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is asked of any recipe."""
+        """A question to any recipe."""
         return {"ranks": self.ranks, "steps": self.steps, "skip_warmup": self.skip_warmup, "jobs": self.jobs}
 
 
@@ -53,11 +53,11 @@ def answer(session: Session, question: Question, token: Token = WANTED, progress
     Args:
         session: The run.
         question: The question.
-        token: Asked while a process of its own answers whether that is still wanted; the process is ended where it is not.
+        token: Checked while a separate process works: whether the answer is still needed; otherwise the process is ended.
         progress: Called with the number of ranks done.
 
     Raises:
-        UsageError: There is no such recipe, option, rank or step.
+        UsageError: The recipe, option, rank or step does not exist.
         AlltraceError: The run cannot be read, or memory ran out.
         CancelledError: The answer is no longer wanted.
     """
@@ -66,7 +66,7 @@ def answer(session: Session, question: Question, token: Token = WANTED, progress
 
 
 def stage_answer(session: Session, question: Question, progress: Callable[[int], None]) -> Answer:
-    """The answer to a question as `answer` gives it, which is kept with the run and its findings for the next start of the page."""
+    """The answer to a question as from `answer`, stored with the run and its findings for the next start of the page."""
     from alltrace.recipes.execution.ask import checked
     from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 
@@ -81,7 +81,7 @@ def stage_answer(session: Session, question: Question, progress: Callable[[int],
 
 
 def kept(session: Session, question: Question) -> Answer | None:
-    """An answer that is kept with the run, which needs no process of its own."""
+    """An answer that is stored with the run and needs no separate process."""
     from alltrace.recipes.execution.ask import checked, kept_answer
 
     about = {name: value for name, value in question.about.items() if name != "jobs"}
@@ -89,16 +89,16 @@ def kept(session: Session, question: Question) -> Answer | None:
 
 
 def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:
-    """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is not looked at.
+    """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is ignored.
 
     Args:
         first: One run.
         second: The other.
         question: The question.
-        token: As that of `answer`.
+        token: As in `answer`.
 
     Raises:
-        UsageError: There is no such thing, rank or step.
+        UsageError: The thing, rank or step does not exist.
         AlltraceError: A run cannot be read, or memory ran out.
         CancelledError: The answer is no longer wanted.
     """
@@ -108,7 +108,7 @@ def comparison(first: Session, second: Session, question: Question, token: Token
 def _asked(
     function: _Function, sessions: list[Session], question: Question, token: Token, progress: Callable[[int], None] | None = None
 ) -> Answer:
-    """The function of the sessions' runs, in a process of its own where they are large and whole."""
+    """The function of the sessions' runs, in a separate process if they are large and complete."""
     rows = sum(sum(r.rows.values()) for s in sessions for r in s.run.ranks)
     if rows < LARGE_ROWS or any(s.partial for s in sessions):
         return function([s.run for s in sessions], question, progress)
@@ -141,7 +141,7 @@ def _asked(
 
 
 def _told(done: Path, seen: int, progress: Callable[[int], None] | None) -> int:
-    """Tell how far another process is: its file grows by a byte for each rank, as a queue would take one more process."""
+    """Report the progress of another process: its file grows by a byte per rank, since a queue would need one more process."""
     now = done.stat().st_size if done.exists() else 0
     if progress is not None and now > seen:
         progress(now - seen)
@@ -149,14 +149,14 @@ def _told(done: Path, seen: int, progress: Callable[[int], None] | None) -> int:
 
 
 def stop() -> None:
-    """End what is still being asked; nobody waits for it any more."""
+    """End the questions in progress; no client waits for them any more."""
     for pool in list(_pools):
         pool.shutdown(wait=False, kill_workers=True)
 
 
 def _start(scratch: str, server: int) -> None:
     use_scratch(scratch)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the server, which then ends this
     end_with_parent(server, scratch)
 
 

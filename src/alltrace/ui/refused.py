@@ -1,4 +1,4 @@
-"""The page that a browser without the token gets: what is missing, and where to find it. It tells nothing of the run."""
+"""The page that a browser without the token gets: what is missing, and where to find it. It shows nothing of the run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ button { font: inherit; padding: .4rem 1rem; }
 label { display: block; margin-bottom: .3rem; }
 """
 
-# A link from elsewhere, such as from a report, brings no cookie along, as that is for this server's own pages: ask once more from
-# here. What stands behind # is kept, also by the form.
+# A link from elsewhere, such as from a report, sends no cookie, as the cookie is only for this server's own pages: request once
+# more from here. The part after # is kept, also by the form.
 _SCRIPT = """
 if (!location.search) location.replace(`/?again${location.hash}`);
 addEventListener("DOMContentLoaded", () => { document.querySelector("form").action = `/${location.hash}`; });
@@ -52,7 +52,7 @@ PAGE = f"""<!doctype html>
       where it was started, which ends in <code>/?token=...</code>. Each start of the server has another token, so an address of an
       earlier one is refused.</p>
       <form method="get" action="/">
-        <label for="token">Or enter what stands behind <code>token=</code>:</label>
+        <label for="token">Or enter the part after <code>token=</code>:</label>
         <p><input id="token" name="token" type="password" autocomplete="off" required></p>
         <p><button type="submit">Open the run</button></p>
       </form>

@@ -71,7 +71,7 @@ class Asked:
         return value
 
     def maybe(self, name: str, most: int = 10_000) -> str | None:
-        """A text; None where it is missing, null or empty."""
+        """A text; None if it is missing, null or empty."""
         return None if self._values.get(name) in (None, "") else self.text(name, most=most)
 
     def flag(self, name: str) -> bool:
@@ -90,7 +90,7 @@ class Asked:
         return value
 
     def ranks(self) -> list[int] | None:
-        """The list `ranks`, distinct; None where it is missing or null.
+        """The list `ranks`, distinct; None if it is missing or null.
 
         Raises:
             UsageError: It is something else.

@@ -1,8 +1,8 @@
-"""Who may ask the server: whoever has its token, under a name that is the server's, and nobody else's page.
+"""Access to the server: only with its token, under the server's own name, and not from other sites' pages.
 
-The token is compared in constant time. A browser shows it once, in the URL, and then has it as a cookie that scripts cannot
-read and other sites cannot send. The Host header is checked, so that a name that an attacker makes point here (DNS rebinding)
-is refused.
+The token is compared in constant time. A browser sends it once, in the URL, and then has it as a cookie that scripts cannot
+read and other sites cannot send. The Host header is checked, so that an attacker's name that resolves to this address (DNS
+rebinding) is refused.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Guard:
 
 
 def _without_token(request: Request) -> Response:
-    """The refusal: a page where a browser asks for one, else JSON."""
+    """The refusal: a page if a browser requests one, else JSON."""
     if request.url.path == "/" and "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(refused.PAGE, 403, {"content-security-policy": refused.POLICY})
     return JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)

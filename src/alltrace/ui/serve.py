@@ -36,8 +36,8 @@ def serve(
         host: The address to listen on.
         port: The port; 0 for any that is free.
         browser: Whether to open the page in a browser.
-        jobs: The most processes for what is made on first use.
-        tell: Called with the page's address once it can be opened.
+        jobs: The most processes for data that is computed on first use.
+        tell: Called with the page's address once the page can be opened.
         kernels: Reports of Nsight Compute, to show with the first run.
         history: A history of many runs, likewise.
 
@@ -57,7 +57,7 @@ def serve(
     from alltrace.ui.session import Session
 
     listening = listen(host, port)
-    # questions that are ended with the server leave semaphores behind; loky clears them away, and need not warn of it
+    # questions that end with the server leave semaphores; loky removes them, and need not warn about it
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))
     number = listening.getsockname()[1]
     token = new_token()
@@ -83,7 +83,7 @@ def serve(
 
 
 def redirect_page(address: str, folder: Path) -> Path:
-    """A page for this user alone that goes on to an address with a token; in a folder of this user."""
+    """A page only for this user that redirects to an address with a token; in a folder of this user."""
     page = folder / "open.html"
     with os.fdopen(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         goes_on = f'<meta http-equiv="refresh" content="0;url={escape(address)}">'

@@ -1,4 +1,4 @@
-"""A run that is being looked at: opened, aligned and tiled in the background, so that the page is there at once."""
+"""A run that is shown: opened, aligned and tiled in the background, so that the page opens at once."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LOOK_SECONDS = 0.25
 
 
 class NotReadyError(AlltraceError):
-    """What was asked for is still being made."""
+    """The requested data is still being computed."""
 
 
 class GoneError(AlltraceError):
-    """The run was removed while it was looked at."""
+    """The run was removed while it was shown."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def alone(lock: threading.Lock, token: Token) -> Iterator[None]:
 
 
 class Shown(NamedTuple):
-    """What can be looked at by now.
+    """What can be shown so far.
 
     Attributes:
         run: The run: as it was imported, then aligned.
@@ -78,7 +78,7 @@ class Session:
         jobs: The most processes for what is made on first use.
         kernels: Reports of Nsight Compute that are shown with the run.
         history: A history of many runs that is shown with the run.
-        when_ready: Called in the background once a run that is whole has its pyramid, for what the page asks then.
+        when_ready: Called in the background once a complete run has its pyramid, for the data that the page needs next.
 
     Attributes:
         path: The run directory.
@@ -123,7 +123,7 @@ class Session:
         self._kept, self._error, self._whole = {}, None, False
 
     def start(self) -> None:
-        """Make all that is shown of the run, in a thread of its own."""
+        """Compute all that is shown of the run, in a separate thread."""
         threading.Thread(target=self._make_all, daemon=True).start()
 
     def _make_all(self) -> None:
@@ -145,7 +145,7 @@ class Session:
         except MemoryError:
             self._error = f"memory ran out while {doing}; give fewer --jobs, or more memory"
         finally:
-            if not self._whole and self._error is None:  # the page would wait for ever
+            if not self._whole and self._error is None:  # the page would wait forever
                 self._error = f"an internal error of alltrace while {doing}; please report it with the message in its terminal"
             self._ready.set()
 
@@ -190,7 +190,7 @@ class Session:
         """What the page may show by now.
 
         Returns:
-            `shown` (how often what is shown was exchanged; None where nothing is shown yet), `aligned`, `ready` (whether clocks and
+            `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`, `ready` (whether clocks and
             pyramid are made), `partial`, `error` (why they could not be made, or None), and `stages`, see `Stages.told`.
         """
         with self._lock:
@@ -206,7 +206,7 @@ class Session:
 
     @property
     def shown(self) -> Shown:
-        """What can be looked at by now, of one moment."""
+        """What can be shown so far, as one consistent snapshot."""
         with self._lock:
             return self._shown
 
@@ -222,14 +222,14 @@ class Session:
 
     @property
     def view(self) -> View:
-        """What can be looked at: perhaps before the clocks are aligned, and without a pyramid.
+        """What can be shown: perhaps before the clocks are aligned, and without a pyramid.
 
         Raises:
             NotReadyError: It is still being opened.
             AlltraceError: It could not be made.
         """
         view = self.shown.view
-        if view is None or self._error is not None:  # of a damaged run nothing is shown: what is told could be any part of it
+        if view is None or self._error is not None:  # a damaged run is not shown: the data could be any part of it
             raise self._not_ready()
         return view
 
@@ -242,7 +242,7 @@ class Session:
         return NotReadyError(self.stages.current) if self._error is None else AlltraceError(self._error)
 
     def kept(self, name: str, make: Callable[[], Any], token: Token = WANTED) -> Any:
-        """The answer kept under `name`, made by `make()` the first time; what is asked under other names does not wait for it."""
+        """The answer cached under `name`, made by `make()` the first time; other names do not wait for it."""
         with self._lock:
             kept = self._kept  # of a run that is opened again meanwhile, what is made now is of the old one
             making = self._making.setdefault(name, threading.Lock())
@@ -252,7 +252,7 @@ class Session:
             return kept[name]
 
     def made(self, stage: str, make: Callable[[Callable[[int], None]], Any], token: Token = WANTED) -> Any:
-        """The answer of a stage: kept, or made by `make(advance)`, which tells how many ranks done."""
+        """The answer of a stage: cached, or made by `make(advance)`, which reports how many ranks are done."""
 
         def doing() -> Any:
             with self.stages.doing(stage) as advance:
@@ -267,7 +267,7 @@ class Session:
 
 
 def understandable(session: Session, error: AlltraceError | OSError) -> AlltraceError:
-    """The error to tell: that the run was removed, where that is why a file of it cannot be read."""
+    """The error to report: that the run was removed, if that is why a file of it cannot be read."""
     if isinstance(error, InputError | OSError):
         try:
             session.check_there()

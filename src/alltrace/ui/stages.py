@@ -22,7 +22,7 @@ DOING = {
 """What is done in each stage, in the order of the stages."""
 
 _LEAST_SECONDS = 0.5
-"""From so much time on the speed of a stage tells how long the rest takes."""
+"""The time after which the speed of a stage predicts the rest."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Stages:
 
     @contextmanager
     def doing(self, name: str) -> Iterator[Callable[[int], None]]:
-        """A stage is being done: gives what is called with the number of ranks done; what is raised within is told as its error."""
+        """Run a stage: yields a function to call with the number of ranks done; an exception inside becomes the stage's error."""
         stage = _Stage("doing")
         with self._lock:
             if name in self._stages:
@@ -75,7 +75,7 @@ class Stages:
 
         Returns:
             `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done` of `ranks` ranks,
-            `rest_s` (how long those left take at the speed of those done; None where it is not known), and `error`.
+            `rest_s` (how long those left take at the speed of those done; None if it is not known), and `error`.
         """
         now = time.monotonic()
         with self._lock:

@@ -1,4 +1,4 @@
-"""The model of hosts, devices and links: small programs whose times follow on paper."""
+"""The model of hosts, devices and links: small programs with times computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judging: hand-made findings about a program whose truth is written down."""
+"""Scoring: hand-made findings about a program with known truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts for hosts: checked by shellcheck and bash, and run with launchers and a profiler that are stand-ins."""
+"""Scripts for hosts: checked by shellcheck and bash, and run with substitute launchers and a substitute profiler."""
 
 from __future__ import annotations
 

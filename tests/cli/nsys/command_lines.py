@@ -1,6 +1,6 @@
-"""Command lines of `nsys stats` and `nsys analyze` as people write them, one by one.
+"""Typical command lines of `nsys stats` and `nsys analyze`, one by one.
 
-`gpu`, `nccl` and `mpi` stand for exports of reports, `threads` for one whose threads
+`gpu`, `nccl` and `mpi` are exports of reports, `threads` is one with threads that
 wait for the device, `cpu` for a report. The lines are
 from the help and the guides of Nsight Systems (G), from scripts of public
 repositories (S), and made to have each option and each form once (O).

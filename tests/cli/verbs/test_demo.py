@@ -1,4 +1,4 @@
-"""The verb `demo`: its cases, what it shows of each, and the truth that it tells."""
+"""The verb `demo`: its cases, the output for each, and the truth at the end."""
 
 from __future__ import annotations
 

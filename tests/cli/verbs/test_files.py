@@ -1,4 +1,4 @@
-"""The verbs that make files: `synth` and `import`; and reports that stand in a run's place."""
+"""The verbs that make files: `synth` and `import`; and reports given instead of a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What Paraver's own engine, `paramedir`, shows of a small trace in each configuration.
 
-`python -m tests.export.paraver.engine PARAMEDIR` writes `engine.json` anew: the values it printed, and what of. Paraver's kernel,
+`python -m tests.export.paraver.engine PARAMEDIR` rewrites `engine.json`: the printed values and their sources. Paraver's kernel,
 which has `paramedir`, is built from the public source bsc-performance-tools/paraver-kernel (LGPL-2.1).
 """
 

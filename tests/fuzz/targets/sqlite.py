@@ -1,8 +1,8 @@
 """SQLite exports: damaged database files, read from their pages, against the `sqlite3` module and its integrity check.
 
 Of a table that the check refuses no rows are read without a warning; of any other they are those that `sqlite3` reads. The check
-looks at indexes and at the map of pages of a database that shrinks by itself (auto_vacuum) too, and the decoder reads neither these
-nor tables that are not rows by number: there rows are compared only where all is sound.
+also checks indexes and the map of pages of a database with auto_vacuum, and the decoder reads neither these
+nor tables that are not rows by number: there, rows are compared only if everything is valid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks made from one real trace: collectives end together, one rank arrives last at all of them, and clocks are apart."""
+"""Ranks made from one real trace: collectives end together, one rank arrives last at all of them, and clocks differ."""
 
 from __future__ import annotations
 

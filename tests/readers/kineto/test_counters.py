@@ -1,4 +1,4 @@
-"""Counters of CUPTI's range profiler: kernels whose times are made up, and the calls that tell them."""
+"""Counters of CUPTI's range profiler: kernels with artificial times, and the calls that have the real ones."""
 
 from __future__ import annotations
 

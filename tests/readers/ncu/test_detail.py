@@ -1,4 +1,4 @@
-"""What a report holds beside its metrics: instances, sections, rules and code; and the instructions that are listed from it."""
+"""The contents of a report other than metrics: instances, sections, rules and code; and the listed instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every real export opens, gives every row, and tells who it is about."""
+"""Every real export opens, returns every row, and states its rank."""
 
 from __future__ import annotations
 

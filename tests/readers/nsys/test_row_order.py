@@ -1,4 +1,4 @@
-"""Rows of an export may come in any order from Nsight Systems 2025.6 on: answers are those of the rows in order."""
+"""Rows of an export may come in any order from Nsight Systems 2025.6 on: answers are equal to those with rows in order."""
 
 from __future__ import annotations
 

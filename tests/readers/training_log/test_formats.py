@@ -288,7 +288,7 @@ def test_a_pattern_of_the_users_own(tmp_path):
     for text, wrong in (
         ("(", "not a valid regular expression"),
         ("(?P<loss>.)", "no group 'step'"),
-        ("(?P<step>.)", "no group beside"),
+        ("(?P<step>.)", "only has the group"),
         ("(?P<step>.)(?P<lost>.)", "a group 'lost'; expected .*step_time_ms, step_time_s"),
     ):
         with pytest.raises(UsageError, match=wrong):

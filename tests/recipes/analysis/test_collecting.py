@@ -1,4 +1,4 @@
-"""The distribution of rows that come piece by piece is that of all rows at once."""
+"""The distribution of rows that arrive in pieces equals that of all rows at once."""
 
 from __future__ import annotations
 

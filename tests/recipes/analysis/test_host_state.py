@@ -122,7 +122,7 @@ BUSY = HostState(0.95, 0.0, 3.0)
             {3: HostState(0.1, 0.75, 8.0), 4: HostState(0.1, 0.75, 8.0), 1: BUSY},
             [3, 4],
             "The launching thread of ranks 3-4 was on a CPU for 10 % of that time (other ranks: 95 %), so it waited or could not "
-            "run. Other threads of the job had the CPU that it left for 75 % of the rest: give it a core of its own.",
+            "run. Other threads of the job had the CPU that it left for 75 % of the rest: give it its own core.",
         ),
         ({0: HostState(0.5)}, [0], "The launching thread of rank 0 was on a CPU for 50 % of that time."),
         ({0: HostState(symbol="read", symbol_share=0.5)}, [0], "50 % of its CPU samples there are in `read`."),

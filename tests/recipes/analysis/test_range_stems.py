@@ -1,4 +1,4 @@
-"""Recipes that add up ranges do so by stems: counters in names tell nothing apart."""
+"""Recipes that add up ranges do so by stems: counters in names do not distinguish ranges."""
 
 from __future__ import annotations
 

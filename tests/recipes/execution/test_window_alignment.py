@@ -1,4 +1,4 @@
-"""An alignment cut down to steps keeps of each rank what a look at all rows for that rank finds."""
+"""An alignment cut down to steps keeps for each rank what a search over all rows for that rank finds."""
 
 from __future__ import annotations
 

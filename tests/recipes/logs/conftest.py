@@ -1,4 +1,4 @@
-"""Logs, read and asked."""
+"""Logs, read and queried."""
 
 from __future__ import annotations
 

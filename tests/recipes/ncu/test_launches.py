@@ -62,7 +62,7 @@ def test_states_of_warps_by_cycles_else_by_samples():
         ("no_instruction", None, 25.0, 25),
     ]
     assert [r["meaning"] for r in answer.table.to_pylist()[:2]] == [
-        "a fixed latency of the instruction before",
+        "a fixed latency of the previous instruction",
         "nothing: the warp issued",
     ]
     assert answer.notes[0].startswith("1 of 3 launches have no states of warps")

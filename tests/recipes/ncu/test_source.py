@@ -64,7 +64,7 @@ def test_states_of_lines_are_a_table_of_their_own():
     assert [(r["line"], r["state"], r["samples"], r["samples_not_issued"]) for r in rows] == [
         (5, "selected", 20, 0), (7, "wait", 50, 5), (7, "barrier", 20, 0), (7, "selected", 10, 0)
     ]  # fmt: skip
-    assert rows[1]["meaning"] == "a fixed latency of the instruction before"
+    assert rows[1]["meaning"] == "a fixed latency of the previous instruction"
 
 
 def test_lines_of_ptx_and_instructions():

@@ -157,7 +157,9 @@ def two_hosts(tmp_path_factory):
 def test_several_hosts_are_laid_on_one_clock_and_the_answer_says_so(two_hosts, tmp_path):
     run = alltrace.open(two_hosts, cache_dir=tmp_path)
     answer = ask(run, "cuda_gpu_time_util_map", {"bins": 40})
-    assert any(note.startswith("the times of 2 hosts are on one clock, which collectives") for note in answer.notes)
+    assert any(
+        note.startswith("the times of 2 hosts are on one clock, determined from shared collectives") for note in answer.notes
+    )
     busy = {}
     for row in answer.table.to_pylist():
         if row["Kernel"]:

@@ -125,7 +125,7 @@ def test_what_steps_leave_behind_is_named(tmp_path):
     assert {r["pool"] for r in run.recipe("memory-steps").to_pylist()} == {"0 · cuda"}
     assert rows(run, "memory-steps", "outlived_bytes", "outlived_by") == [(10, "aten::empty")] * 3 + [(None, None)]
     assert run.recipe("memory-steps").notes[-1] == (
-        "rank 0: memory of cuda grows in each of 3 steps, by 0.000 MB a step, most of it asked for by aten::empty: a leak, if no "
+        "rank 0: memory of cuda grows in each of 3 steps, by 0.000 MB a step, most of it allocated by aten::empty: a leak, if no "
         "step keeps something on purpose"
     )
 

@@ -1,4 +1,4 @@
-"""What stragglers sums for each rank is what a look at all members for that rank finds."""
+"""The sums of stragglers for each rank equal a search over all members for that rank."""
 
 from __future__ import annotations
 

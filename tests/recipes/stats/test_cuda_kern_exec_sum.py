@@ -1,4 +1,4 @@
-"""Three launches of one kernel by one thread, whose phases are statistics worked out on paper."""
+"""Three launches of one kernel by one thread, with statistics of their phases computed by hand."""
 
 from __future__ import annotations
 

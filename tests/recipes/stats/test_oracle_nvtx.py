@@ -1,4 +1,4 @@
-"""The reports on NVTX, MPI and host runtimes beside those of a real nsys, every cell."""
+"""The reports on NVTX, MPI and host runtimes compared with a real nsys, every cell."""
 
 from __future__ import annotations
 

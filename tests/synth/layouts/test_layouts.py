@@ -1,4 +1,4 @@
-"""What every layout owes: members agree on their collectives, ends are together, the truth fits the events."""
+"""Requirements on every layout: members agree on their collectives, ends are together, the truth fits the events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which variables each launcher tells a process its place with, in the order in which they are believed.
+"""The variables with which each launcher identifies a process, in order of precedence.
 
 torchrun comes first and Slurm last: in a batch script that calls `mpirun` or `torchrun`, every process inherits
 `SLURM_PROCID=0 SLURM_NTASKS=1` from the batch step, so believing Slurm first would make every process rank 0.
@@ -19,13 +19,13 @@ class Launcher(NamedTuple):
     """The variables of one launcher; of each tuple the first that is set counts.
 
     Attributes:
-        name: How it is called in messages.
-        rank: The rank in the world; the launcher is taken for present where one is set.
+        name: Its name in messages.
+        rank: The rank in the world; the launcher counts as present if one is set.
         local_rank: The rank on the node.
         world_size: How many ranks there are.
         local_size: How many ranks the node has.
         node: The number of the node.
-        needs: One of these must be set too, or the launcher is not taken for present; empty for none.
+        needs: One of these must be set too, or the launcher does not count as present; empty for none.
     """
 
     name: str
@@ -103,7 +103,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         (),
         ("SLURM_NODEID",),
     ),
-    # last: it tells the rank alone, and `srun --mpi=pmix` tells more
+    # last: it only has the rank, and `srun --mpi=pmix` has more
     Launcher("PMIx", ("PMIX_RANK",), (), ()),
     Launcher(
         "RANK and WORLD_SIZE", ("RANK",), (), ("WORLD_SIZE",), (), ("PET_NODE_RANK", "JOB_COMPLETION_INDEX"), needs=("WORLD_SIZE",)

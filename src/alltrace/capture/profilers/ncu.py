@@ -1,4 +1,4 @@
-"""The command of Nsight Compute: few kernels of one rank, never those of NCCL."""
+"""The command of Nsight Compute: few kernels of one rank, never kernels of NCCL."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class NcuOptions(NamedTuple):
     """What Nsight Compute records.
 
     Attributes:
-        kernels: A regular expression that a kernel's name must match; None where none was given.
+        kernels: A regular expression that a kernel's name must match; None if none is set.
         metric_set: One of `SETS`.
         skip: How many matching launches pass first.
         launches: How many launches are recorded.
-        extra: Further switches, as given.
+        extra: Further switches, passed on.
         from_start: Whether launches count from the program's start on; else between cudaProfilerStart and Stop.
-        lockstep: The host on which the chosen ranks meet to replay kernels together; None for each by itself.
+        lockstep: The host on which the chosen ranks synchronize to replay kernels together; None for independent replay.
     """
 
     kernels: str | None = None
@@ -57,11 +57,11 @@ def ask_ncu(path: Path) -> Tool:
 def check_filter(kernels: str | None, option: str = "--kernels") -> str:
     """`kernels`, when it is a filter that cannot hang the job.
 
-    A kernel is run several times to measure it. One that waits for other ranks would wait for ever from the second time on.
+    A kernel is run several times to measure it. One that waits for other ranks would wait forever from the second time on.
 
     Args:
-        kernels: The filter; None where none was given.
-        option: What it was given by, for messages.
+        kernels: The filter; None if none is set.
+        option: The option that set it, for messages.
 
     Raises:
         UsageError: There is none, it is not a valid regular expression, or it matches kernels that wait for other ranks.
@@ -99,7 +99,7 @@ def filter_of(names: Iterable[str], most: int) -> str:
 
 
 def base_name(name: str) -> str:
-    """A kernel's name as ncu's `--kernel-name-base function` has it: `void a::b<int>(float*)` is `b`."""
+    """A kernel's name as in ncu's `--kernel-name-base function`: `void a::b<int>(float*)` is `b`."""
     depth = 0
     kept: list[str] = []
     for letter in name.removeprefix("void ").replace("(anonymous namespace)::", ""):
@@ -120,10 +120,10 @@ def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, p
         report: The report to write, with its ending.
         options: What to record.
         force: Whether an existing report may be replaced.
-        peers: How many ranks are chosen; None where it is unknown.
+        peers: How many ranks are chosen; None if it is unknown.
 
     Raises:
-        UsageError: The filter is missing or unsafe, or the installed version cannot do what is asked.
+        UsageError: The filter is missing or unsafe, or the installed version does not support the request.
     """
     kernels = check_filter(options.kernels)
     command = [str(tool.path), "--set", options.metric_set, "--kernel-name", f"regex:{kernels}"]
@@ -147,7 +147,7 @@ def _lockstep(tool: Tool, host: str, peers: int | None) -> list[str]:
 
 
 def patience() -> dict[str, str]:
-    """Variables under which the other ranks wait for the one whose kernels are replayed, set for all ranks alike."""
+    """Variables that make the other ranks wait while one rank's kernels are replayed, equal for all ranks."""
     # the last one keeps a process group's own timeout, 10 minutes by default, from ending the ranks that wait
     names = ("TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_ASYNC_ERROR_HANDLING")
     return {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _WAIT_S, **dict.fromkeys(names, "0")}

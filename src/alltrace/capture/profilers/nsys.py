@@ -38,9 +38,9 @@ class NsysOptions(NamedTuple):
         steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range, `auto` for
             the first where the node has a driver of NVIDIA.
         capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
-        repeat: How many ranges are recorded, each in a report of its own; None for the first one.
-        armed: Whether `alltrace.instrument.steps` opens windows as it is asked to while the program runs.
-        extra: Further switches, as given.
+        repeat: How many ranges are recorded, each in a separate report; None for the first one.
+        armed: Whether `alltrace.instrument.steps` opens windows on request while the program runs.
+        extra: Further switches, passed on.
     """
 
     trace: str = "cuda,nvtx"
@@ -67,7 +67,7 @@ class NsysOptions(NamedTuple):
 
     @property
     def range_began_by(self) -> str | None:
-        """What begins the range that is recorded, in words; None where there is none."""
+        """What begins the range that is recorded, in words; None if there is none."""
         if self.steps is not None:
             return f"step {self.steps[0]} of `alltrace.instrument.steps`"
         if self.capture_range is None:
@@ -84,8 +84,8 @@ class LeftOut(NamedTuple):
     """An option that a node cannot have.
 
     Attributes:
-        option: As `capture exec` has it.
-        reason: What is in the way.
+        option: Its name in `capture exec`.
+        reason: What prevents it.
     """
 
     option: str
@@ -110,11 +110,11 @@ def nsys_command(
         options: What to record.
         node_wide: Whether this rank is the one of its node that records what is the node's.
         force: Whether an existing report may be replaced.
-        left_out: What is not asked for, although `options` has it.
-        drops: Whether what is the node's is left out where the version cannot do it.
+        left_out: Options that are not requested, although `options` has them.
+        drops: Whether options that depend on the node are left out if the version does not support them.
 
     Raises:
-        UsageError: The installed version has no switch for what is asked.
+        UsageError: The installed version has no switch for the request.
     """
     without = {one.option for one in left_out}
     command = [str(tool.path), "profile", f"--trace={options.trace}", f"--output={str(report).replace('%', '%%')}"]

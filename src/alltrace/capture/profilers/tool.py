@@ -1,4 +1,4 @@
-"""An installed profiler: where it is, and which switches it knows, asked once and remembered."""
+"""An installed profiler: where it is, and which switches it supports, queried once and cached."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tool(NamedTuple):
 
 
 def locate(name: str, given: str | None = None) -> Path:
-    """The program called `name`: as given, as `ALLTRACE_NSYS` or `ALLTRACE_NCU` says, on the path, or the newest one installed.
+    """The program called `name`: as passed, from `ALLTRACE_NSYS` or `ALLTRACE_NCU`, on the path, or the newest one installed.
 
     Raises:
         UsageError: There is none, or the one named cannot be run.
@@ -105,7 +105,7 @@ def _made(path: Path, said: str, help_text: str) -> Tool:
 
 
 def _memory(path: Path, arguments: tuple[str, ...]) -> tuple[str, Path | None]:
-    """What is asked of just this program, and where its answers are remembered; None where there is no such place."""
+    """The key of this program, and the file that caches its answers; None if there is no such place."""
     try:
         real = path.resolve()
         facts = real.stat()
@@ -121,7 +121,7 @@ def _memory(path: Path, arguments: tuple[str, ...]) -> tuple[str, Path | None]:
 
 
 def _said(path: Path, *arguments: str) -> str:
-    import subprocess  # asked once for each installed version
+    import subprocess  # queried once for each installed version
 
     try:
         done = subprocess.run(

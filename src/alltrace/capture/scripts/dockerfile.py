@@ -85,7 +85,7 @@ def _efa(version: str) -> list[str]:
 def _nccl_tests(job: Job) -> list[str]:
     version = job.text("image.nccl_tests")
     by_mpi = job.flag("image.mpi") or job.text("image.efa")
-    # Debian keeps headers and libraries of Open MPI in a folder of their own
+    # Debian keeps headers and libraries of Open MPI in a separate folder
     found = (
         '"$(find /usr/lib -maxdepth 3 -path "*/openmpi" -type d | head -n 1)"'
         if not job.text("image.efa")

@@ -233,8 +233,8 @@ profiled() { # TURN PROGRAM [ARGUMENT ...], TURN being what the names of the she
   ended=$code
 }
 profiled "$private/" "$@"
-# nsys ends by itself before the program started where the node refuses metrics, and now and then on a busy machine: once more
-# without them, if it can still not start it
+# nsys ends before the program starts if the node refuses metrics, and sometimes on a busy machine: start it once more
+# without them
 if [ "$profiler" = nsys ] && [ "$ended" != 0 ] && [ "$ended" -le 128 ] && [ -z "$asked" ] &&
   (set -C && : >"$private/shell") 2>/dev/null; then
   [ "$switches" = "$own" ] || say "the node's metrics left out: nsys ended with $ended before the program started; the rest is recorded"

@@ -20,13 +20,13 @@ _WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
 
 
 def exec_script(request: Request) -> str:
-    """The script that does what `request` asks.
+    """The script that performs `request`.
 
     Raises:
-        UsageError: It asks for what only the Python form does.
+        UsageError: It needs a feature that only the Python form has.
     """
     nsys, selection = request.nsys, request.selection
-    if nsys.steps_by == "auto":  # whatever this machine has
+    if nsys.steps_by == "auto":  # independent of this machine
         nsys = nsys._replace(steps_by="cuda")
     only_python = {
         "capture arm": nsys.armed,

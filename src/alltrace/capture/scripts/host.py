@@ -23,10 +23,10 @@ def script(
 
     Args:
         job: The settings.
-        about: What stands in its head: what it is, and how it is started.
+        about: Its header: what it is, and how to start it.
         directives: The lines for a batch system.
         start: The lines that come first; they set `job`, the job's name.
-        launch: Gives the pieces of the command that starts a rank's wrapper and program, from the words before the program.
+        launch: Returns the pieces of the command that starts a rank's wrapper and program, from the words before the program.
     """
     lines = ["#!/bin/bash", *(c for line in about for c in comment(line)), *directives, "set -euo pipefail", "", *start]
     lines += ["# One folder for this job, made once and not by every rank", f"output={word(job.text('job.output'))}"]

@@ -106,7 +106,7 @@ def jobset(job: Job, target: str) -> str:
 
 
 def trainjob(job: Job, target: str) -> str:
-    """A TrainJob (trainer.kubeflow.org/v1alpha1), with a TrainingRuntime of its own that has the pod's labels, rights and volumes.
+    """A TrainJob (trainer.kubeflow.org/v1alpha1), with its own TrainingRuntime that has the pod's labels, rights and volumes.
 
     What overrides a pod in a TrainJob has another name in every release of it; the runtime has been the same since the first.
 
@@ -167,12 +167,12 @@ def injector(job: Job, target: str) -> str:
     """The Helm values of devtools-sidecar-injector, with how it is installed, used and removed.
 
     Raises:
-        UsageError: It is asked for what nsys alone does not do.
+        UsageError: The request needs more than nsys alone.
     """
     arguments = _nsys_arguments(job, target)
     version, namespace = job.text("injector.chart"), job.text("kubernetes.namespace")
     mount = job.text("kubernetes.mount").rstrip("/")
-    # the injector's own fields: they are not those of nsys
+    # the injector's own fields, which differ from those of nsys
     output = (
         f"-o {mount}/{job.text('job.name')}_%{{POD_FULLNAME}}_%{{CONTAINER_NAME}}_{{PROCESS_NAME}}_{{TIMESTAMP}}_{{UID}}.nsys-rep"
     )
@@ -204,7 +204,7 @@ def operator(job: Job, target: str) -> str:
     """The Helm values of Nsight Operator, with how it is installed, used and removed.
 
     Raises:
-        UsageError: It is asked for what nsys alone does not do.
+        UsageError: The request needs more than nsys alone.
     """
     arguments = _nsys_arguments(job, target)
     version, place = job.text("operator.chart"), "-n nsight-operator"

@@ -37,7 +37,7 @@ def launcher(job: Job, count: str, per_node: int | None = None) -> list[str]:
 
     Args:
         job: The settings.
-        count: How many processes, as shell; `%d` stands for those of a node.
+        count: How many processes, as shell; `%d` is the number per node.
         per_node: How many a node; None for the job's.
     """
     kind = job.text("mpi.launcher")
@@ -46,7 +46,7 @@ def launcher(job: Job, count: str, per_node: int | None = None) -> list[str]:
     hosts = word(job.text("mpi.hostfile")) if job.text("mpi.hostfile") else ""
     further = list(map(word, job.words("mpi.arguments")))
     if kind in ("auto", "openmpi"):
-        # Open MPI gives other nodes only the variables that it is told
+        # Open MPI passes only the listed variables to other nodes
         names = [*_ALWAYS, *parts.variables(job, "$reports"), *parts.wrapper_variables(job, "")]
         found = ["mpirun", f"-np {count}", f"--map-by ppr:{each}:node"]
         return [*found, *([f"--hostfile {hosts}"] if hosts else []), *(f"-x {n}" for n in names), *further]

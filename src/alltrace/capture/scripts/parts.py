@@ -60,7 +60,7 @@ def check(job: Job) -> None:
 
 
 def request_of(job: Job, output: str) -> Request:
-    """What `capture exec` is asked to do by a job's settings."""
+    """The request to `capture exec` from a job's settings."""
     window = job.steps
     capture_range = job.text("profiler.capture_range") or None
     if window is not None and begun_by_program(job):
@@ -137,14 +137,14 @@ def capture_words(job: Job, reports: str, name: str) -> list[str]:
 
 
 def wrapper(job: Job, name: str) -> list[str]:
-    """The words that stand before a program, as one rank's wrapper; with the lone `--` where there is one."""
+    """The words before a program, as one rank's wrapper, including a lone `--`."""
     if job.text("profiler.wrapper") == "shell":
         return ["sh", Expression(f'"$reports/{CAPTURE_SH}"')]
     return [*capture_words(job, REPORTS, name), "--"]
 
 
 def wrapper_file(job: Job) -> list[str]:
-    """The lines that write the wrapper for ranks without Python; none where they have it."""
+    """The lines that write the wrapper for ranks without Python; none if they have it."""
     if job.text("profiler.wrapper") != "shell":
         return []
     return [
@@ -176,7 +176,7 @@ def variables(job: Job, reports: str) -> dict[str, str]:
 
     Args:
         job: The settings.
-        reports: The folder's path as the value has it; for a shell, `$reports`.
+        reports: The folder's path in the value; for a shell, `$reports`.
     """
     found: dict[str, str] = {}
     if job.flag("nccl.window"):
@@ -214,7 +214,7 @@ def environment_lines(job: Job) -> list[str]:
 
 
 def upload_lines(job: Job, name: str) -> list[str]:
-    """The lines that copy the reports away; they say so where that fails, and the job's exit code stays."""
+    """The lines that copy the reports away; they report a failure, and the job's exit code stays."""
     url = job.text("upload.url")
     if not url:
         return []
@@ -252,7 +252,7 @@ def title(job: Job, target: str) -> str:
 
 def nsys_switches(job: Job) -> list[str]:
     """What nsys records, as its own switches, for those who start it themselves."""
-    # the job's nodes have GPUs, whatever this one has
+    # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
     found = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
     found += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []

@@ -61,12 +61,12 @@ def manifest(job: Job, version: str, kind: str, spec: Mapping[str, Any]) -> dict
 
 
 def replicas(count: int, template: Mapping[str, Any]) -> dict[str, Any]:
-    """So many pods of one kind, which are not started again."""
+    """A number of pods of one kind, which are not restarted."""
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 
 def pod_labels(job: Job) -> dict[str, str]:
-    """The labels of the job's pods; an injector looks at those of pods, never at those of the job."""
+    """The labels of the job's pods; an injector reads the labels of pods, never those of the job."""
     return {"app": job.text("job.name"), **LABELS.get(job.text("kubernetes.inject"), {})}
 
 
@@ -75,8 +75,8 @@ def container(job: Job, name: str, command: Sequence[str] | None, *, gpus: bool 
 
     Args:
         job: The settings.
-        name: Its name, which operators look for.
-        command: What it runs; None for what the operator gives it.
+        name: Its name, which operators search for.
+        command: What it runs; None for the operator's command.
         gpus: Whether it has the GPUs of a node.
     """
     made: dict[str, Any] = {"name": name, "image": job.text("kubernetes.image")}
@@ -107,7 +107,7 @@ def pod(job: Job, containers: Sequence[Mapping[str, Any]], *, restart: str | Non
     Args:
         job: The settings.
         containers: Its containers.
-        restart: Its restart policy; None where the operator sets one.
+        restart: Its restart policy; None if the operator sets one.
     """
     claim = job.text("kubernetes.claim")
     volumes: list[dict[str, Any]] = []
@@ -149,7 +149,7 @@ def script(job: Job, launch: Callable[[str], list[str]]) -> str:
 
     Args:
         job: The settings.
-        launch: Gives the pieces of the command that starts the ranks, from the wrapper's and the program's words.
+        launch: Returns the pieces of the command that starts the ranks, from the wrapper's and the program's words.
     """
     injected = job.text("kubernetes.inject") != "none"
     lines = ["set -euo pipefail", f"reports={word(reports_folder(job))}", 'mkdir -p "$reports"']
@@ -186,7 +186,7 @@ def extras(job: Job) -> list[dict[str, Any]]:
 
 
 def about(job: Job, target: str, kinds: str) -> list[str]:
-    """The head of a manifest: what it is, how it is started, looked at and removed."""
+    """The head of a manifest: what it is, and how to start, inspect and remove it."""
     name, namespace = job.text("job.name"), job.text("kubernetes.namespace")
     claim = job.text("kubernetes.claim")
     lines = [

@@ -43,7 +43,7 @@ def render(target: str, job: Job) -> str:
     """The script of a target.
 
     Raises:
-        UsageError: There is no such target, or the settings do not go with it.
+        UsageError: The target does not exist, or the settings do not fit it.
     """
     found = next((t for t in TARGETS if t.name == target), None)
     if found is None:

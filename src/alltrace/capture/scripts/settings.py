@@ -44,7 +44,7 @@ class Setting:
         key: Its name there.
         kind: `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table` (names to text), a
             `|`-separated list of choices, or one of the patterns of text.
-        default: Its value where it is not given.
+        default: Its value if it is missing.
         doc: What it is.
     """
 
@@ -235,7 +235,7 @@ class Job:
             raise UsageError(f"profiler.steps is {steps}, which contains no step; the second number is the step after the last")
 
     def text(self, name: str) -> str:
-        """A setting that is text; empty where it is not given and has no default."""
+        """A setting that is text; empty if it is missing and has no default."""
         return str(self._values[name])
 
     def number(self, name: str) -> int:
@@ -255,7 +255,7 @@ class Job:
         return dict(self._values[name])
 
     def having(self, **changes: Any) -> Job:
-        """The same job with other values; `__` stands for the dot in a name."""
+        """The same job with other values; `__` replaces the dot in a name."""
         values = {n: self._values[n] for n in self.given}
         return Job({**values, **{n.replace("__", "."): v for n, v in changes.items()}})
 
@@ -266,7 +266,7 @@ class Job:
 
     @property
     def steps(self) -> tuple[int, int] | None:
-        """The first step that is recorded and the one after the last; None where none are named."""
+        """The first step that is recorded and the one after the last; None if none are named."""
         first, _, end = self.text("profiler.steps").partition(":")
         return (int(first), int(end)) if first else None
 
@@ -330,7 +330,7 @@ def _wrong(name: str, value: Any, expected: str) -> Any:
 
 
 def read_job(path: Path) -> dict[str, Any]:
-    """The settings that a job.toml gives, by name.
+    """The settings of a job.toml, by name.
 
     Raises:
         InputError: It cannot be read, is not valid TOML, or has a setting that there is not; the closest one is named.
@@ -356,7 +356,7 @@ def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a parsed job.toml by setting.
 
     Raises:
-        UsageError: There is no such section or setting.
+        UsageError: The section or setting does not exist.
     """
     found: dict[str, Any] = {}
     for section, content in document.items():
@@ -387,17 +387,17 @@ def find_setting(name: str) -> Setting:
 
 
 def _nearby(name: str) -> Iterable[str]:
-    """The settings of the same section, or those of the same key elsewhere, or all."""
+    """The settings of the same section, or settings with the same key elsewhere, or all."""
     section, _, key = name.partition(".")
     elsewhere = [s.name for s in SETTINGS if s.key == key]
     return elsewhere or [s.name for s in SETTINGS if s.section == section] or list(_BY_NAME)
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or text as it stands.
+    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or plain text.
 
     Raises:
-        UsageError: There is no such setting, or it is not an assignment.
+        UsageError: The setting does not exist, or it is not an assignment.
     """
     name, equals, value = text.partition("=")
     section, dot, _ = name.partition(".")

@@ -24,7 +24,7 @@ def word(text: str) -> str:
 
 
 def meant(texts: Iterable[str]) -> list[str]:
-    """The line that tells shellcheck that a dollar or a last backslash between single quotes is meant, where there is one."""
+    """A directive for shellcheck if single quotes contain an intended dollar or trailing backslash."""
     given = [t for t in texts if not isinstance(t, Expression)]
     codes = [c for c, pattern in (("SC2016", r"[$`]"), ("SC1003", r"\\('|$)")) if any(re.search(pattern, t) for t in given)]
     return [f"# shellcheck disable={','.join(codes)}  # it is meant as it stands"] if codes else []
@@ -64,7 +64,7 @@ def continued(texts: Iterable[str]) -> list[str]:
     """A command of several lines, joined by backslashes.
 
     Args:
-        texts: Its pieces, quoted already; a piece is put on the line of the one before where it fits.
+        texts: Its pieces, quoted already; a piece goes on the line of the previous one if it fits.
     """
     lines: list[str] = []
     for text in texts:

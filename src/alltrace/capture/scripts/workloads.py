@@ -21,7 +21,7 @@ class Program:
     """One program of a job.
 
     Attributes:
-        label: What tells it from the job's other programs; empty where there is one.
+        label: What distinguishes it from the job's other programs; empty if there is only one.
         words: The program and its arguments.
     """
 
@@ -57,7 +57,7 @@ def uses_torchrun(job: Job) -> bool:
 
 
 def begun_by_program(job: Job) -> bool:
-    """Whether the program's own arguments say which steps are recorded; it calls cudaProfilerStart and Stop by itself."""
+    """Whether the program's own arguments select the recorded steps; it calls cudaProfilerStart and Stop itself."""
     return job.text("workload.kind") in _BY_RANGE
 
 
@@ -112,7 +112,7 @@ def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
     odd = next((t for t in tests if not re.fullmatch(r"[A-Za-z0-9_.-]+", t)), None)
     if not tests or odd is not None:
         raise UsageError(f"workload.tests names {odd!r}; expected programs such as all_reduce_perf")
-    # -c 0: checks of the result are kernels of their own; -g 1: a GPU a process
+    # -c 0: checks of the result are separate kernels; -g 1: one GPU per process
     sizes = ["-b", job.text("workload.min_bytes"), "-e", job.text("workload.max_bytes"), "-f", "2", "-g", "1", "-c", "0"]
     sizes += ["-n", str(job.number("workload.iterations"))]
     return [

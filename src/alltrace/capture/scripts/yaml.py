@@ -63,6 +63,6 @@ def _scalar(item: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """`text` in double quotes: all but printable ASCII escaped; beyond 16 bit as YAML has it, not as the two halves of JSON."""
+    """`text` in double quotes: all but printable ASCII escaped; beyond 16 bit in YAML's form, not as JSON's surrogate pair."""
     pieces = (json.dumps(c)[1:-1] if ord(c) < 1 << 16 else f"\\U{ord(c):08x}" for c in text)
     return f'"{"".join(pieces)}"'

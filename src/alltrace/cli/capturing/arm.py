@@ -1,4 +1,4 @@
-"""The sub-verb `capture arm`: starts a rank that records nothing until it is asked to."""
+"""The sub-verb `capture arm`: starts a rank that records nothing until it gets a command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program; gives its exit code."""
+    """Run the program and return its exit code."""
     if args.profiler == "ncu":
         raise UsageError("capture arm works with nsys and torch, and --profiler is ncu; use `capture exec`")
     for name in _WINDOWS:

@@ -138,7 +138,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     kernels.add_argument(
         "--lockstep",
         metavar="HOST",
-        help="the chosen ranks meet at HOST and replay kernels together; needs an ncu that supports it",
+        help="the chosen ranks synchronize at HOST and replay kernels together; needs an ncu that supports it",
     )
     _add_afterwards(parser)
     how = parser.add_argument_group("otherwise")
@@ -225,7 +225,7 @@ def _add_afterwards(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
-    """Run the program; gives its exit code. With `arms`, it records when it is asked to, or by `rule`."""
+    """Run the program and return its exit code. With `arms`, it records on command, or by `rule`."""
     request = request_from(args)
     if arms:
         request = request._replace(nsys=request.nsys._replace(armed=True), rule=rule)
@@ -331,7 +331,7 @@ def _then(args: argparse.Namespace) -> Then:
     """What is done with reports.
 
     Raises:
-        UsageError: An action that there is not, or options of actions that are not asked for.
+        UsageError: The action does not exist, or an option belongs to an action that is not used.
     """
     asked = [["import"]] * args.imports + args.then
     urls = [words[1] for words in asked if len(words) == 2 and words[0] == "upload"]
@@ -396,7 +396,7 @@ def _show(request: Request, program: list[str], environment: Mapping[str, str]) 
 
 
 def _say(text: str) -> None:
-    """One write for one line, so that the lines of many ranks do not mix; a launcher that is gone hears nothing."""
+    """One write for one line, so that the lines of many ranks do not mix; a launcher that is gone gets nothing."""
     with suppress(OSError):
         sys.stderr.write(f"alltrace capture: {printable(text)}\n")
         sys.stderr.flush()

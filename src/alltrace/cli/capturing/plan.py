@@ -18,7 +18,7 @@ EXAMPLE = "alltrace capture plan --ranks 512 --seconds 30"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The job at hand."""
+    """The job to plan."""
     parser.add_argument("--ranks", type=positive, required=True, metavar="N", help="how many ranks the job has")
     parser.add_argument("--per-node", type=positive, default=8, metavar="N", help="ranks per node; default: 8")
     parser.add_argument("--seconds", type=seconds, default=30.0, metavar="SECONDS", help="how long to record; default: 30")

@@ -21,7 +21,7 @@ EXAMPLE = "alltrace logs nccl slurm-123.out --view ops --steps 45:50"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view and what it may be asked."""
+    """The view and its options."""
     from alltrace.recipes.logs import NCCL_VIEWS
 
     group = parser.add_argument_group("the question")
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def with_unread(answer: Answer, logs: NcclLogs) -> Answer:
-    """The answer with the records that were not understood beside it."""
+    """The answer, with the records that were not understood as a further list."""
     return answer._replace(extra={**answer.extra, "not_understood": list(logs.unread)})
 
 

@@ -28,9 +28,9 @@ class Switch(NamedTuple):
         name: Its long name.
         short: Its letter, or an empty text.
         kind: `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by commas,
-            which may be given several times; `optional`, a value that may be left out.
+            may be repeated; `optional`, a value that may be left out.
         help: One sentence.
-        metavar: What its value is called in the help.
+        metavar: The name of its value in the help.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Given(NamedTuple):
     Attributes:
         values: The last value of each option that takes one, by long name; an optional value that was left out is empty.
         lists: The values of each list, in order.
-        truths: Flags and truths that were given.
+        truths: The flags and truth values in the command line.
         rest: What is not an option.
     """
 
@@ -102,7 +102,7 @@ def _switch(command: str, switches: Sequence[Switch], word: str) -> tuple[Switch
 def _take(
     command: str, given: Given, switch: Switch, value: str | None, following: str | None, waiting: Iterator[tuple[int, str]]
 ) -> None:
-    """Put an option into what is given; takes the next word where that is its value."""
+    """Add an option to the parsed options; takes the next word if that is its value."""
     if switch.kind == "flag":
         if value is not None:
             raise RefusedError(f"option '--{switch.name}' of {command} takes no value, but was given {value!r}")

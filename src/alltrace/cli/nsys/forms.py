@@ -54,11 +54,11 @@ class Shown(NamedTuple):
     """A table to show.
 
     Attributes:
-        title: What it is called.
+        title: Its name.
         columns: Its columns.
         rows: Its rows, one table after the other; times in ns, sizes in bytes.
-        said: What stands above it, where there is room for words.
-        below: What stands below it, likewise.
+        said: The text above it, if the form has text.
+        below: The text below it, likewise.
     """
 
     title: str
@@ -72,7 +72,7 @@ def format_reference(name: str) -> str:
     """What a format is, with its arguments, as text.
 
     Raises:
-        RefusedError: There is no such format.
+        RefusedError: The format does not exist.
     """
     from alltrace.recipes.reference import reference
 
@@ -121,10 +121,10 @@ def parse_form(text: str, time: str | None, default: str) -> Form:
     Args:
         text: `NAME[:ARGUMENT]...`; a point for the default.
         time: The unit that `--timeunit` names, or None.
-        default: The form that a point stands for.
+        default: The form that `.` selects.
 
     Raises:
-        RefusedError: There is no such form, or an argument has a value that it cannot have.
+        RefusedError: The form does not exist, or an argument has an invalid value.
     """
     name, *arguments = text.split(":")
     name = default if name == "." else name
@@ -154,7 +154,7 @@ def _cells(table: Any) -> list[list[str]]:
     return [column_cells(table.column(i), table.schema.field(i), grouped=False) for i in range(table.num_columns)]
 
 
-def _csv(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:  # noqa: ARG001  every writer is called alike
+def _csv(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:  # noqa: ARG001  every writer has the same signature
     first = True
     for table in tables:
         if not table.num_rows:
@@ -287,7 +287,7 @@ class _Layout:
 
 
 def _centred(name: str, width: int) -> str:
-    """A name in the middle, the odd blank behind it."""
+    """A centred name; an odd blank goes after it."""
     before = max(width - len(name), 0) // 2
     return f"{' ' * before}{name}".ljust(width)
 

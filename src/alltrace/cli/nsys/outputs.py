@@ -21,13 +21,13 @@ COMMAND = "@"
 
 
 def spread(given: Sequence[str], count: int, default: str) -> list[str]:
-    """As many as there are reports: what was given, then its last again and again; the default where nothing was."""
+    """One value per report: those given, then the last one repeated; the default if none was given."""
     known = list(given) or [default]
     return (known + [known[-1]] * count)[:count]
 
 
 def default_form(place: str) -> str:
-    """The form of an output where none is asked for: columns on the console, CSV elsewhere."""
+    """The default form of an output: columns on the console, CSV elsewhere."""
     return "column" if place == CONSOLE else "csv"
 
 
@@ -51,7 +51,7 @@ def pipe(command: str, pieces: Iterable[str]) -> None:
         raise InputError(
             f"@{command}", found=f"the command cannot be run ({error})", expected="a program with its arguments"
         ) from error
-    assert running.stdin is not None  # noqa: S101  asked for above
+    assert running.stdin is not None  # noqa: S101  checked above
     try:
         with running.stdin as stream:
             stream.writelines(pieces)

@@ -1,4 +1,4 @@
-"""`alltrace nsys recipe`: a recipe over several reports, whose tables go to a folder under NVIDIA's names."""
+"""`alltrace nsys recipe`: a recipe over several reports; its tables go to a folder under NVIDIA's names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     """Answer a command line; returns the exit code.
 
     Raises:
-        RefusedError: There is no such recipe, or alltrace has none for it.
+        RefusedError: The recipe does not exist, or alltrace has no equivalent.
         UsageError: An option cannot be used; nsys ends with 2 then, as alltrace does.
         InputError: A report cannot be read.
     """
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def names() -> dict[str, str]:
-    """The recipes that can be asked by NVIDIA's names, each with one line of help."""
+    """The recipes available under NVIDIA's names, each with one line of help."""
     from alltrace.recipes.nsys.base import NsysRecipe
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import find
@@ -162,7 +162,7 @@ def _inputs(given: Sequence[str]) -> list[str]:
             raise UsageError(f"--input is {text!r}; expected a report, or a folder of reports, that exists")
         stems: dict[str, Path] = {}
         for path in sorted(Path(folder).iterdir()):
-            if path.suffix in _REPORT_ENDINGS:  # an export beside its report is the same one
+            if path.suffix in _REPORT_ENDINGS:  # an export next to its report is the same report
                 stems.setdefault(path.stem, path)
         chosen = [str(stems[stem]) for stem in sorted(stems)][: int(count)]
         if not chosen:
@@ -172,7 +172,7 @@ def _inputs(given: Sequence[str]) -> list[str]:
 
 
 def _place(name: str, args: argparse.Namespace) -> tuple[Path, str | None]:
-    """The folder to write to, and the one asked for where that exists."""
+    """The folder to write to, and the requested one if it exists."""
     if args.output:
         wanted = _filled(args.output)
         if args.force_overwrite or not Path(wanted).exists():

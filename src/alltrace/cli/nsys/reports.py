@@ -1,4 +1,4 @@
-"""The reports of `nsys stats`, asked by NVIDIA's names, those of earlier versions too."""
+"""The reports of `nsys stats` under NVIDIA's names, including those of earlier versions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def ask_report(
 
 
 class Reports:
-    """What `nsys stats` asks."""
+    """The requests of `nsys stats`."""
 
     command = "nsys stats"
     word = "report"
@@ -149,8 +149,8 @@ class FoundRange(NamedTuple):
 def find_range(run: OpenRun, text: str) -> FoundRange:
     """The NVTX range that a filter names, the first of all ranks where it has no index.
 
-    As in nsys, a range of a program's main thread stands for what any thread of the process did meanwhile, one of another thread
-    for what that thread did.
+    As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of another
+    thread covers what that thread did.
 
     Raises:
         Skipped: There is none.

@@ -1,4 +1,4 @@
-"""The rules of `nsys analyze`, asked by NVIDIA's names, those of earlier versions too, with what to do about what they find."""
+"""The rules of `nsys analyze` under NVIDIA's names, including those of earlier versions, with advice on what they find."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _BY = {"process": "PID", "thread": "TID"}
 
 
 class Rules:
-    """What `nsys analyze` asks."""
+    """The requests of `nsys analyze`."""
 
     command = "nsys analyze"
     word = "rule"
@@ -97,7 +97,7 @@ class Rules:
         if options.get("nvtx") is not None:
             rank, of_range = find_range(run, str(options.pop("nvtx")))
             ranks = (rank,)
-            if "nvtx" in of_range or not {"start", "end"} & options.keys():  # times that are given come before those of the range
+            if "nvtx" in of_range or not {"start", "end"} & options.keys():  # given times replace those of the range
                 options.update(of_range)
         answer = ask_report(run, rule, options, ranks=ranks).read()
         found = answer.table

@@ -27,25 +27,25 @@ _ALL = "ALL"
 
 
 class Asker(Protocol):
-    """What a command asks: its names, and the table of one of them."""
+    """The requests of a command: their names, and the table of each."""
 
     command: str
     word: str
 
     @property
     def defaults(self) -> tuple[str, ...]:
-        """What is asked where nothing is named."""
+        """The names used if the command line has none."""
         ...
 
     def names(self) -> dict[str, str]:
-        """The names that can be asked, with one line of help each."""
+        """The available names, with one line of help each."""
         ...
 
     def reference(self, name: str) -> str:
         """What one of them answers, its arguments and its columns, as text.
 
         Raises:
-            UsageError: There is no such name.
+            UsageError: The name does not exist.
         """
         ...
 
@@ -54,12 +54,12 @@ class Asker(Protocol):
 
         Raises:
             Skipped: The report file does not have what it needs.
-            UsageError: There is no such name or argument.
+            UsageError: The name or argument does not exist.
         """
         ...
 
 
-class Skipped(AlltraceError):  # noqa: N818  no error of the command: it goes on with the next report
+class Skipped(AlltraceError):  # noqa: N818  not an error of the command: it continues with the next report
     """A report that a file has no data for, with the reason."""
 
 
@@ -156,7 +156,7 @@ def _source(command: str, given: Given) -> Path:
 
 
 def _readable(given: Given, source: Path) -> Path:
-    """What to read for the input: the export named or lying beside a `.nsys-rep`, or the input itself."""
+    """What to read for the input: the export that is named or that is next to a `.nsys-rep`, or the input itself."""
     export = given.values.get("sqlite")
     if source.suffix not in (".nsys-rep", ".qdrep"):
         if export is not None:
@@ -187,9 +187,9 @@ def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
             raise RefusedError(f"--timeunit is {unit!r}; expected nsec, usec, msec or seconds")
     formats, places = given.lists.get("format", []), given.lists.get("output", [])
     chosen = spread(places, len(specs), CONSOLE)
-    # a form that nobody gave is that of each place, one that was given last holds for the rest
+    # without a form, each place has its default; the last form given applies to the rest
     forms = spread(formats, len(specs), ".")
-    for form in formats:  # all are looked at, also those that no report is left for
+    for form in formats:  # all are checked, including those without a report
         parse_form(form, time, "csv")
     jobs = [Job(s, parse_form(f, time, default_form(p)), p) for s, f, p in zip(specs, forms, chosen, strict=True)]
     many = [word for word, values in (("formats", formats), ("outputs", places)) if len(values) > len(specs)]
@@ -197,7 +197,7 @@ def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
 
 
 def _filters(given: Given) -> dict[str, OptionValue]:
-    """The filters, of which that by a range counts where both are given."""
+    """The filters; the filter by range takes precedence if both are given."""
     time, nvtx = given.values.get("filter-time"), given.values.get("filter-nvtx")
     if time is None and nvtx is None:
         return {}
@@ -208,7 +208,7 @@ def _filters(given: Given) -> dict[str, OptionValue]:
         filters["filter_time"] = time
     if nvtx is not None:
         name, slash, index = nvtx.rpartition("/")
-        # what is not a number behind the last slash belongs to the name
+        # text after the last slash that is not a number belongs to the name
         filters["nvtx"] = nvtx if not slash or index.isdigit() else f"{name}\\/{index}"
     try:
         for name, value in filters.items():
@@ -221,7 +221,7 @@ def _filters(given: Given) -> dict[str, OptionValue]:
 def _answer(
     asker: Asker, opened: OpenRun, job: Job, source: Path, filters: Mapping[str, OptionValue], *, quiet: bool, replace: bool
 ) -> None:
-    """Ask a report and put its answer where it goes; what cannot be answered is said, and the next one is asked."""
+    """Compute a report and write its answer; if it cannot be computed, report why and continue with the next."""
     name, colon, arguments = job.spec.partition(":")
     to_file = job.place != CONSOLE and not job.place.startswith(COMMAND)
     file = file_of(job.place, source, job.spec, job.form) if to_file else None
@@ -253,7 +253,7 @@ def _say(quiet: bool, text: str) -> None:
 
 
 def _ended(pieces: Iterator[str]) -> Iterator[str]:
-    """The text with an empty line behind it, where there is any."""
+    """The text followed by an empty line, if there is any text."""
     piece = ""
     for piece in pieces:
         yield piece

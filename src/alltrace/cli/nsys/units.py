@@ -69,14 +69,14 @@ def rule_column(cell: RecipeCell) -> Column:
 
 
 def time_unit(text: str) -> str | None:
-    """The unit that `--timeunit` names, by the beginning of a name of it; None where there is none."""
+    """The unit that `--timeunit` names, by the beginning of a name of it; None if there is none."""
     names = {**_TIME_UNITS, "seconds": "sec"}
     found = {unit for name, unit in names.items() if text and name.startswith(text)}
     return found.pop() if len(found) == 1 else None
 
 
 def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:
-    """A table in the units asked for, its headers with them.
+    """A table in the requested units, which its headers name.
 
     Args:
         table: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second.
@@ -85,7 +85,7 @@ def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *
         with_unit: Whether headers name units.
 
     Returns:
-        A `pyarrow.Table`; a field whose cells have so many decimals says so in its metadata, as in answers.
+        A `pyarrow.Table`; the metadata of a field has the number of decimals of its cells, as in answers.
     """
     arrays, fields = [], []
     for place, column in enumerate(columns):

@@ -1,4 +1,4 @@
-"""The verb `capture`, which has verbs of its own: profiles every rank of a job, and looks after what came of it."""
+"""The verb `capture` with its sub-verbs: profiles every rank of a job, and manages the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `demo`: simulates a run with a known cause of lost time, imports its reports, asks, and tells the truth at the end."""
+"""The verb `demo`: simulates a run with a known problem, imports and analyzes its reports, and prints the true cause."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _show_findings(opened: OpenRun, command: str, run: str) -> None:
 
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:
-    """An answer as its verb shows it, less some columns, under the command that gives it whole."""
+    """An answer as its verb shows it, without some columns, under the command that prints it in full."""
     from alltrace.cli.output import console_form
     from alltrace.cli.text_table import to_text
 

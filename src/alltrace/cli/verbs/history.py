@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "nothing is stored",
     )
     group = parser.add_argument_group("the question")
-    group.add_argument("--by", choices=QUESTIONS, default="run", help="what each row stands for; default: run")
+    group.add_argument("--by", choices=QUESTIONS, default="run", help="what each row is; default: run")
     group.add_argument("--job", metavar="NAME", help="only runs of this job")
     group.add_argument("--tag", metavar="TAG", help="only runs with this tag")
     group = parser.add_argument_group("reading runs")

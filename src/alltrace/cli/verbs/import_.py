@@ -1,4 +1,4 @@
-"""The verb `import`: makes a run directory, or brings it up to date; run again after an interruption, it goes on from there."""
+"""The verb `import`: makes a run directory, or brings it up to date; run again after an interruption, it continues from there."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         except (InputError, UsageError) as error:
             if not beside or (isinstance(error, InputError) and not any(error.path.startswith(log) for log in beside)):
                 raise
-            unused = [f"GPU logs beside the reports were not joined: {error}"]
+            unused = [f"GPU logs next to the reports were not joined: {error}"]
             manifest = imported([])
     notes = (*manifest.notes, *unused)
     if any(log.kind != "gpu" for log in manifest.logs):
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
-    """Import reports whose run others import, too."""
+    """Import reports into a run that other processes import too."""
     from alltrace.cli.progress import watching
     from alltrace.run.cache import fetch_all
     from alltrace.run.importer import import_part

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _TWO = 2
 _DETAILED = ("details", "rules", "instances", "source")
 INTERMIXED = True
-"""Options may stand between the name of a view and the reports."""
+"""Options may be between the name of a view and the reports."""
 EXAMPLE = "alltrace ncu source gemm.ncu-rep"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The reports, and what is asked of them."""
+    """The reports, and the view of them."""
     parser.add_argument(
         "reports",
         nargs="+",
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="for the view metrics and --compare: only metrics with this name; * matches any text",
     )
     parser.add_argument(
-        "--lines", choices=LINES, help="for the view source: what each row stands for; default: source if available, else sass"
+        "--lines", choices=LINES, help="for the view source: what each row is; default: source if available, else sass"
     )
     parser.add_argument("--sass", action="store_true", help="for the view source: disassemble, with nvdisasm of CUDA 12.8 or later")
     parser.add_argument("--nvdisasm", metavar="PATH", help="for --sass: the nvdisasm program; default: nvdisasm on PATH")
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _view(args: argparse.Namespace) -> str:
-    """What is asked; the name of a view before the reports is taken from them."""
+    """The view; its name may come before the reports and is then removed from them."""
     named = str(args.reports[0]) if str(args.reports[0]) in VIEWS and not args.reports[0].exists() else None
     if named is not None:
         if args.view or args.raw or args.compare or args.run:
@@ -170,7 +170,7 @@ def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: arg
 
 
 def _listings(args: argparse.Namespace) -> Listings:
-    """Lists instructions, in words where `--sass` asks for them."""
+    """Lists instructions, with their text if `--sass` is given."""
     from functools import partial
 
     from alltrace.readers.ncu.disassembly import disassembled, find_nvdisasm

@@ -1,4 +1,4 @@
-"""The verb `recipe`: asks any recipe by its name."""
+"""The verb `recipe`: runs any recipe by its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The name; everything after it belongs to the recipe, whose own parser reads it."""
+    """The name; everything after it goes to the recipe's own parser."""
     parser.add_argument("--list", action="store_true", help="list all recipes, with what each answers")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe, or `all` of them; `NAME --help` shows its options")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options")

@@ -17,7 +17,7 @@ EXAMPLE = "alltrace report ./reports/ -o report.html"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, what is asked of it, and where the report goes."""
+    """RUN, what to report of it, and where the report goes."""
     add_run_argument(parser)
     group = parser.add_argument_group("the question")
     add_rank_option(group)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _page(text: str) -> str:
-    """The address of a page, without what stands behind `?` or `#`: a token is a secret."""
+    """The address of a page, without the part after `?` or `#`: a token is a secret."""
     from argparse import ArgumentTypeError
     from urllib.parse import urlsplit
 

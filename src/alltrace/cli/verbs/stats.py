@@ -1,4 +1,4 @@
-"""The verb `stats`: gives the report of `nsys stats` of that name."""
+"""The verb `stats`: prints the report of `nsys stats` with that name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = "alltrace stats cuda_gpu_kern_sum ./reports/ --format csv"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The report's name; everything after it belongs to the report, whose own parser reads it."""
+    """The report's name; everything after it goes to the report's own parser."""
     parser.add_argument("--list", action="store_true", help="list all reports, with what each shows")
     parser.add_argument("name", nargs="?", metavar="NAME[:flag][:option=value]", help="the report; `NAME --help` shows its options")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the report's options")

@@ -25,13 +25,13 @@ class View:
         name: Its file's name, and its own where it has no title.
         about: What it shows.
         labels: The event types that it is of; none for states and communications.
-        level: The level whose objects are its lines.
+        level: The level with the objects that are its lines.
         function: Paraver's function of a thread.
         compose: Paraver's functions that come after it.
         units: What its values are.
         top: Paraver's function of a line, which comes last.
         tags: The tags of the communications that it is of; none for all.
-        operation: How the timelines in `parts` are put together; none for a timeline that has no parts.
+        operation: How the timelines in `parts` are combined; none for a timeline that has no parts.
         parts: Two timelines of which it is made.
         title: What Paraver calls it.
     """
@@ -189,14 +189,14 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
     """The views that a trace can show, with the labels and numbers of their types; one for each metric too.
 
     Args:
-        events: The types that its .pcf tells.
+        events: The types in its .pcf.
         written: The types of which it has events; None for all.
     """
     numbers = {label: n for e in events for n, label in e.types.items() if written is None or n in written}
     found = []
     for view in _VIEWS:
         types = {label: numbers[label] for label in view.labels if label in numbers}
-        if types or not view.labels:  # windows that are put together need the types of each of them
+        if types or not view.labels:  # combined windows need the types of each of them
             if any(part.labels and not any(label in numbers for label in part.labels) for part in view.parts):
                 continue
             found.append((view, types))
@@ -210,7 +210,7 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
 def write_cfgs(
     draft: Draft, path: Path, events: Iterable[EventType], profile: Profile, written: Collection[int] | None = None
 ) -> Path:
-    """Write the configurations of a trace into the folder `path`, in place of one that is there; returns it."""
+    """Write the configurations of a trace into the folder `path`, replacing an existing one; returns it."""
     folder = draft.file(path)
     folder.mkdir()
     for view, types in views_of(events, written):
@@ -222,12 +222,12 @@ def write_cfgs(
 
 
 def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
-    """The text of a .cfg file with one timeline, and those that it is made of.
+    """The text of a .cfg file with one timeline, and its component timelines.
 
     Args:
         view: The timeline.
         types: Our labels of its event types, with their numbers; Paraver goes by the labels.
-        profile: Whose labels the trace has.
+        profile: The source of the trace's labels.
     """
     windows = [*view.parts, view]
     lines = [
@@ -241,7 +241,7 @@ def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
 
 
 def _window(view: View, number: int, types: dict[str, int], *, shown: bool) -> list[str]:
-    """The lines of one timeline; one that is put together is made of those with the numbers before its own."""
+    """The lines of one timeline; a derived one uses those with the numbers before its own."""
     title = view.title or view.name.replace("_", " ")
     color = "window_in_code_color" if view.folder in ("basics", "views") else "window_in_gradient_color"
     if view.parts:

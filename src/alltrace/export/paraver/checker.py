@@ -27,7 +27,7 @@ class Report:
     """What a check found.
 
     Attributes:
-        faults: What is wrong, each one sentence; no more than twenty are kept.
+        faults: What is wrong, each one sentence; at most twenty are kept.
         count: How many faults there are.
         records: Records read.
     """
@@ -44,11 +44,11 @@ class Report:
 
 
 def check(path: Path) -> Report:
-    """Check a trace: `.prv` or `.prv.gz`, with the `.pcf` and `.row` beside it where there are any.
+    """Check a trace: `.prv` or `.prv.gz`, with the `.pcf` and `.row` next to it if they exist.
 
-    The rules: a header whose numbers agree; whole numbers; objects that the header has, and CPUs of the thread's node; states and
-    communications whose ends are not before their starts; times from 0 to the end in the header, in order; each begin of an event
-    type whose value 0 is `End` has an end; every type has a label; values with labels are below 2^31, their labels are not empty
+    The rules: a header with consistent numbers; whole numbers; objects that the header has, and CPUs of the thread's node; states
+    and communications that do not end before they start; times from 0 to the end in the header, in order; each begin of an event
+    type with `End` as value 0 has an end; every type has a label; values with labels are below 2^31, their labels are not empty
     and differ; the `.row` has as many labels as the header has objects.
 
     Raises:
@@ -72,7 +72,7 @@ def check(path: Path) -> Report:
 
 
 def _check_pcf(path: Path, report: Report) -> tuple[set[int] | None, set[int]]:
-    """The types with a label (None without a file), and those whose value 0 is the end of an interval."""
+    """The types with a label (None without a file), and those with value 0 as the end of an interval."""
     if not path.is_file():
         return None, set()
     events = ev.read_pcf(path)

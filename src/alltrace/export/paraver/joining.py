@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
-_REMAINDERS = 1 << 22  # correlations count up, so this many are told apart
+_REMAINDERS = 1 << 22  # correlations count up, so this many are distinct
 
 
 class CallJoin:
     """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
 
-    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 is that of work which nobody launched. Of
-    nested calls of one correlation the outermost is taken.
+    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
+    nested calls of one correlation the outermost is used.
 
     Args:
         rows: Where to sort, of five columns.
@@ -39,7 +39,7 @@ class CallJoin:
         self._rows.add(keys[rows], starts[rows], ends[rows], tracks[rows], 0)
 
     def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
-        """Add n pieces of work, with the size and the tag that their communication shall have."""
+        """Add n pieces of work, with the size and the tag of their communication."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
         self._rows.add(self._keys(processes, correlations, rows), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
 

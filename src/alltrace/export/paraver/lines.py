@@ -1,8 +1,8 @@
 """Lines of a .prv as rows of two numbers, which are sorted, and become text when they are written.
 
-The first number of a row is its key: eight times the time, and a place among what has that time. The second is a word: 15 bits
-of the line's shape, 16 of its object, 32 of a value. Lines with more numbers go on with rows of the same key, whose second number
-is one of them, or two of 32 bits. A shape says what text and which of these numbers a line is made of; types of events and states
+The first number of a row is its key: eight times the time, and a place among the lines with that time. The second is a word: 15
+bits of the line's shape, 16 of its object, 32 of a value. Lines with more numbers continue with rows of the same key; the second
+number is one of them, or two of 32 bits. A shape defines the text and the numbers in a line; types of events and states
 are in its text, so most lines are one row of 16 bytes.
 """
 
@@ -33,7 +33,7 @@ SMALL = 1 << 32
 """What a value must be below to have room in a line's first row."""
 
 STATE_LINE, EVENT_LINE, COMMUNICATION_LINE = range(3)
-_HEADS = ("1:", "2:", "3:", "")  # the last one is that of an object within a line
+_HEADS = ("1:", "2:", "3:", "")  # the last one is for an object within a line
 _MOST_SHAPES = 1 << 15
 _LINE_BYTES = 22 + 1  # a head, and one of "-" or a line end
 _NUMBER_BYTES = 20
@@ -74,7 +74,7 @@ class Lines:
 
         Args:
             variant: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`.
-            form: What stands after the object and the time: text, or a kind of number. `VALUE` is the value of the line's row,
+            form: The part after the object and the time: text, or a kind of number. `VALUE` is the value of the line's row,
                 `LATER` the sum of the time and that value, `OBJECT` the object that it names. `NEXT` is the number of the next
                 row that the line goes on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and
                 `LAST_HIGH`, which is `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.

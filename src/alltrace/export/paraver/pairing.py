@@ -50,7 +50,7 @@ def pair(sends: Ends, receives: Ends) -> tuple[Int64, Int64]:
 
 
 def _turns(codes: Int64, times: Int64) -> Int64:
-    """The place of each row among those of its code, in the order of time."""
+    """The index of each row among those with its code, in the order of time."""
     order = np.lexsort((times, codes))
     turns = np.empty(len(codes), np.int64)
     turns[order] = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])

@@ -1,4 +1,4 @@
-"""One rank of a Paraver trace as a task of its own: its lines are packed there, and written by the process that merges them."""
+"""One rank of a Paraver trace as a separate task: it packs the lines, and the process that merges them writes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PackedTask(NamedTuple):
         shapes: Their shapes, by number.
         counts: How many states, events and communications there are.
         types: The types of the events.
-        mpi: The sends and receives of MPI, to be paired with those of other ranks.
+        mpi: The sends and receives of MPI, to pair with those of other ranks.
     """
 
     runs: list[KeptRuns]

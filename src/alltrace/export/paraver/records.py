@@ -1,7 +1,7 @@
 """Events, states and communications as packed lines of a .prv, with the keys that put them into order.
 
 At equal times ends come first, then intervals without length (begin and end together), states, begins and communications: a thread
-whose interval begins where the last one ends would else be left without it.
+with an interval that begins where the last one ends would otherwise be left without it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1
 _OBJECT_SHIFT, _SHAPE_SHIFT = 32, 48
-_OURS = -(1 << 63)  # the highest bit of a word whose shape is one of those of the lines that it is written with
+_OURS = -(1 << 63)  # the highest bit of a word with a shape among those of the lines it is written with
 
 
 class RecordWriter:
     """Packs lines and hands them to a sorter.
 
-    Objects are numbers of `objects`, in the order given.
+    Objects are numbers of `objects`, in that order.
 
     Args:
         sorter: Where the lines go, of two columns.
@@ -102,7 +102,7 @@ class RecordWriter:
         for chosen in (~overlap, overlap):
             rows = np.flatnonzero(chosen)
             extra = [(n, _some(v, rows)) for n, v in more]
-            # at the end of one of two that overlap nothing else would tell which of them it is
+            # at the end of one of two that overlap, nothing else identifies which one it is
             extra = extra if chosen is not overlap else [*extra, (ev.LENGTH, ends[rows] - starts[rows])]
             self._pairs(objects[rows], starts[rows], ends[rows], forms, _some(values, rows), extra, _some(kinds, rows))
 
@@ -150,7 +150,7 @@ class RecordWriter:
         *,
         kinds: Int64 | None = None,
     ) -> None:
-        """Add n events; those of one thread that are given in the order of time keep their order.
+        """Add n events; events of one thread that arrive in order of time keep their order.
 
         Args:
             objects: int64 array of n.
@@ -224,7 +224,7 @@ class RecordWriter:
         more: Sequence[Any],
         kinds: Int64 | None,
     ) -> None:
-        """Add events, whose forms have a place for the value."""
+        """Add events; their forms have a place for the value."""
         small = _small(values)
         if not small:
             forms = [[NEXT if f == VALUE else f for f in form] for form in forms]
@@ -243,7 +243,7 @@ class RecordWriter:
         return self.lines.shape(variant, *form) << _SHAPE_SHIFT | self._mark
 
     def _add(self, words: Int64, times: Int64, place: int, values: Any, more: Sequence[Any]) -> None:
-        """Add lines: their first rows, whose values come to the words, and those that go on with `more` numbers."""
+        """Add lines: their first rows, with values in the words, and further rows with the `more` numbers."""
         keys = times * PLACES
         keys += place
         words |= values

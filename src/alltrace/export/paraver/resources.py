@@ -1,4 +1,4 @@
-"""Who is who in a Paraver trace: ranks are tasks, tracks are threads, hosts are nodes, GPUs are CPUs."""
+"""The objects of a Paraver trace: ranks are tasks, tracks are threads, hosts are nodes, GPUs are CPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Resources:
     Attributes:
         tracks: The tracks of each task.
         hosts: The nodes.
-        gpus: For each node its GPUs, by UUID or what stands for it.
+        gpus: For each node its GPUs, by UUID or its substitute.
     """
 
     tracks: tuple[Tracks, ...]

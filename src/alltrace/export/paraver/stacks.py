@@ -17,7 +17,7 @@ _DEPTH = 32
 
 
 def changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
-    """The changes of the innermost range; those of a group come in order, those of several groups mixed.
+    """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed.
 
     Args:
         blocks: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in the order of

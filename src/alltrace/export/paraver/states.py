@@ -32,7 +32,7 @@ _STRENGTHS[list(STATES)] = np.arange(len(STATES))
 
 
 class StateBuilder:
-    """Takes the intervals of one task in any order and tells the state of each thread, and what waits waited for.
+    """Takes the intervals of one task in any order and returns the state of each thread, and what waits waited for.
 
     Args:
         points: Where to sort, of three columns.
@@ -42,7 +42,7 @@ class StateBuilder:
         self._points = points
 
     def add(self, tracks: Int64, starts: Int64, ends: Int64, states: Int64) -> None:
-        """Add n intervals with their states; those of negative state and those without length count for nothing."""
+        """Add n intervals with their states; intervals with a negative state or without length are ignored."""
         rows = np.flatnonzero((states >= 0) & (ends > starts) & (tracks >= 0))
         codes = tracks[rows] << TRACK_SHIFT | _STRENGTHS[states[rows]] << 1
         self._points.add(starts[rows], codes | 1, 0)
@@ -53,7 +53,7 @@ class StateBuilder:
         self._points.add(until, tracks << TRACK_SHIFT | 1 << QUERY_SHIFT | owners << OWNER_SHIFT, since)
 
     def sweep(self, background: list[int], end_ns: int) -> Iterator[tuple[Columns, Columns]]:
-        """The states from 0 to the end, without gaps, and the answers to what was asked, block by block.
+        """The states from 0 to the end, without gaps, and the answers to the queries, block by block.
 
         Args:
             background: For each track the state of what no interval covers.

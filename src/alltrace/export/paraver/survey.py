@@ -53,11 +53,11 @@ class Survey:
 
     Attributes:
         values: For each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and marks too,
-            `collectives` those of operations.
-        domains: From ids of NVTX domains to their place among the domains.
+            `collectives` has those of operations.
+        domains: From ids of NVTX domains to their index among the domains.
         range_types: The type of the ranges of each domain.
-        metrics: From ids of metrics of GPUs to their place; `nic` those of network adapters.
-        events: What the .pcf tells.
+        metrics: From ids of metrics of GPUs to their index; `nic` for network adapters.
+        events: The content of the .pcf.
         end_ns: The last end, ns from the zero of the selection.
     """
 

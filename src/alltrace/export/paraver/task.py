@@ -145,7 +145,7 @@ class Task:
             self._joined.waits(*self._call(batch), np.where(numbers(batch, "stream") == UNKNOWN, -1, streams))
 
     def _join(self) -> None:
-        """Communications from the calls to what they launched: sent when the call starts, gone when it ends; asks for waits."""
+        """Communications from the calls to what they launched: sent when the call starts, gone when it ends; also queries waits."""
         for (logical, gone, callers, arrives, tracks, sizes, tags), (starts, ends, owners, streams) in self._joined.pairs():
             physical = np.maximum(np.minimum(gone, arrives), logical)
             sent, received = (logical, physical), (arrives, arrives)

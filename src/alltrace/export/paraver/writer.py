@@ -1,4 +1,4 @@
-"""Writes a run as a Paraver trace: .prv (or .prv.gz), .pcf and .row, and configurations beside it."""
+"""Writes a run as a Paraver trace: .prv (or .prv.gz), .pcf and .row, and configurations next to it."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def export_paraver(
 
     Args:
         selection: What to write.
-        path: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are put beside it.
-        ids: Whose numbers of event types: `extrae` or `nsys2prv`.
+        path: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it.
+        ids: The numbering of event types: `extrae` or `nsys2prv`.
         fold_streams: One thread for all streams of a device.
         details: Also the geometry and the correlation of each launch.
         demangled: Name kernels with their template arguments and parameters.
-        base_pcf: A .pcf whose values of names are kept, so that traces can be compared.
-        cfgs: Put configurations beside the trace.
+        base_pcf: A .pcf with values of names to keep, so that traces can be compared.
+        cfgs: Write configurations next to the trace.
         jobs: The most processes; None lets the number of rows decide.
 
     Raises:
@@ -140,7 +140,7 @@ def _about(selection: Selection) -> str:
 
 
 def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]], tag: int | None) -> None:
-    """Messages, each a send or a receive: from the start of the send to the end of the receive; without a tag by that of MPI."""
+    """Messages, each a send or a receive: from the start of the send to the end of the receive; without a tag with MPI's tag."""
     sends, receives = (joined(e for s, e in messages if s is wanted) for wanted in (True, False))
     at, to = pair(sends, receives)
     if not len(at):

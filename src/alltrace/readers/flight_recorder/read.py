@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 4 << 30
 _HEAD_BYTES = 1 << 16
-_SHOWN = 250  # items of a list that what is shown is made of
+_SHOWN = 250  # items of a list that are used for display
 _RANK = re.compile(r"(\d+)\D*$")
 _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
@@ -51,10 +51,10 @@ class Entry:
         sequence: Its number among the group's collectives, or among its point-to-point operations.
         op: `all_reduce`, `send`, ...
         state: `scheduled`, `started` or `completed`.
-        bytes: The input's bytes; None where the type is not known.
+        bytes: The input's bytes; None if the type is not known.
         sizes, datatypes: Of its inputs, as recorded.
         output_sizes, output_datatypes: Of its outputs.
-        elements: Elements of its first input and output, where they are known.
+        elements: Elements of its first input and output, if known.
         p2p: Whether it is point to point.
         ends: The sender and the receiver in the group, then.
         peer: Its peer, then.
@@ -94,8 +94,8 @@ class Recording:
         path: The file.
         version: The format's version.
         ranks: The ranks with entries.
-        groups: Members of each group, as far as the file tells; an empty tuple where it does not.
-        descriptions: What each group is for, as the program says.
+        groups: Members of each group, as far as the file states them; otherwise an empty tuple.
+        descriptions: The program's description of each group.
         entries: The operations.
         unread: Entries that are not understood.
     """
@@ -113,7 +113,7 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
     """Read a dump.
 
     Raises:
-        InputError: It is none, is damaged, or its pickle holds anything but plain data.
+        InputError: It is not such a file, is damaged, or its pickle holds anything but plain data.
     """
     pieces, size = [], 0
     with TextLog(Path(path)) as log:
@@ -224,12 +224,12 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
 
 
 def _time(value: Any) -> int | None:
-    """JSON writes 0 where the pickle has None."""
+    """JSON writes 0 if the pickle has None."""
     return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
 def _text(value: Any) -> str:
-    """A text, or a number as one; lists may hold themselves many times over, and are none."""
+    """A text, or a number as one; lists may contain themselves many times, and are not converted."""
     return str(value) if isinstance(value, (str, int, float, type(None))) else ""
 
 

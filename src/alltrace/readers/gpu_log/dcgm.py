@@ -1,4 +1,4 @@
-"""What DCGM tells: `dcgmi dmon -e ...`, and the metrics that its exporter serves."""
+"""Output of DCGM: `dcgmi dmon -e ...`, and the metrics that its exporter serves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DmonLines:
         return _HEADER.fullmatch(line) is not None
 
     def missing(self) -> str | None:
-        """What the columns lack to be of any use, in words; None where they suffice."""
+        """What the columns lack to be of any use, in words; None if they suffice."""
         return None if any(c in _SHORT for c in self._columns) else "no clock, power, temperature or event reasons"
 
     def sample(self, line: str) -> Sample | None:

@@ -40,7 +40,7 @@ class CsvLines:
             return False
 
     def missing(self) -> str | None:
-        """What the columns lack to be of any use, in words; None where they suffice."""
+        """What the columns lack to be of any use, in words; None if they suffice."""
         if not any(c in _IDENTITIES for c in self._columns):
             return "no uuid, index or pci.bus_id"
         return None if any(c in _VALUES for c in self._columns) else "no clock, power, temperature or event reasons"

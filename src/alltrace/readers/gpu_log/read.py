@@ -3,8 +3,8 @@
 The format is detected by the first line that is not empty:
 
 * CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` where it has the columns of `QUERY`;
-* `dcgmi dmon -e ...`, whose lines begin with their time, as `ts` writes it: by itself it prints none;
-* the metrics that DCGM's exporter serves, whose lines end with their time.
+* `dcgmi dmon -e ...`, with lines that begin with their time, as `ts` writes it: dcgmi itself prints none;
+* the metrics that DCGM's exporter serves, with lines that end with their time.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Reading:
         order = np.lexsort((time, gpu))
         gpu, time = gpu[order], time[order]
         first = np.flatnonzero(np.concatenate(([True], (np.diff(gpu) != 0) | (np.diff(time) != 0))))
-        # the exporter tells each value of a moment by itself
+        # the exporter has one line for each value of a moment
         values = {name: np.fmax.reduceat(np.array(v, np.float64)[order], first) for name, v in self._values.items()}
         found = gpu[first], time[first], self._local, values
         return GpuLog(self._path, self._lines.format, list(self._rows), *found, self._bad, self._first_bad, damage)

@@ -74,10 +74,10 @@ class Sample(NamedTuple):
 
 @lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
-    """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None where there is none.
+    """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None if there is none.
 
     Raises:
-        ValueError: The text is no such value.
+        ValueError: The text is not such a value.
     """
     if _NOTHING.fullmatch(text) or not text:
         return None
@@ -113,7 +113,7 @@ def since_1970(time_ns: int) -> int:
     """A time in ns since 1970 that a log can be of.
 
     Raises:
-        ValueError: It lies before 1970 or behind 2200.
+        ValueError: It is before 1970 or after 2200.
     """
     if not 0 <= time_ns < _LAST_NS:
         raise ValueError("its time is implausible")

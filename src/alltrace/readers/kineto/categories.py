@@ -4,7 +4,7 @@ from __future__ import annotations
 
 KERNEL, COPY, FILL, RUNTIME, DRIVER, WAIT, ANNOTATION, OPERATOR, PYTHON, OVERHEAD, FRAME, COUNTERS = range(1, 13)
 OTHER = 0
-"""`FRAME` is a `PYTHON` event that stands for no module of the model."""
+"""`FRAME` is a `PYTHON` event that is not a module of the model."""
 
 ROLES = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL,
@@ -22,7 +22,7 @@ IGNORED = frozenset(
     gpu_user_annotation ac2g async fwdbwd async_cpu_to_gpu async_gpu external_correlation cpu_instant_event cuda_event trace
     """.split()
 )
-"""Categories whose events say nothing that others do not: projections of ranges, arrows, and the profiler's own spans."""
+"""Categories with redundant events: projections of ranges, arrows, and the profiler's own spans."""
 
 ON_GPU = (KERNEL, COPY, FILL, WAIT)
 ON_HOST = (RUNTIME, DRIVER, ANNOTATION, OPERATOR, PYTHON)
@@ -34,5 +34,5 @@ def role_of(category: str) -> int:
 
 
 def is_unknown(category: str) -> bool:
-    """Whether nothing is known of a category, so that what its events are has to be told by what they carry."""
+    """Whether a category is unknown, so that its events must be classified by their content."""
     return category.lower() not in ROLES and category.lower() not in IGNORED

@@ -31,7 +31,7 @@ _OPS = {
     "broadcast": "Broadcast", "broadcastoop": "Broadcast", "reduce": "Reduce", "reduceoop": "Reduce", "gather": "Gather",
     "scatter": "Scatter", "barrier": "Barrier", "send": "Send", "recv": "Recv", "recvanysource": "Recv",
 }  # fmt: skip
-"""`Collective name`, its letters in lower case, to the operation; `wait`, `init` and the like are none."""
+"""`Collective name`, its letters in lower case, to the operation; `wait`, `init` and similar names are not operations."""
 
 _SIZES = {**dict(DATATYPES), "int16": 2, "complex64": 8, "complex128": 16}
 _OTHER_TYPES = {"short": "int16", "complexfloat": "complex64", "complexdouble": "complex128"}
@@ -94,9 +94,9 @@ class Communication:
             into.append(np.stack([block[f][rows] for f in fields]))
 
     def batch(self) -> Any:
-        """The rows of `collectives`; None where no call says which operation it is, so that names alone can tell.
+        """The rows of `collectives`; None if no call states its operation, so that only names show it.
 
-        What groups do on the host counts where the trace has no kernel: else it is barriers and the like beside a device's work.
+        Operations of groups on the host count if the trace has no kernel: otherwise they are barriers and the like.
         """
         kernels = _joined(self._kernels, (*_KERNEL_FIELDS, *_ARGUMENTS))
         if kernels is None:
@@ -124,7 +124,7 @@ class Communication:
         return self._rows(kernels, calls, call, launches, launch)
 
     def _calls_of(self, kernels: Any, calls: Any, launches: Any, launch: Any) -> Any:
-        """The row of the call that launched each kernel; -1 where none is known."""
+        """The row of the call that launched each kernel; -1 if none is known."""
         none = np.full(len(kernels["ts"]), -1, np.int64)
         if calls is None:
             return none
@@ -212,7 +212,7 @@ class Communication:
         return record_batch("collectives", columns)
 
     def _call_times(self, calls: Any, call: Any, launches: Any, launch: Any, count: int) -> dict[str, Any]:
-        """Start, end and thread of the call: that of the operation, else the one that launched the kernel."""
+        """Start, end and thread of the call: the operation's call, else the one that launched the kernel."""
         start, length, pid, tid = (np.full(count, NOTHING) for _ in range(4))
         for source, rows in ((calls, call), (launches, launch)):
             if source is None:
@@ -237,7 +237,7 @@ class Communication:
         return found[1] if found else None
 
     def _type(self, code: int) -> tuple[str, int] | None:
-        """The name of a type as everywhere, and its bytes; None where it is not known."""
+        """The name of a type as everywhere, and its bytes; None if it is not known."""
         if code == NOTHING:
             return None
         return _type_of(self._names.text(code))
@@ -267,7 +267,7 @@ class Communication:
         if not called and not ranks:
             return None
         shown = ", ".join(map(str, ranks[:_MOST_MEMBERS_NAMED])) if ranks else listed.strip("[] ")
-        # one name may stand for a group of its own on every node, and one set of ranks may form several groups
+        # one name may mean a different group on every node, and one set of ranks may form several groups
         identity = f"pg {called or '?'} [{shown}]" if shown else f"pg {called} of {count or '?'}"
         return _Group(identity, count, ranks if len(ranks) == count else ())
 
@@ -282,13 +282,13 @@ class Communication:
 
 
 def _type_of(text: str) -> tuple[str, int] | None:
-    """The name of a type as everywhere, and its bytes; None where it is not known."""
+    """The name of a type as everywhere, and its bytes; None if it is not known."""
     name = standard_datatype(text) or _OTHER_TYPES.get(_NOT_LETTERS.sub("", text.lower()))
     return None if name is None else (name, _SIZES[name])
 
 
 def _operation(collective: str) -> str | None:
-    """The operation that a `Collective name` stands for."""
+    """The operation of a `Collective name`."""
     return _OPS.get(_NOT_LETTERS.sub("", collective.lower()))
 
 
@@ -310,7 +310,7 @@ def _lookup(wanted: Any, keys: Any) -> Any:
 
 
 def _enclosing(launches: Any, launch: Any, calls: Any) -> Any:
-    """The call on the launching thread that the launch lies inside; -1 where there is none."""
+    """The call on the launching thread that the launch lies inside; -1 if there is none."""
     found = np.full(len(launch), -1, np.int64)
     at = np.maximum(launch, 0)
     for thread in np.unique(calls["tid"]).tolist():
@@ -343,7 +343,7 @@ def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list
 
 
 def _ranks(listed: Any) -> tuple[int, ...]:
-    """The ranks of a list, or of the text of one; none where it is shortened by dots."""
+    """The ranks of a list, or of the text of one; none if it is shortened by dots."""
     if isinstance(listed, str):
         try:
             listed = json.loads(listed)
@@ -355,7 +355,7 @@ def _ranks(listed: Any) -> tuple[int, ...]:
 
 
 class _Places:
-    """Numbers of ranks in their groups, each looked for once."""
+    """Numbers of ranks in their groups, each searched once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int | None], int | None] = {}

@@ -1,7 +1,8 @@
-"""Counters of kernels, as CUPTI's range profiler measures them: one event per kernel, whose arguments are metrics.
+"""Counters of kernels, as CUPTI's range profiler measures them: one event per kernel, with metrics as arguments.
 
 The profiler knows the order of these kernels and not their times: it divides the capture evenly among them
-(`CuptiRangeProfiler.cpp` in pytorch/kineto). Where one device was measured and as many calls launched kernels, the calls tell.
+(`CuptiRangeProfiler.cpp` in pytorch/kineto). If one device was measured and as many calls launched kernels, the calls have the
+times.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _LAUNCH_FIELDS = ("ts", "pid", "tid", "correlation")
 
 
 class Counters:
-    """Gathers such events and the calls that launch kernels as the blocks of a trace go by; `batch` joins them.
+    """Collects these events and the calls that launch kernels from the blocks of a trace; `batch` joins them.
 
     Attributes:
-        broken: Events whose arguments are not a JSON object.
+        broken: Events with arguments that are not a JSON object.
     """
 
     def __init__(self, known: Names, entities: Entities, zero_ns: int) -> None:
@@ -42,7 +43,7 @@ class Counters:
         self._launches: list[Any] = []
 
     def add(self, block: Block, counters: Any, calls: Any) -> None:
-        """Take what a block has: `counters` are the places of such events, `calls` those of calls of the runtime and driver."""
+        """Take what a block has: `counters` are the indexes of these events, `calls` those of calls of the runtime and driver."""
         if len(counters):
             self._kernels.append(np.stack([block[f][counters] for f in _FIELDS]))
         if len(calls):
@@ -51,7 +52,7 @@ class Counters:
                 self._launches.append(np.stack([block[f][chosen] for f in _LAUNCH_FIELDS]))
 
     def batch(self) -> Any:
-        """The rows of `kernel_counters`; None where the trace has no such event."""
+        """The rows of `kernel_counters`; None if the trace has no such event."""
         if not self._kernels:
             return None
         kernels = _sorted(_FIELDS, self._kernels)
@@ -84,7 +85,7 @@ class Counters:
         return record_batch("kernel_counters", columns)
 
     def _values(self, code: int) -> list[tuple[str, float]]:
-        """The metrics that are numbers, in the order in which they stand there."""
+        """The metrics that are numbers, in their order in the trace."""
         try:
             found = json.loads(self._names.text(code), strict=False) if code != NOTHING else None
         except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ _MOST_ORDINALS = 1 << 20
 
 
 class Entities:
-    """Numbers threads and devices as they come up; the process is one, whatever ids its events carry."""
+    """Numbers threads and devices as they come up; the process is one, independent of the ids in its events."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -37,12 +37,12 @@ class Entities:
                 self._devices.setdefault(ordinal, len(self._devices))
 
     def devices(self, ordinals: Any) -> Any:
-        """Rows of `devices`, null where the events name none."""
+        """Rows of `devices`, null if the events name none."""
         missing = (ordinals < 0) | (ordinals >= _MOST_ORDINALS)
         return pa.array(_rows(self._devices, np.where(missing, 0, ordinals), missing), mask=missing if missing.any() else None)
 
     def threads(self, pids: Any, tids: Any) -> Any:
-        """Rows of `threads`, null where the events name none, or are of no process (the profiler's own have -1)."""
+        """Rows of `threads`, null if the events name none, or are of no process (the profiler's own have -1)."""
         missing = (tids == NOTHING) | (pids == NOTHING) | (pids < 0)
         return pa.array(_rows(self._threads, np.where(missing, 0, tids), missing), mask=missing if missing.any() else None)
 

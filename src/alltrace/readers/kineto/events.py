@@ -30,8 +30,8 @@ class Block:
     """Some events.
 
     Attributes:
-        values: One row per field (`fields.COLUMNS`) and one column per event; `core.kineto.NOTHING` where an event lacks it.
-        first: The number of the first event among those of the trace, from 1.
+        values: One row per field (`fields.COLUMNS`) and one column per event; `core.kineto.NOTHING` if an event lacks it.
+        first: The number of the first event in the trace, from 1.
     """
 
     values: Any
@@ -43,10 +43,10 @@ class Block:
 
 @dataclass
 class Scan:
-    """What is read beside the events.
+    """What is read in addition to the events.
 
     Attributes:
-        metadata: The members of the top level beside `traceEvents`, as JSON has them.
+        metadata: The top-level members other than `traceEvents`, as JSON values.
         texts: The strings by code, as bytes.
         events: Whole events read.
         broken: Events that are not valid JSON and were passed over.
@@ -71,7 +71,7 @@ class Scanner:
     """
 
     def __init__(self, text: Text, most: int | None = None) -> None:
-        """Make a scanner of `text`, of its first `most` bytes where given."""
+        """Make a scanner of `text`, of its first `most` bytes if set."""
         self.scan: Scan = Scan()
         self._text = text
         self._left = most
@@ -82,7 +82,7 @@ class Scanner:
         self._scanner = core.EventScanner(KEYS, WHOLE, COLUMNS["cat"], COLUMNS["arguments"])
 
     def _more(self) -> bool:
-        """Get more of the text behind what is not used yet; false at its end."""
+        """Read more text after the unused part; false at its end."""
         if self._ended:
             return False
         piece = self._text.read() if self._left is None else self._text.read(min(self._left, PIECE))
@@ -145,7 +145,7 @@ class Scanner:
             self.scan.metadata[key[1:-1].decode("utf-8", "replace")] = _parsed(value)
 
     def _value(self) -> bytes | None:
-        """The JSON text of the value that begins here; None where it is broken, too long or cut short."""
+        """The JSON text of the value that begins here; None if it is broken, too long or cut short."""
         while True:
             stop = core.skip_value(self._data, self._at, len(self._data))
             if stop >= 0:
@@ -180,7 +180,7 @@ class Scanner:
             yield self._block(rows[:, :count])
 
     def _resume(self) -> bool:
-        """Go to the next event after one that is broken; false where there is none."""
+        """Go to the next event after one that is broken; false if there is none."""
         while True:
             found = core.next_event(self._data, self._at, len(self._data))
             if found >= 0:
@@ -197,7 +197,7 @@ class Scanner:
 
 
 def decoded(text: bytes) -> str:
-    """The string that JSON's text between two quotes stands for; an escape that JSON does not know stands for itself."""
+    """The string for JSON's text between two quotes; an escape unknown to JSON stays as it is."""
     if b"\\" not in text:
         return text_of_bytes(text)
     try:

@@ -73,7 +73,7 @@ COLUMNS = _placed()
 """Field to its row in the scanner's table; `grid` and `block` take three."""
 
 WHOLE = b"cuda_profiler_range"
-"""The category whose events have the names of metrics for arguments; the text of these is the field `arguments`."""
+"""The category of events with names of metrics as arguments; their text is the field `arguments`."""
 
 ROWS = sum(3 if kind == TRIPLE else 1 for _, kind, _ in (*_EVENT, *_ARGUMENTS))
 

@@ -30,7 +30,7 @@ _SHARED_OUT = "ReduceScatter"
 
 
 class HostCommunication:
-    """Gathers such ranges; `batch` makes rows of `collectives` of them.
+    """Collects these ranges; `batch` makes rows of `collectives` from them.
 
     Sends and receives are left out: their ranges do not say with whom.
     """
@@ -54,13 +54,13 @@ class HostCommunication:
     def batch(
         self, entities: Entities, zero_ns: int, group_of: Callable[[str], Any], type_of: Callable[[str], tuple[str, int] | None]
     ) -> Any:
-        """The rows; None where there are none.
+        """The rows; None if there are none.
 
         Args:
             entities: The threads.
             zero_ns: Time 0 of the report.
-            group_of: The only group of a backend, with `identity` and `size`; None where there are several.
-            type_of: The standard name of a type and its bytes; None where it is not known.
+            group_of: The only group of a backend, with `identity` and `size`; None if there are several.
+            type_of: The standard name of a type and its bytes; None if it is not known.
         """
         if not self._calls:
             return None

@@ -27,23 +27,23 @@ TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives"
 """The canonical tables that a trace can fill."""
 
 OF_CAPTURE = ("api", "ranges", "frames")
-"""What is read of a trace of the capture of CUDA graphs: what was launched by whom; its own work is none of the run's."""
+"""What is read of a trace of the capture of CUDA graphs: which call launched what; its own work does not belong to the run."""
 
 _CAPTURES = "capture_traces"
-"""The folder where inference servers put such traces, beside those of the run."""
+"""The folder where inference servers put traces of captures, next to those of the run."""
 _HEAD_BYTES = 2 << 20
 _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20
 _ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts with
 _SECOND_NS = 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
-_LATEST_NS = 1 << 62  # the year 2116; what is later is not a time, and the difference of two such would not fit 64 bits
+_LATEST_NS = 1 << 62  # the year 2116; later values are not times, and the difference of two of them would not fit 64 bits
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 
 
 @dataclass
 class Facts:
-    """What the parts of a trace that were looked at say.
+    """The content of the parts of a trace that were read.
 
     Attributes:
         metadata: The members of its top level.
@@ -51,9 +51,9 @@ class Facts:
         devices: Ordinals of events on a GPU, by how often.
         roles: Roles of events, by how often.
         group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
-        zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event looked at.
+        zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
         whole: Whether the trace ends as it should.
-        events: Events looked at.
+        events: Events read.
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Facts:
     events: int = 0
 
     def number(self, *names: str) -> int | None:
-        """The whole number in the metadata under the names, one inside the other; None where there is none."""
+        """The whole number in the metadata under the names, one inside the other; None if there is none."""
         found: Any = self.metadata
         for name in names:
             found = found.get(name) if isinstance(found, dict) else None
@@ -76,7 +76,7 @@ class Facts:
 
 
 class _Bytes(Text):
-    """Bytes that lie ready, read like a file."""
+    """Bytes in memory, read like a file."""
 
     def __init__(self, data: bytes) -> None:
         self.cut = False
@@ -94,7 +94,7 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
     """The facts from the first `most` bytes.
 
     Raises:
-        InputError: It is empty, no such trace, or a trace of another tool.
+        InputError: It is empty, not such a trace, or a trace of another tool.
     """
     facts = Facts()
     with closing(Text(path)) as text:
@@ -113,7 +113,7 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
 
 
 def look_at_all(path: Path, head: Facts) -> Facts:
-    """The facts from 32 MiB and the end: also metadata written behind the events, and whether the trace is whole and sound."""
+    """The facts from 32 MiB and the end: also metadata written after the events, and whether the trace is complete and valid."""
     if head.whole:
         return head
     facts = look_at_head(path, _LONG_HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""The strings of a trace as interned names, and what kinds of copies, waits and kernels their names stand for."""
+"""The strings of a trace as interned names, and the kinds of copies, waits and kernels that their names mean."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Names:
         return decoded(self._texts[code])
 
     def ids(self, codes: Any) -> Any:
-        """The interned ids of strings that rows refer to, as an Arrow array; null where there is none."""
+        """The interned ids of strings that rows refer to, as an Arrow array; null if there is none."""
         if len(self._ids) < len(self._texts):
             fresh = len(self._texts) - len(self._ids)
             self._ids = np.concatenate((self._ids, np.zeros(fresh, np.int64)))
@@ -80,10 +80,10 @@ class Names:
         return pa.array(ids[places.ravel()], mask=missing if missing.any() else None)
 
     def classes(self, about: str, ask: Callable[[str], int], codes: Any, otherwise: int = 0) -> Any:
-        """What `ask` says of each string, asked once per string and remembered under `about`."""
+        """The result of `ask` for each string, called once per string and cached under `about`."""
         known = self._words.get(about, np.empty(0, np.int16))
         if len(known) < len(self._texts) + 1:
-            # the last place is for what has no string, so it moves as the rest grows
+            # the last place is for a missing string, so it moves as the rest grows
             old = known[:-1] if len(known) else known
             unasked = np.full(len(self._texts) + 1 - len(old), -1, np.int16)
             known = self._words[about] = np.concatenate((old, unasked))
@@ -127,7 +127,7 @@ def short_name(name: str) -> str:
 
 
 def _after(text: str, inner: int) -> str:
-    """What stands behind the angle brackets that open at `inner`."""
+    """The text after the angle brackets that open at `inner`."""
     depth = 0
     for at in range(inner, len(text)):
         depth += (text[at] == "<") - (text[at] == ">")
@@ -184,5 +184,5 @@ def sync_kind(name: str) -> int:
 
 
 def is_module(name: str) -> int:
-    """1 for a Python function that stands for a module of the model."""
+    """1 for a Python function that represents a module of the model."""
     return int(name.startswith("nn.Module: "))

@@ -28,7 +28,7 @@ _MOST_CATEGORIES = 5
 
 
 class Parsed:
-    """A trace whose rows lie ready, table by table."""
+    """A trace with its rows read, table by table."""
 
     def __init__(self, path: Path, facts: Facts) -> None:
         pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
@@ -38,7 +38,7 @@ class Parsed:
                 scanner = Scanner(text)
                 self._names = Names(scanner.scan.texts)
                 self._entities = Entities(pid)
-                # the pass reads what of the metadata stands behind the events as well
+                # the pass also reads the metadata after the events
                 metadata = {**facts.metadata}
                 communication = Communication(self._names, self._entities, facts.zero_ns, metadata)
                 counters = Counters(self._names, self._entities, facts.zero_ns)

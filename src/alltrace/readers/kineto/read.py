@@ -73,7 +73,7 @@ def open_report(path: Path) -> KinetoReader:
     """Open a trace: JSON, plain or compressed.
 
     Raises:
-        InputError: It is damaged from its beginning or no such trace.
+        InputError: It is damaged from its beginning or not such a trace.
     """
     try:
         return KinetoReader(path)

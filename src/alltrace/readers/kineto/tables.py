@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from alltrace.readers.kineto.events import Block
 
 _VALUED = ("conv", "attention", "attn")
-"""Parts of names of operators whose arguments beside the tensors are kept: strides, groups, whether a mask is causal."""
+"""Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""
 _PAYLOAD = (
     ("dims", "Input Dims", False), ("types", "Input type", False), ("values", "Concrete Inputs", False),
     ("hierarchy", "Module Hierarchy", True), ("stack", "Call stack", True),
 )  # fmt: skip
-"""Field, name in the payload, and whether it is a string there; the others are JSON as they stand."""
+"""Field, name in the payload, and whether it is a string there; the others are JSON values."""
 
 _INT32 = (-(2**31), 2**31 - 1)
 _NO_STREAM = 0xFFFF_FFFF
@@ -142,7 +142,7 @@ class Tables:
             "registers": narrow(events["registers"]),
             "shared_memory": narrow(events["shared"]),
             "occupancy_percent": narrow(events["occupancy"]),
-            # 0 is what the profiler writes where there is no graph
+            # 0 is what the profiler writes if there is no graph
             "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
             "graph": _masked(events["graph"], events["graph"] <= 0),
         }
@@ -198,7 +198,7 @@ class Tables:
     def _allocations(self, events: _Picked) -> dict[str, Any]:
         size, kind, known = events["size"], events["device_type"], len(names.MEMORIES)
         other = (kind < 0) | (kind >= known)
-        # a device that has no name here keeps its number, where it has one that can be
+        # a device that has no name here keeps its number, if it has one that can be
         numbers = np.unique(kind[other & (kind != NOTHING)]).tolist()
         kinds = (*names.MEMORIES, *(f"device {n}" for n in numbers))
         place = np.where(other, known + np.searchsorted(np.array(numbers, np.int64), kind), kind)
@@ -243,7 +243,7 @@ class Tables:
         return pa.array(texts, pa.string()).take(pa.array(places.ravel()))
 
     def _member(self, _field: str, name: str, quoted: bool, code: int) -> str:
-        """One member of a payload; empty where the event has none."""
+        """One member of a payload; empty if the event has none."""
         text = self._names.text(code) if code != NOTHING else ""
         if not text:
             return ""
@@ -274,18 +274,18 @@ def _masked(values: Any, missing: Any) -> Any:
 
 
 def whole(values: Any) -> Any:
-    """An int64 array, null where the events lack the field."""
+    """An int64 array, null if the events lack the field."""
     return _masked(values, values == NOTHING)
 
 
 def narrow(values: Any) -> Any:
-    """An int32 array, null where the events lack the field or it does not fit."""
+    """An int32 array, null if the events lack the field or it does not fit."""
     missing = (values < _INT32[0]) | (values > _INT32[1])
     return _masked(np.where(missing, 0, values).astype(np.int32), missing)
 
 
 def words(places: Any, known: tuple[str, ...]) -> Any:
-    """An array of words by their places in `known`, null where negative."""
+    """An array of words by their places in `known`, null if negative."""
     missing = places < 0
     indices = pa.array(places.astype(np.int32), mask=missing if missing.any() else None)
     return pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))

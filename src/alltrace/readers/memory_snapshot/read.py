@@ -1,8 +1,8 @@
 """Opens a snapshot of PyTorch's allocator as the table `allocations`.
 
-The format is that of `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp): `segments`, what
-the allocator holds at the end, and `device_traces`, for each device what it did before, with the Python stacks of those who asked.
-The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is executed.
+The format is defined by `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp): `segments`,
+the memory that the allocator has at the end, and `device_traces`, for each device its earlier actions, with the Python stacks of
+the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"
 _EMPTY = "its history is empty (call torch.cuda.memory._record_memory_history before the part to record)"
 POOL = "cuda snapshot"
-"""The kind of memory, other than that of a trace of the profiler, which may describe the same blocks with rounded sizes."""
+"""The kind of memory, different from a trace's, since a trace may describe the same blocks with rounded sizes."""
 
 _TABLE = "allocations"
 _MOST_BYTES = 1 << 30
@@ -142,7 +142,7 @@ def _lists(value: Any) -> bool:
 
 
 def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the allocator did on a device, in order of time, with what it holds behind each event."""
+    """What the allocator did on a device, in order of time, with its memory after each event."""
     times, changes, reserves, addresses, stacks = [], [], [], [], []
     known: dict[int, str] = {}
     for event in trace:
@@ -184,7 +184,7 @@ def _whole(value: Any) -> bool:
 
 
 def _at_the_end(segments: list[dict[str, Any]], device: int) -> tuple[int, int]:
-    """Bytes asked for by the blocks that are held, and bytes taken from the device."""
+    """Requested bytes of the blocks in use, and bytes reserved on the device."""
     held = taken = 0
     for segment in segments:
         if segment.get("device") != device:

@@ -120,7 +120,7 @@ def open_report(path: Path) -> InspectorReader:
     """Open a verbose file of NCCL Inspector.
 
     Raises:
-        InputError: It is none, cannot be read, or its operations have no times.
+        InputError: It is not such a file, cannot be read, or its operations have no times.
     """
     try:
         return InspectorReader(path)

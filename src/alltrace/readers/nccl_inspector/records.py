@@ -1,10 +1,10 @@
 """Reads the files of NCCL Inspector, the profiler plugin of NCCL and RCCL that writes a line of JSON for each operation that ended.
 
-The format is that of `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each operation), 4.1
-(`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones, whose records of the proxy are left out.
+The format is defined by `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each operation),
+4.1 (`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones; records of the proxy are left out.
 A record names its communicator by a hash, and its rank there. A collective's number counts the calls of its function on its
-communicator (`ncclComm.seqNumber` is an array over functions); a message's counts those of its rank. Lines come in the order in
-which each rank drained its buffers, which is not an order of the operations.
+communicator (`ncclComm.seqNumber` is an array over functions); a message's number counts the messages of its rank. Lines come in
+the order in which each rank drained its buffers, which is not an order of the operations.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Operation(NamedTuple):
         communicator: The communicator's hash.
         rank: The rank in the communicator.
         op: The function, such as `AllReduce` or `Send`.
-        sequence: Of a collective its number among the calls of its function on the communicator; of a message its number among
-            those of the rank.
+        sequence: For a collective, its number among the calls of its function on the communicator; for a message, its number among
+            the messages of the rank.
         bytes: Size of the message as NCCL counts it.
         duration_us: How long it took.
-        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty where the file does not say.
-        busbw: Bus bandwidth in 1e9 bytes a second, as written; None where it is not.
-        algorithm, protocol: Those of NCCL; empty where the file does not say.
+        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty if the file does not say.
+        busbw: Bus bandwidth in 1e9 bytes a second, as written; None if missing.
+        algorithm, protocol: Those of NCCL; empty if the file does not state them.
         peer: The peer of a message; None for collectives.
-        start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None where the file is
+        start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None if the file is
             not verbose.
         written_ns: When it was written, likewise.
-        called_ns: When the program called it, likewise; None where the file is not verbose.
+        called_ns: When the program called it, likewise; None if the file is not verbose.
     """
 
     communicator: str
@@ -84,9 +84,9 @@ class InspectorFile:
         pid: Its process id.
         communicators: Those it is in, by hash.
         operations: The operations, in the order of the file.
-        dropped: Collectives and messages that the ring buffers lost, by communicator; empty where the version describes none.
-        tells_drops: Whether the version tells what was lost.
-        others: Records that are of no operation, such as those of the proxy.
+        dropped: Collectives and messages that the ring buffers lost, by communicator; empty if the version describes none.
+        tells_drops: Whether the version states what was lost.
+        others: Records without an operation, such as those of the proxy.
         unread: Lines that are not records.
         mixed: Records of other processes than the first of the file.
         damage: What is wrong with the end of a compressed file, or None.
@@ -107,7 +107,7 @@ class InspectorFile:
 
 
 def looks_like(data: bytes) -> bool:
-    """Whether some first bytes are those of such a file."""
+    """Whether the first bytes belong to such a file."""
     return data.lstrip()[:1] == b"{" and (b'"coll_perf"' in data or b'"p2p_perf"' in data or b"inspector_output_format" in data)
 
 
@@ -192,7 +192,7 @@ def _operation(raw: dict[str, Any], communicator: str, rank: int, meta: dict[str
 
 
 def _stamps(trace: Any) -> tuple[int | None, int | None]:
-    """Start of the first channel and end of the last, ns; None where the file is not verbose."""
+    """Start of the first channel and end of the last, ns; None if the file is not verbose."""
     if not isinstance(trace, dict) or not isinstance(trace.get("kernel_events"), list):
         return None, None
     times = [
@@ -203,7 +203,7 @@ def _stamps(trace: Any) -> tuple[int | None, int | None]:
 
 
 def _called(trace: Any, word: str) -> int | None:
-    """When the operation was called, ns; None where the file is not verbose."""
+    """When the operation was called, ns; None if the file is not verbose."""
     at = trace.get(f"{word}_start_ts") if isinstance(trace, dict) else None
     return 1000 * _whole(at, _MOST // 1000) or None if at is not None else None
 

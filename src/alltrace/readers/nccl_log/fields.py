@@ -12,7 +12,7 @@ from alltrace.trace.nccl_words import OPERATIONS
 CUT = 1
 REJOINED = 2
 FROM_CALL = 4
-"""Flags of a call: the record was cut after its needed fields; it was put together from two pieces; it is from a CALL line."""
+"""Flags of a call: the record was cut after its needed fields; it was joined from two pieces; it is from a CALL line."""
 
 _OPCOUNT = re.compile(rb"([0-9a-f]{1,16})\s")
 _POINTER = re.compile(rb"0x[0-9a-f]{1,16}|\(nil\)")
@@ -56,11 +56,11 @@ def signed(text: bytes) -> int:
 
 
 def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
-    """The call of a COLL record, or None where a needed field is missing, cut or no number.
+    """The call of a COLL record, or None if a needed field is missing, cut or no number.
 
     Args:
         body: The record from its operation on.
-        cut: Whether the record is known to go on behind `body`; then its last value is not trusted.
+        cut: Whether the record is known to continue after `body`; then its last value is not trusted.
     """
     head = g.COLL.match(body)
     if head is None or head["op"].decode() not in OPERATIONS:

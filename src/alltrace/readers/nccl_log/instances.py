@@ -24,7 +24,7 @@ class Instance:
     Attributes:
         process: Number of its process in the log.
         pointer: The pointer that the process prints for it.
-        rank: Its rank in the communicator, from the INIT line; None where the log has none.
+        rank: Its rank in the communicator, from the INIT line; None if the log has none.
         nranks: The number of ranks, from the INIT line or the calls.
         comm_id: What is equal on all its ranks, as NCCL prints it from 2.18 on.
         function: The call that made it.

@@ -1,4 +1,4 @@
-"""The careful path: any line with records of NCCL, whatever stands before it, interrupts it or is missing from it."""
+"""The careful path: any line with records of NCCL, with any text before it, interruptions or missing parts."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class CarefulPath:
     """Reads lines one by one into `records`; calls are appended to `rows` as rows of `core.nccl_log.FIELDS`.
 
     Args:
-        records: Where everything but the calls goes.
-        register: Told `(key, token number, process number)` of a lead and token that the scanner may take from now on; None
-            where no line may be taken by the scanner.
-        communicator: Gives the number of a process's communicator pointer.
+        records: Receives everything except the calls.
+        register: Called with `(key, token number, process number)` for a lead and token that the scanner may read from now on; None
+            if the scanner may not read any line.
+        communicator: Returns the number of a process's communicator pointer.
         stamp: Reads the time in a lead in the user's format, or None for the built-in ones.
     """
 
@@ -110,12 +110,12 @@ class CarefulPath:
             self._record(head["level"], body, number, process, token, time, cut=not (last and whole), text=text)
 
     def settle(self) -> None:
-        """Take the calls that are waiting for no more than their last fields; asked at the end of a block, to keep the order."""
+        """Accept the calls that only lack their last fields; called at the end of a block, to keep the order."""
         for pending in [p for p in self._pending if p.call is not None]:
             self._give_up(pending)
 
     def finish(self) -> None:
-        """Account for the first parts whose rest never came."""
+        """Account for first parts without a matching rest."""
         for pending in list(self._pending):
             self._give_up(pending)
 
@@ -273,7 +273,7 @@ class CarefulPath:
             if self._rejoin(text, whole=whole):
                 return
             if not whole:
-                # a piece of the rest is lost to us, so what comes later must not be put in its place
+                # a piece of the rest is lost, so later text must not replace it
                 self.finish()
         if b"NCCL " in text or any(word in text for word in _FRAGMENT_WORDS):
             self.records.not_understood(number, text)

@@ -50,7 +50,7 @@ def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: b
         body: The message.
         line: Its line.
         process: The number of the process that wrote it.
-        cut: Whether the message is known to go on behind `body`.
+        cut: Whether the message is known to continue after `body`.
         text: The whole line.
     """
     records = log.records

@@ -77,12 +77,12 @@ def read_log(wanted: Wanted, advance: Callable[[int], None] = lambda _n: None) -
     """Read a log.
 
     Args:
-        wanted: What to read.
-        advance: Told the bytes read.
+        wanted: The data to read.
+        advance: Called with the bytes read.
 
     Raises:
         InputError: The file cannot be read.
-        UsageError: The time format is none.
+        UsageError: The time format is invalid.
     """
     reading = _Reading(wanted)
     try:
@@ -154,7 +154,7 @@ class _Reading:
         )
 
     def close(self) -> None:
-        """Let go of the careful path, which knows this reading: the two, some 6 MB, would stay until Python looks for garbage."""
+        """Release the careful path, which refers to this reading: the two, some 6 MB, would stay until Python collects garbage."""
         del self._careful
 
     def _block(self, block: bytes) -> None:
@@ -236,7 +236,7 @@ class _Reading:
 
 
 class _Sizes:
-    """Counts calls by `SIZE_KEYS`, merging as they come, so that memory is that of the distinct sizes."""
+    """Counts calls by `SIZE_KEYS`, merging as they arrive, so that memory grows only with the distinct sizes."""
 
     def __init__(self) -> None:
         self._waiting: list[Any] = []
@@ -267,7 +267,7 @@ class _Sizes:
 
 
 class _Rows:
-    """Writes calls to an Arrow file as they come, so that memory is that of one block."""
+    """Writes calls to an Arrow file as they arrive, so that memory is limited to one block."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What a log's records come to: processes, communicators' events, topology, tuning, steps, and the account of every record."""
+"""The content of a log's records: processes, communicators' events, topology, tuning, steps, and the account of every record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_ENTRIES = 2_000_000
 
 @dataclass
 class Process:
-    """A process that wrote records: its host and pid, and the rank that its lines' prefix tells, if any."""
+    """A process that wrote records: its host and pid, and the rank in its lines' prefix, if any."""
 
     host: str
     pid: int

@@ -62,11 +62,11 @@ class Stamp:
             datetime.strptime("", self._format)
         except re.error as error:
             raise UsageError(f"--time-format is {text!r}, which repeats a directive; use each directive once") from error
-        except ValueError:  # of a text without a time, as it shall be
+        except ValueError:  # for a text without a time, as intended
             pass
 
     def time_ns(self, lead: bytes) -> int:
-        """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` where there is none."""
+        """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` if there is none."""
         found = self._pattern.search(lead.decode("utf-8", "replace"))
         if found is None:
             return ABSENT

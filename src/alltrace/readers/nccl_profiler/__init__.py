@@ -12,5 +12,5 @@ _MARK = re.compile(
 
 
 def looks_like(data: bytes) -> bool:
-    """Whether some first bytes are those of such a file: a list of asynchronous events of NCCL's categories."""
+    """Whether the first bytes belong to such a file: a list of asynchronous events of NCCL's categories."""
     return _MARK.match(data) is not None

@@ -1,6 +1,6 @@
 """Reads the files of NCCL's example profiler plugin: a JSON list of events, a line each, a file for each communicator and rank.
 
-The format is that of `plugins/profiler/example/print_event.cc` in NVIDIA/nccl (before 2.29 `ext-profiler/example`). Times are
+The format is defined by `plugins/profiler/example/print_event.cc` in NVIDIA/nccl (before 2.29 `ext-profiler/example`). Times are
 microseconds since the plugin's start in the process, by a clock that never goes back. Lines are nested: an operation (`COLL`,
 `P2P`) holds its proxy operations (`PROXY`: one channel, one peer, sending or receiving), these hold the steps that the proxy
 thread took through the network (`NET`), and steps hold what the network plugin did (`NET_IB`, `NET_SOCK`). Ids count the events of
@@ -36,7 +36,7 @@ _COPIES = frozenset({"CE_COLL", "CE_SYNC", "CE_BATCH"})
 _CALLS = frozenset({"GROUP_API", "COLL_API", "P2P_API", "GROUP"})
 _CATEGORIES = frozenset((*_OPERATIONS, *_NETWORKS, *_COPIES, *_CALLS, "KERNEL_LAUNCH", "GPU", "PROXY", "NET"))
 _LEVELS = 7
-"""Events that a line can belong to: as many ends without a begin has the rest of a file whose beginning was cut off."""
+"""Events that a line can belong to: the rest of a file without its beginning has at most this many ends without a begin."""
 
 _BARE = re.compile(rb"(: ?)(0x[0-9a-fA-F]+|\(nil\)|nccl\w+)(?=[,}])")
 """Pointers and types that NCCL 2.28 writes without quotes."""
@@ -61,7 +61,7 @@ class ProxyOperation:
         steps: How many steps it has, of which `spans` may hold the last alone.
         bytes: What it moved, in all of its steps.
         start: When the proxy thread began with it, ns since the plugin's start.
-        end: When it ended, None where that is not known.
+        end: When it ended, None if that is not known.
         spans: By phase (`SEND_PHASES` or `RECV_PHASES`) the spans of its steps.
         network: What the network plugin did: kind (`ib`, `socket`), device or socket, bytes, span.
     """
@@ -85,9 +85,9 @@ class Operation:
         op: The function, such as `AllReduce` or `Send`.
         sequence: Of a collective its number among the calls of its function on the communicator; else None.
         peer: The peer of a message.
-        count: Elements; likewise `datatype`, `algorithm`, `protocol` ("" where not known), `channels`.
+        count: Elements; likewise `datatype`, `algorithm`, `protocol` ("" if not known), `channels`.
         start: When it was enqueued, ns since the plugin's start.
-        kernel_ns: From the first start of a channel on the GPU to the last end, by the GPU's clock; None where not known.
+        kernel_ns: From the first start of a channel on the GPU to the last end, by the GPU's clock; None if not known.
         proxies: What the proxy thread did for it.
         ready_ns: Of an operation by copy engines: how long the GPU waited for the other ranks before the copies; likewise
             `copies_ns` (in copies), `complete_ns` (for the others afterwards).
@@ -267,7 +267,7 @@ class _Parser:
                     self._proxy.network.append((kind, _whole(args[device]), _whole(args["size"]), (start, at)))
 
     def finished(self) -> ProfilerFile:
-        """The file; who it is of is in its name where no operation tells."""
+        """The file; its rank is in its name if no operation states it."""
         told = _NAMED.search(Path(self.file.path).name)
         if told and self.file.rank is None:
             self.file.communicator = f"{int(told[1]) % 2**64:#x}"

@@ -1,6 +1,6 @@
 """Reads tables of nccl-tests: any program and version, any launcher's prefix, many runs in a file; and JSON written with -J.
 
-The columns are those that the table's own header names, so versions need not be told apart. Source of the forms: nccl-tests,
+The columns come from the table's own header, so the code is independent of the version. Source of the forms: nccl-tests,
 src/common.cu, from 2.0 to 2.19.
 """
 
@@ -40,7 +40,7 @@ _MOST_RANKS = 65_536
 
 @dataclass
 class Half:
-    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None where not checked."""
+    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None if not checked."""
 
     time_us: float
     algbw: float
@@ -68,8 +68,8 @@ class TestRun:
 
     Attributes:
         path: The file.
-        number: The run's place in it, from 0.
-        program: The program, or None where neither the file's text nor its name tells.
+        number: The run's index in it, from 0.
+        program: The program, or None if neither the file's text nor its name has it.
         version, library: Versions of nccl-tests and NCCL, from 2.16 on.
         ranks: (rank, group, host, device, device name).
         rows: The table.

@@ -51,7 +51,7 @@ class Cubin:
 
     Attributes:
         functions: The functions by mangled name.
-        ptx: The PTX's lines, the first is line 1, by the name that line tables call it; empty where it is not kept.
+        ptx: The PTX's lines, the first is line 1, by the name that line tables call it; empty if it is not kept.
     """
 
     functions: dict[str, Function]
@@ -130,7 +130,7 @@ def _place(functions: dict[str, Function], sections: list[_Section], index: int,
 
 
 def _relocated(sections: list[_Section], index: int) -> dict[int, tuple[str, int]]:
-    """Function and offset that the addresses of a section stand for, by their place in it."""
+    """Function and offset of the addresses in a section, by their position in it."""
     found: dict[int, tuple[str, int]] = {}
     for section in sections:
         if section.kind not in (_REL, _RELA) or section.info != index or section.link >= len(sections):

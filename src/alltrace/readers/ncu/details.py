@@ -1,4 +1,4 @@
-"""What the words of a page of details are called as metrics."""
+"""The metrics for the words on a page of details."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _OF_SECTION = {
 
 
 def metric_of(section: str, name: str) -> str:
-    """The metric that a page of details calls `name` in `section`; `details: SECTION: NAME` where it is not known."""
+    """The metric that a page of details calls `name` in `section`; `details: SECTION: NAME` if not known."""
     if (found := _OF_SECTION.get((section, name))) is not None:
         return found
     if (found := _NAMES.get(name)) is not None:

@@ -22,7 +22,7 @@ class Word(NamedTuple):
     Attributes:
         offset: Its place in the function.
         text: The instruction, without its target.
-        target: Offset in the function that it jumps to; None where it does not, or to what is not known.
+        target: Offset in the function that it jumps to; None if it does not, or to what is not known.
     """
 
     offset: int
@@ -30,7 +30,7 @@ class Word(NamedTuple):
     target: int | None
 
     def shown(self, start: int | None) -> str:
-        """The text, with the address of its target where it is known where the function lies."""
+        """The text, with the address of its target if the function's address is known."""
         return self.text if self.target is None else f"{self.text} {self.target + (start or 0):#x}"
 
 

@@ -1,4 +1,4 @@
-"""Values of metrics: one of its own, and one for each instance, such as an address of the code."""
+"""Values of metrics: a value of the metric, and one for each instance, such as an address of the code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def value_of(part: memoryview) -> Metric | None:
 
 
 class Instances(Mapping[str, Sequence["Instance"]]):
-    """Values of instances by metric, in the report's order, decoded when they are asked for; metrics without are left out.
+    """Values of instances by metric, in the report's order, decoded on demand; metrics without instances are left out.
 
     Args:
         path: The report, for messages.

@@ -30,7 +30,7 @@ class Sequence:
     """Rows of one piece of code.
 
     Attributes:
-        place: Where in the section its address stands, which a relocation fills in.
+        place: The position of its address in the section, which a relocation fills in.
         rows: Its rows, by rising offset.
     """
 
@@ -57,7 +57,7 @@ class _Bytes:
         self.data, self.at, self.end = data, at, end
 
     def number(self, size: int) -> int:
-        """An unsigned number of so many bytes."""
+        """An unsigned number of this many bytes."""
         if self.end - self.at < size:
             raise WireError("a line table is cut short")
         self.at += size
@@ -87,7 +87,7 @@ def rows_of_units(data: memoryview, places: Collection[int]) -> Iterator[Sequenc
 
     Args:
         data: The section.
-        places: Where relocated addresses stand in it.
+        places: The positions of relocated addresses in it.
 
     Raises:
         WireError: It is damaged.

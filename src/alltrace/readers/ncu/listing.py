@@ -30,7 +30,7 @@ class Listings:
     """Makes listings; code that several launches share is read once.
 
     Args:
-        disassemble: Gives the instructions of a binary in words; None for none.
+        disassemble: Returns the instructions of a binary as text; None for none.
     """
 
     def __init__(self, disassemble: Disassembler | None = None) -> None:

@@ -1,8 +1,8 @@
 """Reads reports of Nsight Compute: kernel launches with all their metrics.
 
-A report is a magic number, a header, and blocks. Each part is a message that its size in four bytes stands before: a block's header
+A report is a magic number, a header, and blocks. Each part is a message after its size in four bytes: a block's header
 counts the sources (code of kernels) and results that follow it. Names of metrics and texts are in string tables. Field numbers are
-those of `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
+from `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
     Args:
         path: The file.
         detail: Whether also sections, results of rules, values of instances and the code of kernels are read. Values of instances
-            are decoded when they are asked for; until then the report's bytes stay in memory.
+            are decoded on demand; until then the report's bytes stay in memory.
 
     Raises:
         InputError: It is neither, damaged, or cut short before its first launch.
@@ -96,7 +96,7 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
 
 
 def _part(data: memoryview, at: int) -> tuple[memoryview, int]:
-    """The part whose size stands at `at`, and the place after it."""
+    """The part with its size at `at`, and the position after it."""
     if len(data) - at < 4:
         raise WireError("a part's size is missing")
     size = int(number_of(data[at : at + 4], real=False))

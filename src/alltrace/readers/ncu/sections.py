@@ -1,6 +1,6 @@
-"""Decodes the sections and the results of rules that a report keeps beside its metrics.
+"""Decodes the sections and the results of rules that a report has in addition to its metrics.
 
-Field numbers are those of `ProfilerSection.proto` and `RuleResults.proto`, which Nsight Compute has in `extras/FileFormat`.
+Field numbers are from `ProfilerSection.proto` and `RuleResults.proto`, which Nsight Compute has in `extras/FileFormat`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def section_of(part: memoryview) -> Section:
 
 
 def _metrics(value: Value, part: str = "body") -> Iterator[SectionMetric]:
-    """The metric of a message: none where it only fills a cell."""
+    """The metric of a message: none if it only fills a cell."""
     found = list(fields(message(value)))
     if name := text(first(found, 1)):
         options = tuple(text(first(list(fields(message(v))), 1)) for n, _, v in found if n == _OPTION)
@@ -91,7 +91,7 @@ def _roofline(part: memoryview) -> Iterator[SectionMetric]:
 
 
 def _suffixes(part: memoryview) -> Iterator[SectionMetric]:
-    """A table whose columns are suffixes of metrics, such as `.avg`, and whose rows are their names."""
+    """A table with suffixes of metrics, such as `.avg`, as columns and their names as rows."""
     found = list(fields(part))
     suffixes = [text(first(list(fields(message(v))), 1)) for n, _, w in found if n == 2 for _, _, v in fields(message(w))]
     for number, _, names in found:

@@ -112,7 +112,7 @@ def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
     rows = _rows(path, full)
     drafts: list[_Draft] = []
     columns: list[str] | None = next(rows, None)
-    while columns is not None:  # pages that were put behind each other, each with its own columns
+    while columns is not None:  # concatenated pages, each with its own columns
         of = {name: n for n, name in reversed(list(enumerate(columns)))}
         if "Metric Name" in of:
             needed = [n for n in ("Metric Unit", "Metric Value") if n not in of]
@@ -182,7 +182,7 @@ def _details(
 
 
 def _plain(lines: Iterable[str]) -> list[_Draft]:
-    """The launches of a page printed as text: a line for the kernel, then tables whose columns stand between dashes."""
+    """The launches of a page printed as text: a line for the kernel, then tables with columns marked by dashes."""
     drafts: list[_Draft] = []
     process: int | None = None
     section = ""
@@ -205,7 +205,7 @@ def _plain(lines: Iterable[str]) -> list[_Draft]:
             spans, last = ([], None) if section else (spans, None)
         elif len(spans) >= 3 and drafts:
             name, unit, text = (line[a:b].strip() for a, b in (spans[0], spans[-2], (spans[-1][0], len(line))))
-            if not name and last:  # a long text goes on in the next line
+            if not name and last:  # a long text continues in the next line
                 wide = len(last[1].rsplit("\n", 1)[-1]) >= spans[-1][1] - spans[-1][0]  # broken within a word
                 last = (last[0], f"{last[1]}{'' if wide else ' '}\n{text}")
                 drafts[-1].add(last[0], "", last[1].replace("\n", ""))
@@ -226,7 +226,7 @@ def _begun(row: Sequence[str], of: dict[str, int]) -> _Draft:
 
 
 def _is_repeat(row: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether the head stands here again: pages that were put behind each other."""
+    """Whether the header is repeated here: concatenated pages."""
     return list(row[:2]) == list(columns[:2])
 
 
@@ -252,12 +252,12 @@ def _sizes_of(metrics: dict[str, Metric], name: str) -> Sizes | None:
 
 
 def _value(text: str, unit: str) -> Metric | None:
-    """A printed value in base units; a text where it is none; None where there is no value."""
+    """A printed value in base units; text if it is not a number; None if there is no value."""
     text = text.strip()
     if text in _ABSENT:
         return None
     found = _NUMBER.match(text)
-    # values of instances stand in brackets behind the metric's own
+    # values of instances are in brackets after the metric's own
     if found is None or not (found.end() == len(text) or text[found.end() :].startswith(" (")):
         return float("nan") if text.lower() in ("nan", "-nan", "+nan") else text
     digits = found[0].replace(",", "")

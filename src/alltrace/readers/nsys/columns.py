@@ -137,7 +137,7 @@ class Columns:
 
 
 def _wider(one: Any, other: Any) -> Any:
-    # one that is not a number is as wide whatever it is for
+    # one that is not a number has the same width for any use
     return other if one is None or (pa.types.is_integer(one) and one.bit_width < other.bit_width) else one
 
 
@@ -157,7 +157,7 @@ def record_batch(table: str, made: dict[str, Any], count: int) -> Any:
 
 
 def as_integers(values: Any) -> Any:
-    """An Arrow array as int64; null where a value is not an integer."""
+    """An Arrow array as int64; null if a value is not an integer."""
     if values.type == pa.int64():
         return values
     if pa.types.is_integer(values.type) or pa.types.is_null(values.type):
@@ -178,12 +178,12 @@ def _word_list(words: tuple[str, ...]) -> Any:
 
 
 def words_array(codes: Any, words: tuple[str, ...], nothing: Any = None) -> Any:
-    """Codes as an Arrow dictionary array of words; null where `nothing`."""
+    """Codes as an Arrow dictionary array of words; null if `nothing`."""
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=nothing), _word_list(words))
 
 
 def words_from(values: Any, words: tuple[str, ...]) -> Any:
-    """Numbers as words; a number that has none is `unknown`, or null where that is not a word of them."""
+    """Numbers as words; a number that has none is `unknown`, or null if that is not a word of them."""
     codes, nothing = unpacked(values)
     strange = (codes < 0) | (codes >= len(words))
     if strange.any():

@@ -25,7 +25,7 @@ _NUMBERS = {
     "max_registers_per_sm": ("maxRegistersPerSm", "maxRegistersPerMultiprocessor"),
     "max_shared_memory_per_sm": ("maxShmemPerSm", "maxSharedMemoryPerMultiprocessor"),
 }
-"""Canonical column to the column of TARGET_INFO_GPU and that of TARGET_INFO_CUDA_GPU (2020)."""
+"""Canonical column to the columns of TARGET_INFO_GPU and of TARGET_INFO_CUDA_GPU (2020)."""
 
 
 class _Gpu(NamedTuple):
@@ -114,9 +114,9 @@ class Devices:
 
 
 def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:
-    """The GPUs of `CUDA_VISIBLE_DEVICES`, in its order; none where it names one that the host does not have.
+    """The GPUs of `CUDA_VISIBLE_DEVICES`, in its order; none if it names one that the host does not have.
 
-    `cuDevice` counts all GPUs of the host, whatever is visible to the program.
+    `cuDevice` counts all GPUs of the host, including those that the program cannot see.
     """
     from alltrace.readers.nsys.identity import environment
 

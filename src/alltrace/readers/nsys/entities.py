@@ -68,7 +68,7 @@ class Entities:
         return pa.array(self._thread_process[numbers], pa.int32(), mask=nothing)
 
     def device_rows(self, processes: Any, ordinals: Any) -> Any:
-        """Device rows of CUDA ordinals (int64) in processes (rows, int32, or None where unknown)."""
+        """Device rows of CUDA ordinals (int64) in processes (rows, int32, or None if unknown)."""
         numbers, nothing = unpacked(ordinals)
         if processes is None:
             owner, lost = np.full(len(numbers), -1, np.int64), None
@@ -157,7 +157,7 @@ def _base_name(command: str) -> str:
 
 
 def _rows(dense: DenseRows, keys: Any, nothing: Any) -> Any:
-    """The rows of the keys; 0 where null, without making a row for a null."""
+    """The rows of the keys; 0 if null, without making a row for a null."""
     if nothing is None:
         return dense.rows(keys)
     rows = np.zeros(len(keys), np.int32)

@@ -1,4 +1,4 @@
-"""Which call recorded the CUDA event that a wait is for."""
+"""The call that recorded the CUDA event of a wait."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _NONE = -1
 
 
 class EventRecords:
-    """The calls that recorded CUDA events, of an export that tells the events' ids."""
+    """The calls that recorded CUDA events, from an export with the events' ids."""
 
     def __init__(self, source: RawSource, entities: Entities) -> None:
         self._source = source
         self._entities = entities
         found = find_table(source.tables, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
         self.table = found if found is not None and set(_COLUMNS) <= set(source.tables[found]) else None
-        """The table of the export that they are read from; None where there is none."""
+        """The table of the export that they are read from; None if there is none."""
 
     def joined(self, waits: Any) -> Any:
         """A batch of `syncs` with `record_correlation` and `record_stream`.
 
-        A wait is for the last record of its event before it. CUPTI numbers the calls of a process as they begin, so that is the
+        A wait refers to the last record of its event before it. CUPTI numbers the calls of a process as they begin, so this is the
         record with the largest correlation below the wait's.
         """
         if self.table is None or waits.column("event").null_count == waits.num_rows:

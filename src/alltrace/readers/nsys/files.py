@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KINDS = ("read", "write", "open", "close", "other")
 _EVENTS, _DESCRIPTORS, _TYPES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS", "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE"
 _COLUMNS = ("startedAt", "endedAt", "fileAccessId", "threadId", "eventType", "apiCallId", "bytesProcessed")
-_VM = 1 << 48  # the first virtual machine of a host, as a report has it that lists no processes
+_VM = 1 << 48  # the first virtual machine of a host, as in a report that lists no processes
 
 
 class Files:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.strings import Strings
 
 _TABLE = "generic_metrics"
-_GPU_SOURCE = "GpuMetrics"  # has a table of its own
+_GPU_SOURCE = "GpuMetrics"  # has its own table
 _DEVICE_WORDS = ("device", "interface", "nic", "port", "volume", "mount", "disk", "gpu", "channel")
 _LONGEST = 80
 _VALUES = ("intVal", "uintVal", "floatVal", "doubleVal")
@@ -43,7 +43,7 @@ class Generic:
         self._types: dict[int, tuple[str, str]] | None = None
 
     def tables(self) -> list[str]:
-        """The table of the export whose rows are counted, if it is there."""
+        """The table of the export to count rows of, if it exists."""
         data = find_table(self._source.tables, "GENERIC_EVENT_DATA")
         events = find_table(self._source.tables, "GENERIC_EVENTS")
         if events is None or not {"timestamp", "typeId"} <= set(self._source.tables[events]):

@@ -131,7 +131,7 @@ def _may_be_mpi(source: RawSource) -> bool:
 def processes(
     source: RawSource, entities: Entities, ranks: dict[int, int], known: Sequence[ReportProcess] = ()
 ) -> tuple[ReportProcess, ...]:
-    """The processes with GPU work or an MPI rank; where there are none, all with events of the host, the busiest first.
+    """The processes with GPU work or an MPI rank; if there are none, all with events of the host, the busiest first.
 
     Those that are `known` from an earlier opening get the rows that they had then.
     """

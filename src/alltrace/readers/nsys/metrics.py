@@ -180,7 +180,7 @@ class _Pairs:
         self._strings = strings
 
     def ids(self, first: Any, second: Any) -> Any:
-        """The name ids of pairs; a pair without a name is called by its second number."""
+        """The name ids of pairs; the name of a pair without a name is its second number."""
         ones, first_at = _numbered(first)
         twos, second_at = _numbered(second)
         pairs = first_at * len(twos) + second_at

@@ -61,7 +61,7 @@ class Nvtx:
 
         Args:
             wanted: The canonical table.
-            hold_marks: Whether the marks will be asked for next, so that they are worth keeping.
+            hold_marks: Whether the marks will be read next, so that they should be kept.
         """
         if wanted == "marks" and self._held is not None:
             yield from self._held

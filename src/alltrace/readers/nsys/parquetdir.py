@@ -18,7 +18,7 @@ _SUFFIX = ".parquet"
 
 
 class ParquetFolder:
-    """A `RawSource` over `<table>.parquet` files; the tables are the same as those of the SQLite of the same report."""
+    """A `RawSource` over `<table>.parquet` files; the tables are the same as in the SQLite export of the same report."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class ParquetFolder:
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
         """The rows of `table` in batches; see `RawSource.batches`.
 
-        The row groups that nsys writes have 2,048 rows; they are put together to full batches.
+        The row groups that nsys writes have 2,048 rows; they are combined into full batches.
         """
         schema = pa.schema(list(columns.items()))
         batch_rows = batch_rows or rows_per_batch(columns)

@@ -1,7 +1,7 @@
 """The payload of an NVTX event as text: a number, JSON, or binary data decoded by its schema.
 
 Binary payloads follow the NVTX payload extension (nvToolsExtPayload.h of NVTX 3.1 and later): a schema is a list of entries, each
-with a type code, an offset, and flags. The export keeps the data behind a header of 32 bytes: 8 of the domain or count, then
+with a type code, an offset, and flags. The export keeps the data after a header of 32 bytes: 8 of the domain or count, then
 schema id, size of the data, and size of all, 8 bytes each. NCCL describes its calls this way.
 """
 
@@ -66,7 +66,7 @@ class Payloads:
         self._known: dict[tuple[int | None, bytes], str | None] = {}
 
     def decode(self, domain: int | None, data: bytes | str) -> str | None:
-        """One binary payload as compact JSON of its entries by name, or None where it cannot be decoded."""
+        """One binary payload as compact JSON of its entries by name, or None if it cannot be decoded."""
         raw = _as_bytes(data)
         if raw is None or len(raw) < _HEADER.size:
             return None
@@ -240,7 +240,7 @@ def _as_bytes(data: bytes | str) -> bytes | None:
 
 
 def payload_texts(batch: Any, strings: Strings, payloads: Payloads) -> Any:
-    """The payloads of a batch of NVTX events as an Arrow array of strings, or None where no event has one."""
+    """The payloads of a batch of NVTX events as an Arrow array of strings, or None if no event has one."""
     result: Any = None
     for column in ("jsonText", "jsonTextId", "binaryData", *_NUMBERS):
         if column not in batch.schema.names:

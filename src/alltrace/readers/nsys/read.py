@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.tool import Exported
 
 _LATEST_NS = 1 << 62
-"""The year 2116; what is later is not a time, and the difference of two such would not fit 64 bits."""
+"""The year 2116; later values are not times, and the difference of two of them would not fit 64 bits."""
 
 _NVTX = ("ranges", "marks")
 _FILES = "file_accesses"
@@ -135,14 +135,14 @@ class NsysReader:
         return made
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What reading the rows found, beside what opening told; see `ReportReader.warnings`."""
+        """Warnings from reading the rows, in addition to those from opening; see `ReportReader.warnings`."""
         made: dict[str, list[str]] = {}
         for table in EVENT_TABLES:
             for raw in self._raw_tables(table):
                 made.setdefault(raw, []).append(table)
         if self._event_records.table is not None:
             made.setdefault(self._event_records.table, ["syncs"])
-        # a table that nothing is made of, such as that of strings, has a part in everything
+        # a table without rows in the result, such as the strings, contributes to everything
         found = [ReportWarning(text, tuple(made.get(raw, EVENT_TABLES))) for raw, text in self._source.warnings().items()]
         for raw, rows in self._untimed.items():
             text = f"rows of table {printable(raw)} that are left out because they have no time"
@@ -179,7 +179,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
         scratch: Likewise.
 
     Raises:
-        InputError: It is damaged or no such report.
+        InputError: It is damaged or not such a report.
     """
     name = path.name.lower()
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Small tables of an export as Python rows, whatever version wrote them."""
+"""Small tables of an export as Python rows, from any version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as tuples of the wanted columns; a column that is absent gives None, an absent table no rows.
+    """The rows of a table as tuples of the wanted columns; an absent column yields None, an absent table no rows.
 
     Bytes, of a column that is declared so, are given as text.
     """
@@ -41,7 +41,7 @@ def raw_type(name: str) -> Any:
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an integer, or None where it is none."""
+    """`value` as an integer, or None if it is not one."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):

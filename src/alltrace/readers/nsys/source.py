@@ -1,4 +1,4 @@
-"""What an nsys export looks like to the reader, whatever its container: tables of typed columns, read in batches."""
+"""An nsys export as the reader sees it, independent of its container: tables of typed columns, read in batches."""
 
 from __future__ import annotations
 

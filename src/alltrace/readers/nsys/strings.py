@@ -15,14 +15,14 @@ from alltrace.trace.names import name_id, text_of_bytes
 if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
 
-_MOST_RECENT = 1 << 16  # texts in place whose ids are remembered
+_MOST_RECENT = 1 << 16  # inline texts with cached ids
 _DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are looked up in a plain array
 
 
 class Strings:
     """Interns the strings that rows refer to, and remembers which they were.
 
-    A string of `StringIds` is kept once, as Arrow has it; there can be millions.
+    A string of `StringIds` is stored once, in an Arrow array; there can be millions.
     """
 
     def __init__(self, source: RawSource) -> None:
@@ -53,7 +53,7 @@ class Strings:
             self._dense = np.full(top + 2, -1, np.int32 if count < 2**31 else np.int64)  # the last place is for ids too large
             good = keys >= 0
             self._dense[keys[good]] = np.flatnonzero(good)
-            self._hash_of = np.zeros(len(self._dense), np.int64)  # by id, once it was asked for
+            self._hash_of = np.zeros(len(self._dense), np.int64)  # by id, after its first use
             self._asked = np.zeros(len(self._dense), np.bool_)
         else:
             self._order = np.argsort(keys, kind="stable")
@@ -78,14 +78,14 @@ class Strings:
         return np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)
 
     def from_ids(self, ids: Any) -> Any:
-        """Interned ids for an int64 Arrow array of `StringIds.id`; null where the id is null or not there."""
+        """Interned ids for an int64 Arrow array of `StringIds.id`; null if the id is null or not there."""
         if self._values is None:
             self._load()
         if ids.null_count == len(ids):
             return pa.nulls(len(ids), pa.int64())
         numbers = (pc.fill_null(ids, -1) if ids.null_count else ids).to_numpy(zero_copy_only=False)
         at = None
-        if self._dense is not None:  # mostly all were asked for before
+        if self._dense is not None:  # usually all were used before
             at = self._within(numbers)
             if self._asked[at].all():
                 return pa.array(self._hash_of[at])
@@ -113,7 +113,7 @@ class Strings:
         return self._values[place].as_py() if place < len(self._values) else None
 
     def from_texts(self, texts: Any) -> Any:
-        """Interned ids for an Arrow array of strings; null where the text is."""
+        """Interned ids for an Arrow array of strings; null if the text is."""
         if texts.null_count == len(texts):
             return pa.nulls(len(texts), pa.int64())
         encoded = pc.dictionary_encode(_as_text(texts))

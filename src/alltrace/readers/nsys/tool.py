@@ -1,6 +1,6 @@
 """Reports in the profiler's own formats, exported by an installed nsys.
 
-The export goes to a temporary folder that lives as long as the reader; nothing is written beside the report.
+The export goes to a temporary folder that exists as long as the reader; nothing is written next to the report.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def find_nsys() -> Path | None:
 
 
 def tool_version(nsys: Path) -> str | None:
-    """The version of an nsys, such as `2023.4.4.54`, or None where it does not say."""
+    """The version of an nsys, such as `2023.4.4.54`, or None if it does not say."""
     try:
         answer = subprocess.run([str(nsys), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -82,8 +82,8 @@ class Exported:
 
     Args:
         path: A `.nsys-rep`, `.qdrep` or `.qdstrm`.
-        scratch: A folder for it, which is the caller's to remove; an export that is there is taken as it is. None, or a folder that
-            is not there, for a temporary folder of its own.
+        scratch: A folder for it, which the caller removes; an existing export in it is used. None, or a folder that
+            does not exist, for a new temporary folder.
 
     Raises:
         InputError: There is no nsys, or it cannot export the report.
@@ -208,7 +208,7 @@ def _importers(nsys: Path) -> Iterator[Path]:
 
 
 def _run(command: Sequence[str]) -> tuple[int, str]:
-    """Run a tool in a process group of its own; its exit code and the last line it said. An interrupt ends it, too."""
+    """Run a tool in a separate process group; returns its exit code and its last line. An interrupt ends it, too."""
     try:
         process = subprocess.Popen(
             list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True

@@ -20,7 +20,7 @@ class Header:
     """The first line of a .prv.
 
     Attributes:
-        end: The length of the trace, in its own unit.
+        end: The length of the trace, in the trace's unit.
         cpus: CPUs of each node; empty without a resource model.
         tasks: For each application and task its threads and its node (1-based).
     """
@@ -47,7 +47,7 @@ def parse_header(line: str) -> Header:
     """The header of a .prv.
 
     Raises:
-        ValueError: It is none; the message says what is wrong.
+        ValueError: It is not a header; the message says what is wrong.
     """
     found = _HEADER.fullmatch(line)
     if found is None:

@@ -76,7 +76,7 @@ def look_at(path: Path) -> Facts:
     """Read the beginning of a trace and its .row file.
 
     Raises:
-        InputError: It is damaged, not one of ours, or its .row file is not beside it.
+        InputError: It is damaged, not written by alltrace, or its .row file is not next to it.
     """
     first, *comments = head_lines(path)
     if not comments or not comments[0].startswith(ev.ABOUT):
@@ -110,9 +110,7 @@ def _rows(path: Path, header: Header) -> dict[str, list[str]]:
     try:
         lines = iter(path.read_text(encoding="utf-8", errors="replace").split("\n"))
     except OSError as error:
-        raise InputError(
-            path, found=f"it cannot be read ({error.strerror})", expected="the .row file of the trace beside it"
-        ) from error
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="the .row file next to the trace") from error
     found: dict[str, list[str]] = {}
     for line in lines:
         level = _LEVEL.fullmatch(line)

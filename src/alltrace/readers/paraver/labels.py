@@ -1,6 +1,6 @@
-"""Numbers and labels of events and states, and the .pcf file that tells them, as read.
+"""Numbers and labels of events and states, and the .pcf file that defines them, as read.
 
-Numbers of well-known types are those of Extrae 5.1 or of nsys2prv 0.5.8, the states and their colours those of Extrae.
+Numbers of well-known types are from Extrae 5.1 or nsys2prv 0.5.8, the states and their colours from Extrae.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17
-"""States, besides those of MPI."""
+"""States, except those of MPI."""
 
 MPI_RECEIVE, MPI_SEND, MPI_WAIT, MPI_ISEND, MPI_IRECEIVE, MPI_OTHER, MPI_SENDRECV = 3, 4, 8, 10, 11, 15, 16
 
@@ -46,7 +46,7 @@ OPENACC_OTHER, OPENACC_DATA, OPENACC_LAUNCH, OPENMP = 66000000, 66000001, 660000
 OSRT, UCX, SYSCALL = 66400000, 66600000, 66700000
 NCCL_OP, NCCL_BYTES, NCCL_COUNT, NCCL_SEQUENCE = 63000210, 63000211, 63000212, 63000213
 LENGTH = 63000220
-"""On a begin: the length of an interval that overlaps another one of its kind and thread, whose end would not be known."""
+"""On a begin: the length of an interval that overlaps another one of its kind and thread; its end would not be known."""
 
 GEOMETRY = {
     9101: ("grid_x", "Grid X"),
@@ -102,7 +102,7 @@ PRECISION = 2
 
 @dataclass(frozen=True)
 class Profile:
-    """Whose numbers of event types are used.
+    """The numbering of event types.
 
     Attributes:
         nccl: NCCL kernels.
@@ -113,7 +113,7 @@ class Profile:
         exact: Whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know.
         nccl_ranges: The NVTX domain of NCCL, which then is not among the others.
         default_first: Whether the default NVTX domain comes before those with a name, as an empty name does.
-        labels: Labels of types in place of ours; ranges are then labelled with their domain too.
+        labels: Labels of types instead of ours; ranges are then labelled with their domain too.
     """
 
     nccl: int
@@ -177,7 +177,7 @@ PROFILES = {
 
 
 def our_label(label: str) -> str:
-    """Our label of a type, from that of any profile."""
+    """Our label of a type, from the label in any profile."""
     domain = _THEIR_DOMAIN.fullmatch(label)
     return f"NVTX {domain[1]}" if domain else _OURS.get(label, label)
 

@@ -32,7 +32,7 @@ _COPIES = {label: kind for kind, (_, label) in ev.COPIES.items()}
 
 
 class Parsed:
-    """A trace whose rows lie ready, table by table."""
+    """A trace with its rows read, table by table."""
 
     def __init__(self, path: Path, facts: Facts) -> None:
         self._facts = facts

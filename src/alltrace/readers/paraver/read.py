@@ -1,8 +1,8 @@
 """Opens a Paraver trace that alltrace wrote as canonical tables: its kernels, copies, calls and ranges, at their times.
 
 What the format does not carry stays null: contexts, sequence numbers of collectives on the host, thread ids. Names are labels: one
-line, without control characters; calls have lost their version. Of two pieces of work that begin together on one stream it does not
-tell which call launched which.
+line, without control characters; calls have lost their version. For two pieces of work that begin together on one stream, it does
+not state which call launched which.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ParaverReader:
 
 
 def open_report(path: Path) -> ParaverReader:
-    """Open a trace with the .pcf and .row beside it.
+    """Open a trace with the .pcf and .row next to it.
 
     Raises:
         InputError: It is damaged, something else wrote it, or a file of it is missing.

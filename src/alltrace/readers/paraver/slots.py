@@ -35,7 +35,7 @@ class Slot:
 
     Attributes:
         table: The table its rows belong to.
-        word: What the row's `kind` is, or its domain; None where the name tells or there is none.
+        word: What the row's `kind` is, or its domain; None if the name determines it or there is none.
         values: The label of each value.
         kind: Of intervals 0, else `PUNCTUAL` or `CHANGES` of `alltrace.core.paraver`.
     """

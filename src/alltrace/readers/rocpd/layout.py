@@ -32,7 +32,7 @@ class TableSet(NamedTuple):
     columns: Mapping[str, frozenset[str]]
 
     def select(self, table: str, columns: Sequence[str], joined: Mapping[str, str] | None = None) -> str | None:
-        """A statement that reads columns of a table; None where there is no such table.
+        """A statement that reads columns of a table; None if there is no such table.
 
         A column that the table lacks is read from where its numbers point to, else null. `joined` has more columns: of each the
         name and where it is, as `TABLE.COLUMN` joined by the row's `TABLE_id`, such as `event.stack_id`.
@@ -41,12 +41,12 @@ class TableSet(NamedTuple):
         return f"SELECT {', '.join(chosen)} FROM {tail} ORDER BY own.id" if tail else None
 
     def earliest(self, table: str) -> str | None:
-        """A statement that gives the earliest start of a table; None where there is no such table."""
+        """A statement for the earliest start of a table; None if there is no such table."""
         chosen, tail = self._parts(table, ("start",), {})
         return f"SELECT min({chosen[0]}) FROM {tail} WHERE typeof({chosen[0]}) = 'integer' AND {chosen[0]} >= 0" if tail else None
 
     def _parts(self, table: str, columns: Sequence[str], joined: Mapping[str, str]) -> tuple[list[str], str]:
-        """What to select, and what from; an empty text where there is no such table."""
+        """What to select, and what from; an empty text if there is no such table."""
         if table not in self.columns:
             return [], ""
         own = self.columns[table]

@@ -41,7 +41,7 @@ _DISPATCH = (*_PLACE, "agent_id", "queue_id", "stream_id", "kernel_id", "group_s
 class RocpdReader:
     """A database of rocprofv3, opened; see `alltrace.readers.base.ReportReader`.
 
-    Threads, devices and kernels are few and are read when it is opened; events are read as they are asked for.
+    Threads, devices and kernels are few and are read when it is opened; events are read on demand.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,7 +130,7 @@ class RocpdReader:
         return min((t for t in found if t is not None), default=0)
 
     def _streams_known(self) -> bool:
-        """Whether dispatches have streams of HIP; where all are on stream 0, queues tell."""
+        """Whether dispatches have streams of HIP; if all are on stream 0, queues are used."""
         return any(row[0] for of in self._sets for row in self._select(of, "rocpd_kernel_dispatch", ("stream_id",)))
 
     def _identity(self, environment: dict[str, str]) -> Report:
@@ -355,7 +355,7 @@ def open_report(path: Path) -> RocpdReader:
     """Open a database.
 
     Raises:
-        InputError: It cannot be read, is damaged or no such database.
+        InputError: It cannot be read, is damaged or not such a database.
     """
     try:
         return RocpdReader(path)

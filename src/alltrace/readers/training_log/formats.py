@@ -69,7 +69,7 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 @dataclass
 class Step:
-    """A step's line: the framework, the step, what it tells by metric (`_KEYS`), and the rank of its prefix."""
+    """A step's line: the framework, the step, its values by metric (`_KEYS`), and the rank of its prefix."""
 
     framework: str
     step: int | None
@@ -113,7 +113,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
 
     Args:
         text: One line, without its end.
-        own: A user's own patterns, by `own_pattern`; where there are any, other forms are not looked for.
+        own: A user's own patterns, by `own_pattern`; if there are any, other forms are not searched.
     """
     if len(text) > _LONGEST:
         text = text[:_LONGEST]
@@ -123,7 +123,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
         if not words or any(word in text for word in words):
             step = read(text)
             if step is not None and (step.step or 0) < _MOST_STEPS:
-                # beyond that a value is none of a training, and its square no number
+                # larger values are not from a training, and their squares are not finite
                 step.values = {metric: v for metric, v in step.values.items() if abs(v) < _LARGEST}
                 prefix = _PREFIX_RANK.match(text)
                 step.rank = None if prefix is None else int(next(g for g in prefix.groups() if g is not None))
@@ -135,7 +135,7 @@ def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step |
 
 
 def stamp_ns(step: Step) -> int | None:
-    """When a step's line was written, ns since 1970 as if its local time were UTC; None where the line does not say."""
+    """When a step's line was written, ns since 1970 as if its local time were UTC; None if the line does not say."""
     if step.stamp is None:
         return None
     try:
@@ -208,7 +208,7 @@ def _iteration(text: str) -> Step | None:
 
 
 def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | None]:
-    """Reads a line whose values are groups called as their metrics; `pairs` and `words` hold further ones."""
+    """Reads a line with values in groups named like their metrics; `pairs` and `words` have further ones."""
 
     def read(text: str) -> Step | None:
         found = pattern.search(text)
@@ -230,7 +230,7 @@ def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | No
 
 def _bar(text: str) -> Step | None:
     found = None
-    for found in _BAR.finditer(text):  # noqa: B007  a bar is drawn anew behind the old one; the last counts
+    for found in _BAR.finditer(text):  # noqa: B007  a bar is redrawn after the old one; the last counts
         pass
     if found is None or "iteration" in text[: found.start()].lower():
         return None
@@ -293,7 +293,7 @@ def _nano_gpt(text: str) -> Step | None:
 
 
 def _composer(text: str) -> Step | None:
-    """The line that begins a batch, or one of the lines of values behind it, which have no step."""
+    """The line that begins a batch, or one of the lines of values after it, which have no step."""
     begun = _COMPOSER.search(text)
     if begun is not None:
         total = None if begun["total"] is None else int(begun["total"])
@@ -325,17 +325,17 @@ def _verl(text: str) -> Step | None:
 
 
 OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
-"""What the groups of a user's pattern may be called, beside `step`."""
+"""The names that groups of a user's pattern may have, in addition to `step`."""
 
 
 def own_pattern(text: str) -> Callable[[str], Step | None]:
-    """Reads lines that a user's regular expression finds something in; its groups are called as their metrics.
+    """Reads lines that a user's regular expression matches; its groups have the names of metrics.
 
     Args:
         text: The expression, with a group `step` and others of `OWN_METRICS`.
 
     Raises:
-        UsageError: It is none, or its groups have other names.
+        UsageError: It is not a valid expression, or its groups have other names.
     """
     try:
         pattern = re.compile(text)
@@ -344,9 +344,7 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
     groups = set(pattern.groupindex)
     odd = sorted(groups - {"step", *OWN_METRICS})
     if odd or "step" not in groups or len(groups) < 2:
-        found = (
-            f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "has no group beside 'step'"
-        )
+        found = f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "only has the group 'step'"
         raise UsageError(f"--pattern {found}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
 
     def read(line: str) -> Step | None:

@@ -1,4 +1,4 @@
-"""Reads one training log: its steps in order, one for each step, whatever ranks printed it."""
+"""Reads one training log: its steps in order, one for each step, independent of the ranks that printed it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HINTS = (b"iteration", b"step", b"%|", b"{'", b"samples/sec", b"iter ", b"batch=", b"Train ")
 _MOST_STEPS = 20_000_000
 _MOST_SAMPLES = 50
-_FEW_LOSSES = 10  # a bar that has so many times fewer losses behind it than another is not the training's
+_FEW_LOSSES = 10  # a bar with this many times fewer losses after it than another is not the training's
 
 
 @dataclass
@@ -30,10 +30,11 @@ class TrainingLog:
         restarts: How often the steps went back, as after a restart; the later values count.
         smoothed: Whether step times are a progress bar's moving averages.
         lines: Lines of the file.
-        stamps: When the line of a step was written, ns since 1970 as if its local time were UTC, for steps whose line tells.
+        stamps: When the line of a step was written, ns since 1970 as if its local time were UTC, for steps with a time in their
+            line.
         written: The same with the step, in the order of the lines of the rank that prints first, each step once in a row.
-        zones: The time zones behind these times, such as `Z` and `+02:00`; an empty text for none.
-        not_understood: Lines that look like a step's, and are not of a form that is known.
+        zones: The time zones after these times, such as `Z` and `+02:00`; an empty text for none.
+        not_understood: Lines that look like a step's, but have no known form.
     """
 
     path: str
@@ -55,8 +56,8 @@ def read_training(path: str, advance: Callable[[int], None] = lambda _n: None, *
 
     Args:
         path: The file.
-        advance: Told the bytes that were read.
-        patterns: Regular expressions of a user, which alone are looked for then (`own_pattern`).
+        advance: Called with the bytes read.
+        patterns: Regular expressions of a user, which are then the only ones used (`own_pattern`).
 
     Raises:
         InputError: The file cannot be read.
@@ -78,7 +79,7 @@ class _Reading:
     def __init__(self, path: str, own: Sequence[Callable[[str], Step | None]] = ()) -> None:
         self.log = TrainingLog(path)
         self._own = own
-        self._in_batch = False  # the lines of values behind Composer's line of a batch
+        self._in_batch = False  # the lines of values after Composer's line of a batch
         self._by_step: dict[int, dict[int | None, tuple[Step, int]]] = {}
         self._last: dict[int | None, int] = {}
         self._bar: int | None = None
@@ -125,7 +126,7 @@ class _Reading:
                 self.log.zones.add(step.zone)
 
     def _release(self) -> None:
-        """Take Hugging Face's lines; bars of evaluation, loading and the like count other things than steps."""
+        """Take Hugging Face's lines; bars of evaluation, loading and so on count other things than steps."""
         losses: Counter[int | None] = Counter()
         bars: Counter[int | None] = Counter()
         total: int | None = None
@@ -135,7 +136,7 @@ class _Reading:
             else:
                 total = step.total
                 bars[total] += 1
-        # a loss is printed behind the training's bar, and now and then before that is drawn again; training goes on with another
+        # a loss is printed after the training's bar, and sometimes before it is redrawn; training continues with another
         # total after a restart
         most = max(losses.values(), default=0)
         wanted = {total for total, count in losses.items() if _FEW_LOSSES * count >= most}

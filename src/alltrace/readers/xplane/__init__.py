@@ -13,7 +13,7 @@ _PLANE = 0x0A
 
 
 def is_report(path: Path) -> bool:
-    """Whether `path` is called like one and begins with a plane."""
+    """Whether `path` has the name of one and begins with a plane."""
     if not path.name.lower().endswith(SUFFIX):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Decodes the planes of a trace: field numbers are those of `third_party/tsl/tsl/profiler/protobuf/xplane.proto` of openxla/xla."""
+"""Decodes the planes of a trace: field numbers are from `third_party/tsl/tsl/profiler/protobuf/xplane.proto` of openxla/xla."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
     Attributes:
         name: Its name.
-        start_ps: Its start after that of its line, picoseconds.
+        start_ps: Its start relative to its line's, picoseconds.
         duration_ps: Its duration.
         stats: What is known of it, by name.
     """
@@ -83,7 +83,7 @@ def planes_of(data: memoryview) -> Iterator[Plane]:
     """The planes of a trace.
 
     Raises:
-        WireError: The bytes are no such trace.
+        WireError: The bytes are not such a trace.
     """
     for key, _, value in fields(data):
         if key == 1:
@@ -104,7 +104,7 @@ def _plane(part: memoryview) -> Plane:
 
 
 def _metadata(entries: Iterator[memoryview]) -> dict[int, str]:
-    """Names by their number: entries of a map whose values have the name as their second field."""
+    """Names by their number: entries of a map with the name as the values' second field."""
     found: dict[int, str] = {}
     for entry in entries:
         pair = list(fields(entry))

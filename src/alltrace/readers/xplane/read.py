@@ -101,7 +101,7 @@ class XplaneReader:
     def _device_rows(self, table: str) -> Iterator[dict[str, Any]]:
         for device, (_, plane) in enumerate(self._devices):
             for line in plane.lines:
-                if not line.name.startswith("Stream"):  # others are made of these by XProf
+                if not line.name.startswith("Stream"):  # XProf derives the others from these
                     continue
                 for event in plane.events(line):
                     copy = event.stats.get("memcpy_details")
@@ -232,7 +232,7 @@ def _copied(about: str, fill: bool) -> dict[str, Any]:
 
 
 def _thunk(stats: dict[str, Stat]) -> str:
-    """The range that XLA has around a launch, made of what XProf keeps of it."""
+    """The range that XLA has around a launch, from what XProf keeps of it."""
     said = [("name", "name"), ("hlo_op", "hlo_op"), ("hlo_module", "hlo_module"), ("program_id", "program_id")]
     return "Thunk:#" + ",".join(f"{word}={stats[stat]}" for word, stat in said if stat in stats) + "#"
 
@@ -244,7 +244,7 @@ def _annotated(event: Event) -> str:
 
 
 def _int64(value: Any) -> int | None:
-    """A number in 64 bits with a sign; None where it is none."""
+    """A number in 64 bits with a sign; None if it is not one."""
     if not isinstance(value, int):
         return None
     return value if value < _INT64 else value - 2 * _INT64

@@ -1,4 +1,4 @@
-"""A rank's blocks of PyTorch's allocator: what is allocated after each event, which free ends which block, and who asked for it."""
+"""A rank's blocks of PyTorch's allocator: what is allocated after each event, which free ends which block, and its origin."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Pool:
         memory: What kind of device it is.
         time: When, ns.
         thread: The thread; -1 where unknown.
-        size: Bytes of the block, negative where it is taken back.
-        allocated: Bytes that are allocated behind the event; where the trace does not state it, as the sizes add up.
+        size: Bytes of the block, negative if it is freed.
+        allocated: Bytes allocated after the event; if the trace does not state it, the sum of the sizes.
         stated: Whether the trace states it.
         reserved: Bytes that the allocator has taken from the device; -1 where unknown.
-        partner: The row of the event that takes the block back, or of the one that handed it out; -1 where there is none.
-        addressed: Whether the trace has addresses, without which no event has a partner.
-        stack: Id of the stack that asked for the block; 0 where the source has none with the event.
+        partner: The row of the event that takes the block back, or of the one that handed it out; -1 if there is none.
+        addressed: Whether the trace has addresses, without them no event has a partner.
+        stack: Id of the stack that allocated the block; 0 if the source has none with the event.
     """
 
     device: int
@@ -68,7 +68,7 @@ class Pool:
 
     @property
     def peak(self) -> int:
-        """The row of the first event behind which most is allocated; -1 where most is before the first event."""
+        """The row of the first event after which the most is allocated; -1 if the most is before the first event."""
         row = int(self.allocated.argmax())
         return row if self.allocated[row] > self.before else -1
 
@@ -82,7 +82,7 @@ class Pool:
         return {name: getattr(self, name) for name in ("device", "memory", "stated", "addressed")}
 
     def alive(self, row: int) -> Int64:
-        """The rows that handed out the blocks which are allocated behind the event in `row`; none for -1."""
+        """The rows that allocated the blocks in use after the event in `row`; none for -1."""
         rows = np.flatnonzero(self.size[: row + 1] > 0)
         end = self.partner[rows]
         return rows[(end < 0) | (end > row)]
@@ -126,7 +126,7 @@ def pools_of(rank: RankTables) -> list[Pool]:
 
 
 def _counted(size: Int64) -> Int64:
-    """What is allocated by the sizes alone; frees of blocks from before the capture show that so much was there."""
+    """The allocated bytes from the sizes alone; frees of blocks from before the capture add to the initial bytes."""
     total: Int64 = np.cumsum(size)
     return total - min(0, int(total.min(initial=0)))
 
@@ -142,7 +142,7 @@ def _partners(address: Int64, size: Int64) -> Int64:
 
 
 def owners_of(nodes: Nodes, pool: Pool) -> Int64:
-    """The key of the innermost node around each event of a pool, on its thread; -1 where there is none."""
+    """The key of the innermost node around each event of a pool, on its thread; -1 if there is none."""
     inner = innermost_node(nodes.at, Intervals(pool.thread, pool.time, pool.time))
     return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
 
@@ -165,7 +165,7 @@ class RankSteps:
 
 
 def steps_of(rank: RankTables) -> RankSteps:
-    """The rank's steps as the alignment has them; none where it found none."""
+    """The rank's steps from the alignment; none if it found none."""
     table = rank.shared("steps")
     if table is None or not table.num_rows:
         return RankSteps(*(np.empty(0, np.int64) for _ in range(3)))

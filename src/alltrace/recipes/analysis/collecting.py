@@ -20,13 +20,13 @@ _PIECE_ROWS = 1 << 17
 
 
 def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
-    """The `table` of a rank as `RankTables.table` gives it, but piece by piece where the rank's file is read for it.
+    """The `table` of a rank like `RankTables.table`, but in pieces if it is read from the rank's file.
 
-    Each piece is read while the one before is worked on. With `lengths` times may be moved, all by the same: for what asks for
-    lengths alone.
+    Each piece is read while the previous one is processed. With `lengths`, all times may be shifted by the same value: for callers
+    that only need lengths.
     """
     batches = getattr(rank, "batches", None)
-    if batches is None:  # cut down to steps, or held in memory for other questions
+    if batches is None:  # cut down to steps, or kept in memory for other questions
         yield rank.table(table, columns)
     else:
         with closing(prefetched(batches(table, columns, _PIECE_ROWS, lengths=lengths), 1)) as pieces:
@@ -38,7 +38,7 @@ class Growing:
 
     Args:
         columns: How many.
-        rows: So many rows are foreseen. Memory is touched only where rows are added.
+        rows: The expected number of rows. Memory is touched only where rows are added.
     """
 
     def __init__(self, columns: int, rows: int) -> None:
@@ -69,7 +69,7 @@ def whole_columns(rank: RankTables, tables: Sequence[str], columns: Mapping[str,
     Args:
         rank: The rank.
         tables: The tables.
-        columns: The columns, each with what stands for null.
+        columns: The columns, each with its value for null.
     """
     rows = getattr(getattr(rank, "record", None), "rows", {})
     found = Growing(len(columns), sum(rows.get(table, 0) for table in tables))

@@ -113,7 +113,7 @@ def device_activity(rank: RankTables) -> list[Activity]:
 
 
 def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
-    """The rows of all parts with their `rank`, and with `gpu`, what people call their `device` if that is known."""
+    """The rows of all parts with their `rank`, and with `gpu`, the readable name of their `device` if known."""
     gpus = {(r.rank, d.device): d.identity[1] for r in run.ranks for d in r.devices}
     return [
         {**row, "rank": part.rank, "gpu": gpus.get((part.rank, row["device"]), row.get("gpu"))}

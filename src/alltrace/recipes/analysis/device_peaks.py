@@ -21,7 +21,7 @@ class Peaks(NamedTuple):
         fp32: With fp32 units, or matrix units that keep fp32.
         tf32: TF32.
         half: fp16 or bf16 with sums in fp32.
-        fp64: With fp64 units, as the following None where the data sheet has none.
+        fp64: With fp64 units, as the following None if the data sheet has none.
         fp64_tensor: With matrix units.
         fp8: FP8, of GeForce cards with sums in fp16.
         int8: INT8.
@@ -38,7 +38,7 @@ class Peaks(NamedTuple):
     fp4: float | None = None
 
     def rate(self, precision: str | None) -> float | None:
-        """The rate in one of the formats of `kernel_families`; None where it has none."""
+        """The rate in one of the formats of `kernel_families`; None if it has none."""
         if precision == TF32X3:
             return None if self.tf32 is None else self.tf32 / 3
         return {FP32: self.fp32, TF32: self.tf32, HALF: self.half}.get(precision or "")
@@ -67,5 +67,5 @@ _PEAKS = (
 
 
 def peaks_of(device: str | None) -> Peaks | None:
-    """The peaks of a device by its name, such as `NVIDIA A100-SXM4-80GB`; None where it is not in the table."""
+    """The peaks of a device by its name, such as `NVIDIA A100-SXM4-80GB`; None if it is not in the table."""
     return next((peaks for pattern, peaks in _PEAKS if device and re.search(pattern, device)), None)

@@ -1,7 +1,7 @@
 """Exact statistics over all ranks without carrying every row: distributions as (key, value, count).
 
-A rank's million durations hold far fewer distinct (name, duration) pairs, so a run-length table is what travels to `reduce`. Adding
-such tables loses nothing, so medians and quartiles over all ranks are exact.
+A rank's million durations hold far fewer distinct (name, duration) pairs, so `reduce` gets a run-length table. Adding
+these tables loses nothing, so medians and quartiles over all ranks are exact.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
     """The statistics of each key of a distribution.
 
     Args:
-        distribution: Key columns, `value` and `count`; rows of the same key and value may stand several times.
+        distribution: Key columns, `value` and `count`; rows with the same key and value may occur several times.
         quantile: How quartiles are read off a sample: `hyndman-fan-2` (the mean of the two neighbours where p * n is whole, else
             the next value; what `nsys stats` does) or `linear` (type 7, what pandas and NumPy do). Hyndman and Fan, "Sample
             Quantiles in Statistical Packages", The American Statistician 50 (1996). The median is the same in both.
@@ -78,7 +78,7 @@ def statistics(
     Args:
         codes: The key of each row: int64 array of n numbers from 0, each of which occurs.
         value: int64 array of n values.
-        count: How often each stands: int64 array of n.
+        count: How often each occurs: int64 array of n.
         quantile: See `summarize`.
 
     Returns:
@@ -117,7 +117,7 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
         n: How many values each has, all above zero: int64 array.
         quarters: Which quartile: 1, 2 or 3.
         quantile: See `summarize`.
-        kth: Gives the k-th smallest value of each, k 0-based, for an array of k.
+        kth: Returns the k-th smallest value of each, k 0-based, for an array of k.
     """
     if quantile == "linear" and quarters != 2:
         low, rest = np.divmod((n - 1) * quarters, 4)
@@ -135,7 +135,7 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
 def _counted(
     codes: NDArray[np.int64], values: NDArray[np.int64], groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """Group, value and number of the distinct pairs, sorted by both; None where counting would take longer than sorting."""
+    """Group, value and number of the distinct pairs, sorted by both; None if counting would take longer than sorting."""
     if not len(values):
         return None
     low, high = int(values.min()), int(values.max())
@@ -153,7 +153,7 @@ def _counted(
 def _added(
     codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """The distinct pairs of group and value, sorted by both, and their counts added up; None where sorting takes no longer."""
+    """The distinct pairs of group and value, sorted by both, and their counts added up; None if sorting takes no longer."""
     low, high = int(values.min()), int(values.max())
     width, groups = high - low + 1, int(codes.max()) + 1
     if width * groups > 4 * len(values) + _SMALL:
@@ -192,7 +192,7 @@ def _take(column: Any, rows: pa.Array) -> Any:
 def _sort(
     codes: NDArray[np.int64], values: NDArray[np.int64], *, ordered: bool
 ) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
-    """Codes and values sorted by both, after the order of the rows, which is None when neither `ordered` nor needed."""
+    """Codes and values sorted by both, after the order of the rows, which is None unless `ordered` or needed."""
     if not len(values):
         return np.empty(0, np.int64), codes, values
     low, high = int(values.min()), int(values.max())

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 _FAR = 2.0
-"""Beyond the largest size that was measured the bandwidth is taken to stay up to so many times that size."""
+"""The bandwidth at the largest measured size is used up to this many times that size."""
 
 
 def expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
@@ -20,7 +20,7 @@ def expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
         size: The total buffer as nccl-tests counts it, bytes.
 
     Returns:
-        Nanoseconds, the median over runs; None where the tests do not cover it.
+        Nanoseconds, the median over runs; None if the tests do not cover it.
     """
     times: dict[int, list[float]] = {}
     for row in tests.to_pylist():

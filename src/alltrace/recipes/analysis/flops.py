@@ -2,15 +2,15 @@
 
 A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the products of
 matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a causal mask is not deducted.
-The least bytes are every operand read once and the result written once; caches make no difference to that.
+The least bytes are every operand read once and the result written once; caches do not change that.
 
 | what | operations |
 |---|---|
 | product of (m, k) and (k, n), b of them | 2 b m k n |
 | convolution | 2 (elements of the output) (channels of a group) (elements of the window); transposed: of the input |
-| its backward | the same for each gradient that is asked for, of input and of weight |
+| its backward | the same for each requested gradient, of input and of weight |
 | attention, b batches and h heads, q queries and k keys of d elements, values of v | 2 b h q k (d + v) |
-| its backward, which makes the scores anew (FlashAttention, Dao et al. 2022) | 2 b h q k (3 d + 2 v) |
+| its backward, which computes the scores again (FlashAttention, Dao et al. 2022) | 2 b h q k (3 d + 2 v) |
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Call:
     Attributes:
         shapes: The shape of each argument; empty for one that is not a tensor.
         types: The type of each argument as the profiler names it.
-        values: Each argument that is not a tensor as the profiler writes it; empty where it did not.
+        values: Each argument that is not a tensor as the profiler writes it; empty if it did not.
     """
 
     shapes: tuple[Shape, ...]
@@ -49,14 +49,14 @@ class Call:
     values: tuple[str, ...]
 
     def shape(self, at: int, least: int = 1) -> Shape:
-        """The shape of a tensor with at least that many dimensions; ValueError where the argument is none."""
+        """The shape of a tensor with at least that many dimensions; ValueError if the argument is not one."""
         found = self.shapes[at] if at < len(self.shapes) else ()
         if len(found) < least:
             raise ValueError(f"argument {at} is not a tensor")
         return found
 
     def integers(self, at: int, count: int) -> Sequence[int]:
-        """The whole numbers of an argument that is a list, or one number for all; ValueError where there are none."""
+        """The whole numbers of an argument that is a list, or one number for all; ValueError if there are none."""
         found = json.loads(self.values[at]) if at < len(self.values) and self.values[at] else None
         listed = [found] * count if isinstance(found, int) else found
         if not isinstance(listed, list) or any(not isinstance(n, int) for n in listed) or len(listed) not in (1, count):
@@ -64,7 +64,7 @@ class Call:
         return listed * count if len(listed) == 1 else listed
 
     def truth(self, at: int) -> bool:
-        """Whether an argument is true; ValueError where it is not known."""
+        """Whether an argument is true; ValueError if not known."""
         if at >= len(self.values) or self.values[at] not in ("True", "False"):
             raise ValueError(f"argument {at} is not a truth value")
         return self.values[at] == "True"
@@ -76,7 +76,7 @@ class Work:
 
     Attributes:
         flops: Floating-point operations.
-        moved_bytes: The least bytes it moves; None where a type is not known.
+        moved_bytes: The least bytes it moves; None if a type is not known.
     """
 
     flops: int
@@ -84,7 +84,7 @@ class Work:
 
 
 def call_of(payload: str | None) -> Call | None:
-    """What the payload of an operator's range says it was called with; None where it does not say, or is damaged."""
+    """What the payload of an operator's range says it was called with; None if it does not say, or is damaged."""
     try:
         about = json.loads(payload) if payload else None
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def call_of(payload: str | None) -> Call | None:
 
 
 def work_of(name: str, call: Call | None) -> Work | None:
-    """What the operator `name` does when it is called so; None where there is no formula or the shapes do not do for it."""
+    """What the operator `name` does when it is called so; None if there is no formula or the shapes do not fit it."""
     formula = _FORMULAS.get(name)
     if formula is None or call is None:
         return None
@@ -123,7 +123,7 @@ def _texts(given: Any) -> tuple[str, ...]:
 
 
 def _width(call: Call) -> int | None:
-    """The bytes of an element of the first tensor, which stands for all."""
+    """The bytes of an element of the first tensor, which represents all."""
     for shape, kind in zip(call.shapes, call.types, strict=False):
         if shape:
             return _WIDTHS.get(kind.replace("c10::", "").replace(" ", "").lower())
@@ -183,7 +183,7 @@ def _agree(a: int, b: int) -> None:
 
 
 def _convolution(stride: int, padding: int, dilation: int, transposed: int | None = None) -> Callable[[Call], tuple[int, int]]:
-    """The formula of a convolution whose arguments stand at these places; input and weight come first."""
+    """The formula of a convolution with its arguments at these positions; input and weight come first."""
 
     def formula(call: Call) -> tuple[int, int]:
         x, w = call.shape(0, 3), call.shape(1, 3)
@@ -197,7 +197,7 @@ def _convolution(stride: int, padding: int, dilation: int, transposed: int | Non
             room = [0] * count if call.values[padding : padding + 1] == ("valid",) else call.integers(padding, count)
             out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in zip(x[2:], room, spread, window, steps, strict=True)]
         if transposed is not None and call.truth(transposed):
-            # every element of the input meets the window of all output channels of its group
+            # every element of the input is multiplied with the window of all output channels of its group
             wide = [(n - 1) * s + d * (k - 1) + 1 for n, d, k, s in zip(x[2:], spread, window, steps, strict=True)]
             return 2 * prod(x) * prod(w[1:]), prod(x) + prod(w) + x[0] * w[1] * prod(wide)
         if min(out, default=0) < 0:
@@ -279,4 +279,4 @@ _FORMULAS: dict[str, Callable[[Call], tuple[int, int]]] = {
     "flash_attn::_flash_attn_forward": _attention(heads_last=True),
     "flash_attn::_flash_attn_backward": _attention(1, heads_last=True, backward=True),
 }
-"""Operator to its formula: operations, and elements moved at least. An einsum, and what else is made of these, counts by them."""
+"""Operator to its formula: operations, and elements moved at least. An einsum, and others composed of these, count through them."""

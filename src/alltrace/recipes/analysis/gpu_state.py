@@ -1,4 +1,4 @@
-"""At which clocks, power and temperature the GPUs of ranks ran, against those of their peers: why a rank is slow.
+"""Clocks, power and temperature of the GPUs of ranks compared with those of their peers: why a rank is slow.
 
 What a rank's GPU did comes from a GPU log that was imported with the reports, else from the clock among the GPU metrics of nsys.
 """
@@ -36,7 +36,7 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class GpuState:
-    """How a rank's GPU ran over some time: medians of samples, without those of an idle GPU; None where no sample tells.
+    """State of a rank's GPU over some time: medians of samples, without those of an idle GPU; None without samples.
 
     Attributes:
         sm_clock_mhz, memory_clock_mhz, power_w, temperature_c: The medians.
@@ -54,7 +54,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the GPUs of some ranks ran, and those of the others.
+    """State of the GPUs of some ranks, and of the others.
 
     Attributes:
         sentence: That in words; what to record where it is unknown.
@@ -75,7 +75,7 @@ def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
         spans: int64 array (n, 2): start and end of each, ns, in order and without overlap.
 
     Returns:
-        None where no sample is in the spans.
+        None if no sample is in the spans.
     """
     log = rank.shared("gpu_log")
     found = None if log is None else state_of_log(log, spans)
@@ -120,7 +120,7 @@ def _median(values: NDArray[np.float64]) -> float | None:
 
 
 def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Comparison:
-    """How the GPUs of `ranks` ran against those of the others.
+    """State of the GPUs of `ranks` compared with those of the others.
 
     Args:
         states: By rank how its GPU ran.

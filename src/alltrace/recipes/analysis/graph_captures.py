@@ -1,7 +1,7 @@
 """Kernels of replayed graphs, and the calls that launched them while the graph was captured.
 
 A replay is one call that starts many kernels. The operators, modules and lines of the program were around the launches of the
-capture, which ran nothing by themselves. Where a trace has both, kernel and launch are joined by their order: nodes of a graph are
+capture, which ran nothing by themselves. If a trace has both, kernel and launch are joined by their order: nodes of a graph are
 numbered as they are made, which is the order of the launches.
 """
 
@@ -37,7 +37,7 @@ _ROLES = (
 )
 _PLACE = ("start", "end", "thread", "process")
 _LEAST_PIECES = 4
-"""A model that is captured in pieces has so many graphs; of fewer, the order may be one of batch sizes."""
+"""A model that is captured in pieces has at least this many graphs; with fewer, the order may be one of batch sizes."""
 
 
 class Replays(NamedTuple):
@@ -46,8 +46,8 @@ class Replays(NamedTuple):
     Attributes:
         work: The rank's work; kernels of replays have the launches of the capture for their calls, as far as these are known.
         joined: Which of the work these are.
-        replayed_ns: The time of kernels that were replayed; 0 where the trace has no capture.
-        joined_ns: Of that, the time of those whose launch is known.
+        replayed_ns: The time of kernels that were replayed; 0 if the trace has no capture.
+        joined_ns: Of that, the time of kernels with a known launch.
     """
 
     work: GpuWork
@@ -57,7 +57,7 @@ class Replays(NamedTuple):
 
 
 def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
-    """How much of the time of replays counts for the launches of the capture; nothing where no trace has a capture."""
+    """How much of the time of replays counts for the launches of the capture; nothing if no trace has a capture."""
     if not replayed_ns:
         return []
     share = f"{100 * joined_ns / replayed_ns:.1f} %"
@@ -68,8 +68,8 @@ def replays_of(rank: RankTables, work: GpuWork) -> Replays:
     """The work of a rank with kernels of replays joined to the launches of the capture.
 
     A capture and replays are joined where they have as many kernels, no other capture has, and all replays of that size run kernels
-    of the same names in the same order. Of graphs of one size, such as those of a model's layers, the order tells: see `order_of`.
-    Else it is not known which graph a replay is of.
+    of the same names in the same order. For graphs of one size, such as those of a model's layers, the order decides: see
+    `order_of`. Otherwise the graph of a replay is unknown.
     """
     return once(rank, "replays", lambda: _replays_of(rank, work))
 
@@ -110,18 +110,18 @@ def _role(name: str | None) -> int:
 
 
 def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | None]:
-    """Which graph each replay is of, where the order of sizes tells that.
+    """The graph of each replay, if the order of sizes determines it.
 
     A model that is cut into pieces has a graph for each, captured one after the other, once for each batch size, and replayed in
     that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for the first and the last.
-    Blocks that are equal do not tell one place from another, and what several ways would give differently stays open.
+    Equal blocks do not determine a position, and an ambiguous assignment stays open.
 
     Args:
         captured: The kernels of each graph, in the order of the captures.
-        replayed: Those of each replay, in order.
+        replayed: The kernels of each replay, in order.
 
     Returns:
-        The number of the capture of each replay; None where it is not known.
+        The number of the capture of each replay; None if it is not known.
     """
     count, nothing = len(captured), [None] * len(replayed)
     known: list[int | None] | None = None
@@ -140,9 +140,9 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
-    """Whether there is a whole block where they begin at `offset`, and the capture of each replay, None where that is not known.
+    """Whether there is a whole block where they begin at `offset`, and the capture of each replay, None if that is not known.
 
-    None where the replays are no such blocks.
+    None if the replays do not form such blocks.
     """
     length = len(blocks[0])
     numbers = {block: n for n, block in enumerate(blocks)}
@@ -170,7 +170,7 @@ def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], off
 
 
 def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
-    """The calls that launched a kernel in each capture, in their order: those of all threads of the process that ran nothing."""
+    """The calls that launched a kernel in each capture, in order: calls of all threads of the process that ran no work."""
     start, end, thread, process = (integers(work.calls.column(c), -1) for c in _PLACE)
     found = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():
@@ -182,7 +182,7 @@ def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[I
         rows = np.flatnonzero(inside)
         rows = rows[np.lexsort((-end[rows], start[rows], thread[rows]))]
         kept, until, of = [], -1, -1
-        for row in rows.tolist():  # a driver call may lie within its runtime call
+        for row in rows.tolist():  # a driver call may be nested in its runtime call
             if thread[row] != of or start[row] >= until:
                 kept.append(row)
                 of, until = int(thread[row]), int(end[row])

@@ -1,4 +1,4 @@
-"""Whether the threads that launch kernels had a CPU while they held a device up, and what they ran there.
+"""Whether the threads that launch kernels had a CPU while they delayed a device, and what they ran there.
 
 Both come from what nsys records of CPUs: scheduling events of threads (`sched`) and CPU samples (`samples`).
 """
@@ -47,13 +47,13 @@ _TAKEN = 0.2
 
 @dataclass(frozen=True)
 class HostState:
-    """What CPUs did over some time; None where the report does not say.
+    """What CPUs did over some time; None if the report does not say.
 
     Attributes:
         on_cpu_share: Share of the time in which a launching thread was on a CPU.
         taken_share: Share of the rest in which another recorded thread had the CPU that a launching thread had left.
         running: How many recorded threads were on CPUs at once, the mean.
-        symbol: The function at the top of most CPU samples of launching threads; empty where none stands out.
+        symbol: The function at the top of most CPU samples of launching threads; empty if none dominates.
         symbol_share: In which share of these samples.
     """
 
@@ -73,7 +73,7 @@ def host_state(rank: RankTables, threads: Int64, spans: Merged) -> HostState | N
         spans: The time in question, ns.
 
     Returns:
-        None where the report has neither scheduling events nor samples of that time.
+        None if the report has no scheduling events or samples in that time.
     """
     if not len(spans.starts) or not len(threads):
         return None
@@ -122,7 +122,7 @@ def _spells(rank: RankTables) -> _Spells:
 
 
 def _scheduled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
-    """The shares and the mean that `HostState` begins with; None where no event describes a launching thread in that time."""
+    """The shares and the mean that `HostState` begins with; None if no event describes a launching thread in that time."""
     if not rank.has("sched"):
         return None
     spells = _spells(rank)
@@ -142,7 +142,7 @@ def _scheduled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[float, 
 
 
 def _sampled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[str, float]:
-    """The function at the top of most samples, and its share of them; empty where none stands out."""
+    """The function at the top of most samples, and its share of them; empty if none dominates."""
     if not rank.has("samples"):
         return "", 0.0
     table = rank.table("samples", READS["samples"])
@@ -153,14 +153,14 @@ def _sampled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[str, floa
         return "", 0.0
     for ident, times in count.most_common():
         text = rank.texts(pa.array([ident], pa.int64(), mask=[ident == -1]))[0].as_py() or ""
-        if text and not text.startswith(("0x", "[")):  # what has no symbol tells nothing
+        if text and not text.startswith(("0x", "[")):  # a sample without a symbol has no information
             share = times / sum(count.values())
             return (text, share) if share >= _MOSTLY else ("", 0.0)
     return "", 0.0
 
 
 def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int]) -> Comparison:
-    """What the launching threads of `ranks` did against those of the others.
+    """What the launching threads of `ranks` did compared with those of the others.
 
     Args:
         states: By rank what its CPUs did.
@@ -194,7 +194,7 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
         parts.append(f"The launching thread of {whose} was on a CPU for {100 * share:.0f} % of that time{against}{meaning}.")
     if taken is not None and taken >= _TAKEN:
         parts.append(
-            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it a core of its own."
+            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it its own core."
         )
     if most.symbol:
         parts.append(f"{100 * most.symbol_share:.0f} % of its CPU samples there are in `{most.symbol}`.")

@@ -1,4 +1,4 @@
-"""The collectives that NCCL Inspector recorded, put together over ranks: they need neither a profiler nor clocks.
+"""The collectives that NCCL Inspector recorded, joined over ranks: they need no profiler and no clocks.
 
 Operations of one communicator, function and number are one instance. Its ranks end together, as none can end before the last has
 arrived, so the one that took the shortest time arrived last, and what another took longer it waited. That holds where all members
@@ -37,7 +37,7 @@ SOURCE = Option(
 )
 _COLUMNS = ("communicator", "group_size", "op", "sequence", "bytes", "duration_ns", "timing_source")
 _CERTAIN_NS = 3_000
-"""Times are whole microseconds: a wait of so much is more than rounding."""
+"""Times are whole microseconds: a wait of this length is more than rounding."""
 
 
 class Recorded(NamedTuple):
@@ -198,5 +198,5 @@ def straggler_rows(found: Recorded, parts: Sequence[Part], hosts: Mapping[int, s
 
 
 def select_columns(columns: Sequence[AnswerColumn]) -> tuple[AnswerColumn, ...]:
-    """Those of `stragglers` that these records tell."""
+    """The columns of `stragglers` that these records provide."""
     return tuple(c for c in columns if c.name in STRAGGLER_COLUMNS)

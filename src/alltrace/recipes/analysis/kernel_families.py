@@ -1,10 +1,10 @@
-"""What arithmetic a kernel does, and in which format its operands are, told by the kernel's name.
+"""The arithmetic of a kernel and the format of its operands, detected from the kernel's name.
 
 Libraries write both into the names of their kernels. Names and the sources of their rules:
 
 * `cutlass_80_tensorop_s1688gemm_...`: CUTLASS, "CUTLASS Profiler" (procedural names) and `python/cutlass_library`: format of the
   accumulator, shape of the instruction, formats of the operands.
-* `ampere_bf16_s16816gemm_bf16_...`, `volta_sgemm_...`, `..._scudnn_...`: cuBLAS and cuDNN; the same grammar behind an architecture.
+* `ampere_bf16_s16816gemm_bf16_...`, `volta_sgemm_...`, `..._scudnn_...`: cuBLAS and cuDNN; the same grammar after an architecture.
 * `sm90_xmma_gemm_f32f32_tf32f32_f32_...`: cuBLAS and cuDNN; storage of A and B, formats of product and accumulator, storage of C.
 * `nvjet_tst_...`: cuBLAS from 12.5 on; formats of operands, accumulator and result: `t` bf16, `h` fp16, `s` fp32 as TF32, `q` and
   `o` fp8, `d` fp64 (seen in public profiles; NVIDIA does not document it).
@@ -34,7 +34,7 @@ FUSED = "fused"
 OTHER = "other"
 
 MATRIX_FAMILIES = frozenset({GEMM, CONVOLUTION, ATTENTION})
-"""Families whose time follows the rate of matrix products."""
+"""Families with times that follow the rate of matrix products."""
 
 BANDWIDTH_FAMILIES = frozenset({ELEMENTWISE, SOFTMAX, LOG_SOFTMAX, REDUCTION})
 """Families that read and write each element once or so, and nothing else: what a compiler can fuse."""
@@ -47,7 +47,7 @@ class KernelFamily(NamedTuple):
 
     Attributes:
         family: One of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `LOG_SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`.
-        precision: The format of the products, one of `FP64` to `FP4`; None where the name does not say.
+        precision: The format of the products, one of `FP64` to `FP4`; None if the name does not say.
     """
 
     family: str
@@ -61,7 +61,7 @@ _FAMILIES = (
         r"fmha|flash_(?:fwd|bwd)|flash_attn|FlashAttn|flash::|\bmha_|sdpa|paged_attention|attention_kernel|AttentionKernel",
     ),
     (FUSED, r"^triton_(?:poi|per|red|for)_"),
-    # of a loss; PyTorch's name says so in a word, or as the truth value behind three types and a size
+    # of a loss; PyTorch's name has a word for it, or a boolean after three types and a size
     (LOG_SOFTMAX, r"LogSoftMax|log_softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}(?:\(bool\)1|true)"),
     (SOFTMAX, r"softmax|SoftMax"),
     (ELEMENTWISE, r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise"),
@@ -119,7 +119,7 @@ def _precision(name: str, family: str) -> str | None:
         return _of_math(name, found)
     if found := _WORD.search(name) or _ARGUMENT.search(name):
         return _WORDS.get(found[1].lower())
-    # none of the libraries of fused attention but PyTorch's memory-efficient one, whose names say it, takes fp32
+    # of the libraries for fused attention, only PyTorch's memory-efficient one accepts fp32, and its names state it
     return HALF if family == ATTENTION and re.search(r"flash|pytorch_fmha", name, re.IGNORECASE) else None
 
 

@@ -27,7 +27,7 @@ _LINE = re.compile(r".+\.py\(\d+\): .+")
 _LIBRARY = re.compile(
     r"(?:^|[/\\])(?:torch|torchvision|triton|apex|transformer_engine|deepspeed|contextlib\.py|functools\.py)(?:[/\\(]|$)"
 )
-"""Files whose lines say less than those of the program that called them."""
+"""Files with lines that are less informative than those of the calling program."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Origins:
     """The kernels of a rank, n of them, by where they come from; int64 arrays of n.
 
     Attributes:
-        name: Id of the kernel's name, of the short one where it has one.
+        name: Id of the kernel's name, of the short one if it has one.
         full_name: Id of its name as it is.
         length: Duration, ns.
         operator: Row of `operators`, -1 for none.
         module: Row of `modules`, -1 for none.
         line: Row of `lines`, -1 for none.
-        operators: Names of operators; what the backward of an autograd node launches is an operator of its own.
+        operators: Names of operators; work that the backward of an autograd node launches is a separate operator.
         modules: Paths of modules.
         replayed_ns: Time of kernels of replayed graphs, where the trace has a capture; see `graph_captures`.
         joined_ns: Of that, what is joined with the launches of the capture.
@@ -72,7 +72,7 @@ def origins_of(rank: RankTables) -> Origins:
     program = Program.of(rank)
     operators, modules, lines = program.nodes("operator"), program.nodes("module"), _lines(rank, program)
     at_operator, at_module, at_line = (np.where(known, _keys_around(n, calls), -1) for n in (operators, modules, lines))
-    # the thread of the backward has no modules and lines of its own: those of the forward operator stand for it
+    # the backward's thread has no modules and lines: use those of the forward operator
     back, forward = program.backward_pairs()
     step = np.where(known, innermost_node(back, calls), -1)
     rest = np.flatnonzero((step >= 0) & (at_module < 0))
@@ -130,5 +130,5 @@ def _lines(rank: RankTables, program: Program) -> Nodes:
 
 
 def _own_line(stack: Sequence[str]) -> str:
-    """The innermost line of a stack, the outermost first, that is of the program itself; the innermost where none is."""
+    """The innermost line of a stack, the outermost first, that is of the program itself; the innermost if none is."""
     return next((f for f in reversed(stack) if not _LIBRARY.search(f.partition("(")[0])), stack[-1])

@@ -71,7 +71,7 @@ class Cause:
     """Why a rank is late.
 
     Attributes:
-        name: One of `CAUSES`, `mixed` where none has four fifths of the excess, or None where there is no excess.
+        name: One of `CAUSES`, `mixed` where none has four fifths of the excess, or None if there is no excess.
         share: The share of the excess that the greatest class has.
         excess_ns: Time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last.
     """
@@ -87,7 +87,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     Args:
         instance: int64 array of n members, ascending.
         rank: int64 array of n.
-        last: int64 array of n: the rank that arrived last at the instance, or -1 where nobody's wait counts.
+        last: int64 array of n: the rank that arrived last at the instance, or -1 if no wait counts.
         before_ns: int64 array (n, 4), as in `Lateness`.
     """
     if not len(instance):
@@ -100,7 +100,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     row = np.full(len(firsts), len(rank))
     np.minimum.at(row, number[own], np.flatnonzero(own))
     judged = np.flatnonzero((last[firsts] >= 0) & (others > 0) & (others < size))
-    # the others' values of each instance in order, so that their median is where it lies
+    # the others' values of each instance in order, so that their median is at the middle
     peers = np.flatnonzero(~own)
     begin = (np.cumsum(others) - others)[judged]
     late_ns = before_ns[row[judged]].astype(np.float64)
@@ -121,9 +121,9 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
 
 
 def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
-    """The range in which a rank's host spent most of the time in which its device did nothing, within the given intervals.
+    """The range with most of the host's time while the rank's device was idle, within the given intervals.
 
-    The innermost range that holds at least half of that time; None where no range holds any.
+    The innermost range that holds at least half of that time; None if no range holds any.
     """
     ranges = rank.table("ranges", ("start", "end", "name", "depth"))
     if not ranges.num_rows or not len(begin):

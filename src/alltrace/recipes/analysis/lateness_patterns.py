@@ -73,11 +73,11 @@ def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, in
 
 
 def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) -> set[int]:
-    """The ranks of a group of which each is slow and nobody else is; empty without one.
+    """The ranks of a group of which each is slow and no other rank is; empty without one.
 
     Args:
         groups: Groups of ranks, such as those of each host.
-        excess: For each rank the share of its work that goes beyond its peers', as `own_excess` tells it.
+        excess: For each rank the share of its work above its peers', as `own_excess` returns it.
     """
     most = max(excess.values(), default=0.0)
     if most < _SLOW_SHARE:
@@ -104,7 +104,7 @@ def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
 
 
 def stages(members: Any) -> list[list[int]]:
-    """The ranks of each stage of a pipeline, in order, by who sends to whom; empty where the messages make no chains.
+    """The ranks of each stage of a pipeline, in order, by who sends to whom; empty if the messages make no chains.
 
     Args:
         members: `Aligned.members`. Two ranks that exchange messages are neighbours; ranks at the same place of chains of equal

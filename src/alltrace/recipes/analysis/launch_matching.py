@@ -23,7 +23,7 @@ CALLS = ("start", "end", "process", "thread", "correlation")
 
 _INT64_MAX = np.iinfo(np.int64).max
 _PLACES = 16
-"""So many places in a table of all keys are worth the search for one operation."""
+"""How many places in a table of all keys cost as much as the search for one operation."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Launches:
         correlation: Its correlation id.
         row: Its row in the table `api`.
         op: Rows of the operations, pair by pair.
-        many: How many operations each call launched; None where each launched one, so that pairs are calls.
+        many: How many operations each call launched; None if each launched one, so that pairs are calls.
     """
 
     thread: Int64
@@ -73,7 +73,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
         correlation: Its correlation id; negative for none.
 
     Returns:
-        All pairs; those of one call in the order of the operations. An operation whose call was not recorded is in none of them.
+        All pairs; those of one call in the order of the operations. An operation without a recorded call is in none of them.
     """
     operations = _Operations(process, correlation)
     found, pairs = Growing(5, operations.count), Growing(1, operations.count)
@@ -149,7 +149,7 @@ class _Operations:
         self._sorted, self._by_key = keys[order], known[order]
 
     def of(self, process: Int64, correlation: Int64) -> tuple[Int64, Int64 | None, Int64]:
-        """The rows of calls that have operations, how many each has, None where all have one, and these, call by call."""
+        """The rows of calls that have operations, how many each has, None if all have one, and these, call by call."""
         keys = self._keys(process, correlation)
         if self._place is not None:
             place = self._place[keys]  # what has no key looks at the last place, which is empty

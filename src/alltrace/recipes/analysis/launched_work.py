@@ -42,8 +42,8 @@ class GpuWork:
         device: Row of `devices`, -1 where unknown.
         stream: Stream id, -1 where unknown.
         kind: Index into `KINDS`.
-        name: Id of the kernel's name, of the short one where it has one; 0 where there is none, and for all but kernels.
-        call: Row in `calls` of the call that launched it, the earliest of several; -1 where none is known.
+        name: Id of the kernel's name, of the short one if it has one; 0 if there is none, and for all but kernels.
+        call: Row in `calls` of the call that launched it, the earliest of several; -1 if none is known.
         direction: Of copies and fills the row of its word in `directions`; -1 for others.
         directions: Such as `HtoD`.
         calls: The rank's API calls: a table with `start`, `end`, `thread` and `name`.
@@ -68,7 +68,7 @@ class GpuWork:
 
     @property
     def words(self) -> list[str]:
-        """What copies and fills of each of `directions` are called: `copy` and the direction, or `fill`."""
+        """The names of copies and fills of each of `directions`: `copy` and the direction, or `fill`."""
         return ["fill" if d == "memset" else f"copy {d}" for d in self.directions]
 
 
@@ -130,10 +130,10 @@ def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
 
 
 def _calls(pairs: Launches, operations: int) -> Int64:
-    """The row in `api` of the call that launched each of so many operations, -1 where none is known."""
+    """The row in `api` of the call that launched each operation, -1 if unknown."""
     found = np.full(operations, -1, np.int64)
     at = pairs.call_of_pair()
-    # a driver call may lie within its runtime call and have its correlation: the outer one counts
+    # a driver call may be nested in its runtime call and share its correlation: the outer one counts
     order = np.lexsort((-pairs.end[at], pairs.start[at], pairs.op))
     first = order[np.concatenate(([True], pairs.op[order][1:] != pairs.op[order][:-1]))] if len(order) else order
     found[pairs.op[first]] = pairs.row[at[first]]

@@ -1,7 +1,7 @@
 """Shared by recipes that assign samples of GPU metrics to the work that they describe.
 
-A sample is the mean over the time since the sample before it. Where more than two periods lie between two samples, some are
-missing: then the later one describes one period alone, and of the rest nothing is known. The period is the median distance of
+A sample is the mean over the time since the sample before it. If more than two periods are between two samples, some are
+missing: then the later one describes only one period, and the rest is unknown. The period is the median distance of
 samples.
 """
 
@@ -42,7 +42,7 @@ class Weights:
         return int(self.covered.sum())
 
     def mean(self, values: Reals) -> float | None:
-        """The mean of the samples' values, each by the time of the work that it describes; None where none describes any."""
+        """The mean of the samples' values, each by the time of the work that it describes; None if none describes any."""
         return float((values * self.covered).sum() / self.covered_ns) if self.covered_ns else None
 
 
@@ -77,7 +77,7 @@ class Sampling:
 def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
     """The samples of GPU metrics in the rank's report, by device.
 
-    Those of a single time are left out, because what they describe is not known.
+    Metrics with a single time are left out, because what they describe is not known.
 
     Args:
         rank: The rank.

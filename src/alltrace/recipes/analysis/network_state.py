@@ -34,12 +34,12 @@ _LOWER, _MORE = 0.8, 2.0
 """Hosts that are alike differ by less than this: their rates by the one, their waits to send by the other."""
 
 _FEW_TICKS = 1_000.0
-"""Waits to send below so many ticks per millisecond are usual."""
+"""Waits to send below this many ticks per millisecond are usual."""
 
 
 @dataclass(frozen=True)
 class NetworkState:
-    """What the adapters of a host did over some time: means by time; None where no sample tells.
+    """Activity of a host's adapters over some time: means by time; None without samples.
 
     Attributes:
         sent_gb_per_s, received_gb_per_s: Of all adapters together.
@@ -66,7 +66,7 @@ def network_state(rank: RankTables, spans: Merged) -> NetworkState | None:
         spans: The time in question, ns.
 
     Returns:
-        None where no sample describes that time.
+        None if no sample describes that time.
     """
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None
@@ -89,7 +89,7 @@ def _mean(of: Traffic, spans: Merged) -> float | None:
 
 
 def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) -> Comparison:
-    """What the adapters of `hosts` did against those of the other hosts.
+    """Activity of the adapters of `hosts` compared with those of the other hosts.
 
     Args:
         states: By host what its adapters did.

@@ -4,13 +4,13 @@ A range contains a call when both are of one thread and range.start <= call.star
 ranges that contain the API call which launched it. Ranges of different domains and start/end ranges overlap freely, so no stack is
 assumed anywhere:
 
-* `Spans.innermost` gives, for each call, the containing range that starts last (of several that start together, the one that
+* `Spans.innermost` returns, for each call, the containing range that starts last (of several that start together, the one that
   comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima over
-  the sorted ranges. This is what the option `nvtx-name` of the kernel reports needs; `launch_spans` gives the ranges for it.
-* `Spans.parents` gives, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
-  starts last; where some cross, it is looked for among all.
+  the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
+* `Spans.parents` returns, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
+  starts last; if some cross, all are searched.
 * `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
-  those inside a range are neighbours. Calls that do nest are dealt out over several lists. From such pieces counts follow by
+  those inside a range are neighbours. Nested calls are spread over several lists. From these pieces counts follow by
   subtraction, and minima and maxima by doubling (`reduce_pieces`).
 
 All times are int64 and every comparison is of whole ns. Work is O(n log n) in array operations; nothing is compiled.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _INT64_MAX = np.iinfo(np.int64).max
 _RANGE = 50
-"""To look through the calls of one range more takes as long as to look at so many calls."""
+"""Searching the calls of one further range costs as much as reading this many calls."""
 
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
@@ -58,7 +58,7 @@ PROJECTION_READS: dict[str, tuple[str, ...]] = {
 
 
 class Line:
-    """One number line that the times of all threads are laid out on, thread after thread, so that nothing of two threads meets.
+    """One number line with the times of all threads, thread after thread, so that intervals of two threads never touch.
 
     Args:
         threads: Thread of every time that will be placed, 0-based.
@@ -86,7 +86,7 @@ class Spans:
     Args:
         start: Place where each range starts.
         end: Place where it ends, not before its start.
-        length: How long it is; places tell no distances. Only `parents` asks.
+        length: Its duration, since places have no distances. Only `parents` uses it.
     """
 
     def __init__(self, start: Int64, end: Int64, length: Int64) -> None:
@@ -104,7 +104,7 @@ class Spans:
         return result
 
     def contain(self, start: Int64, end: Int64) -> NDArray[np.bool_]:
-        """Whether any range contains each call: the longest reach of those that start no later tells."""
+        """Whether any range contains each call: determined by the latest end of the ranges that start no later."""
         order = np.argsort(self.start, kind="stable")
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(self.end[order])))
         result: NDArray[np.bool_] = reach[np.searchsorted(self.start[order], start, side="right")] >= end
@@ -142,7 +142,7 @@ class Spans:
     def _shortest(self, order: Int64, start: Int64, end: Int64, last: Int64) -> Int64:
         """The parents where ranges cross: the shortest of the earlier ranges that end no earlier."""
         length = self.length[order]
-        # among containing ranges of one length, those of the same place nest in each other: the last of them is the inner one
+        # among containing ranges of one length, those at the same place are nested: the last of them is the inner one
         same = np.concatenate(([False], (start[1:] == start[:-1]) & (end[1:] == end[:-1])))
         rank = np.empty(len(order), np.int64)
         group_first = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
@@ -155,7 +155,7 @@ class Spans:
 
 
 def _nested(start: Int64, end: Int64) -> Int64 | None:
-    """For each range the last one before it that is open when it starts, or -1; None where some cross, or one has no length.
+    """For each range the last one before it that is open when it starts, or -1; None if some cross, or one has no length.
 
     Args:
         start: Starts, ascending.
@@ -188,7 +188,7 @@ class _MaxTree:
         self._first = np.concatenate(([0], np.cumsum([len(level) for level in levels]))).astype(np.int64)
 
     def last_at_least(self, position: Int64, bound: Int64) -> Int64:
-        """The largest index up to `position` whose value is at least `bound`, or -1."""
+        """The largest index up to `position` with a value of at least `bound`, or -1."""
         result = np.full(len(position), -1, np.int64)
         asked = np.flatnonzero(position >= 0)
         block, wanted = position[asked].astype(np.int64), bound[asked]
@@ -200,7 +200,7 @@ class _MaxTree:
                 hits.append((asked[holds], block[holds], level[holds]))
                 on = ~holds
                 asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
-            climbs = block & 1 == 0  # the first of two: what lies left of it is the left neighbour of the block above
+            climbs = block & 1 == 0  # the first of two: the part left of it is the left neighbor of the block above
             level = level + climbs
             block = np.where(climbs, (block >> 1) - 1, block - 1)
             on = block >= 0
@@ -220,7 +220,7 @@ class _MaxTree:
 
 
 def prefix_minima(value: Int64, key: Int64, prefix: Int64, bound: Int64) -> Int64:
-    """The smallest key over the first `prefix` rows whose value is at least `bound`; int64's largest where there is none.
+    """The smallest key over the first `prefix` rows with a value of at least `bound`; int64's largest if there is none.
 
     Works on rows in any order, in O((n + q) log^2 n): a merge-sort tree, one level at a time.
     """
@@ -251,7 +251,7 @@ class Pieces:
     """Some calls, sorted, and for each range which of them it contains.
 
     Attributes:
-        calls: Rows of the calls, in the order of their start and of their end; None where that is all of them in their order.
+        calls: Rows of the calls, in the order of their start and of their end; None if that is all of them in their order.
         first: For each range, the first of `calls` inside.
         stop: One past the last; not below `first`.
     """
@@ -261,7 +261,7 @@ class Pieces:
     stop: Int64
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Of values of all calls, those of `calls`; not a copy where these are all."""
+        """The values of `calls` among the values of all calls; not a copy if these are all."""
         return values if self.calls is None else values[self.calls]
 
     def within_any(self, calls: int) -> NDArray[np.bool_]:
@@ -285,7 +285,7 @@ class Pieces:
 
     @cached_property
     def doubled(self) -> int:
-        """So many of `levels`, the first, are worth a look at all calls; in the ranges of the others the calls are looked through.
+        """The number of first `levels` for which to read all calls; for the others, only the calls in the ranges are searched.
 
         For each call a look costs about as much as looking through does, and each range as much as `_RANGE` calls.
         """
@@ -308,7 +308,7 @@ def calls_within(spans: Spans, start: Int64, end: Int64) -> Iterator[Pieces]:
     while rest is None or len(rest):
         starts, ends = (start, end) if rest is None else (start[rest], end[rest])
         calls, rows, rest = rest, rest, np.zeros(0, np.int64)
-        if (ends[1:] < ends[:-1]).any():  # some lie within calls before them
+        if (ends[1:] < ends[:-1]).any():  # some are nested in earlier calls
             within = ends < np.maximum.accumulate(ends)
             rows = np.arange(len(start), dtype=np.int64) if rows is None else rows
             calls, rest, starts, ends = rows[~within], rows[within], starts[~within], ends[~within]
@@ -323,9 +323,9 @@ def reduce_pieces(values: Int64, pieces: Pieces, ufunc: np.ufunc, into: Int64) -
     wide = pieces.levels[pieces.doubled :]
     if wide:
         rows = np.concatenate(wide)
-        rows = rows[np.argsort(pieces.first[rows])]  # so that what lies between two of them is looked through once at most
+        rows = rows[np.argsort(pieces.first[rows])]  # so that the part between two of them is searched at most once
         first, stop = pieces.first[rows], pieces.stop[rows]
-        last = len(block) - 1  # no place may lie behind it
+        last = len(block) - 1  # no place may come after it
         combined = ufunc.reduceat(block, np.stack((first, np.minimum(stop, last)), axis=1).ravel())[::2]
         into[rows] = ufunc(into[rows], np.where(stop > last, ufunc(combined, block[last]), combined))
     for k, now in enumerate(pieces.levels[: pieces.doubled]):
@@ -369,12 +369,12 @@ class Projection:
     """The ranges of a rank that GPU work belongs to, and where that work ran.
 
     Attributes:
-        ranges: The ranges, as `launch_spans` gives them, only those with work.
+        ranges: The ranges, as `launch_spans` returns them, only those with work.
         first: First start of the work of each, ns.
         last: Last end.
         operations: Distinct correlation ids of the work.
         parent: Row of the shortest other of these ranges that contains each, -1 for none.
-        outside: The work whose call is in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
+        outside: The work with a call in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
     """
 
     ranges: Any
@@ -397,7 +397,7 @@ def project(rank: RankTables) -> Projection:
 
 
 class _Work(NamedTuple):
-    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number where it has none."""
+    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number if it has none."""
 
     spans: Spans
     first: Int64
@@ -407,7 +407,7 @@ class _Work(NamedTuple):
 
 
 def _work_of(rank: RankTables, ranges: Any) -> _Work:
-    """The work launched inside each of `ranges`; what is needed of a million launches on the way is let go of here."""
+    """The work launched inside each of `ranges`; the temporary arrays of a million launches are released here."""
     start, end, process, correlation = whole_columns(rank, ("kernels", "copies"), _WORK)
     calls = launches_of(rank, process, correlation)
     spans, call_start, call_end = on_one_line(ranges, calls.thread, calls.start, calls.end)
@@ -476,7 +476,7 @@ def close_ends(table: Any, *others: Any) -> Any:
 
 
 def innermost_ranges(rank: RankTables, thread: Int64, start: Int64, end: Int64) -> Any:
-    """The name of the innermost range around each call, as name ids: an int64 array, null where there is none or it has no name.
+    """The name of the innermost range around each call, as name ids: an int64 array, null if there is none or it has no name.
 
     Innermost is the containing range that starts last.
 

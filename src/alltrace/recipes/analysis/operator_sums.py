@@ -76,7 +76,7 @@ class _Operators:
 
     @cached_property
     def work(self) -> tuple[Floats, Int64]:
-        """What each does by its shapes, not a number where no formula applies, and the least bytes, -1 where not known."""
+        """What each does by its shapes, not a number where no formula applies, and the least bytes, -1 if not known."""
         payloads = self.payloads
         kinds, places = distinct(self.name * len(payloads) + self.payload)
         calls = {p: call_of(payloads[p]) for p in distinct(self.payload)[0].tolist()}
@@ -95,9 +95,9 @@ def part_schema() -> pa.Schema:
 
 
 def sums_of(rank: RankTables, by: str) -> Any:
-    """The sums of a rank by key, and a last row that has all its GPU time as `all_gpu_ns`, and that of replayed graphs.
+    """The sums of a rank by key, and a last row with all its GPU time as `all_gpu_ns`, and the GPU time of replayed graphs.
 
-    `crossed` counts what has others inside that together last longer than it does, since they overlap: it has no time of its own.
+    `crossed` counts entries with longer nested entries in total, since those overlap: their self time is 0.
     """
     program = Program.of(rank)
     nodes, operators = program.nodes(by), program.operators
@@ -129,7 +129,7 @@ class Program:
 
     @classmethod
     def of(cls, rank: RankTables) -> Program:
-        """That of a rank; made once where recipes share the rank's tables."""
+        """The sums of a rank; computed once if recipes share the rank's tables."""
         return once(rank, "program", lambda: cls(rank))
 
     def nodes(self, by: str) -> Nodes:
@@ -137,7 +137,7 @@ class Program:
         return _nodes(self._rank, self._ranges, self._domain, self.operators, by)
 
     def backward_pairs(self) -> tuple[Intervals, Intervals]:
-        """The backward steps, and of each the forward operator that it belongs to, where that is known."""
+        """The backward steps, and of each the forward operator that it belongs to, if known."""
         back, forward = _backward_pairs(self.operators)
         return self.operators.at.of(back), self.operators.at.of(forward)
 
@@ -154,7 +154,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
     np.add.at(gpu_self, inner[inner >= 0], length[inner >= 0])
     gpu_total, number = sums_inside(at, calls, length, np.ones(len(length), np.int64))
     (gpu_of_operators,) = sums_inside(operators.at, calls, length)
-    # an operator is called once for all replays, so its time says nothing of its rate
+    # an operator is called once for all replays, so its time does not determine its rate
     (many,) = sums_inside(operators.at, calls, replayed.astype(np.int64)) if replayed.any() else (np.zeros_like(gpu_of_operators),)
     done = _work_inside(nodes, operators, np.where(many > 0, 0, gpu_of_operators))
     backward = _backward_inside(nodes, operators, gpu_of_operators)
@@ -195,7 +195,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
 
 
 def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
-    """Operations and bytes of each node: those of the outermost operators inside that have a formula, itself among them."""
+    """Operations and bytes of each node: the sums over the outermost operators inside with a formula, including the node itself."""
     own_flops, own_moved = operators.work
     known = np.flatnonzero(~np.isnan(own_flops))
     at = operators.at.of(known)
@@ -209,7 +209,7 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
     names = ("flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
     found: dict[str, NDArray[Any]] = dict(zip(names, sums, strict=True))
     if len(nodes.at) == len(operators.at) and nodes.at is operators.at:
-        # what lies within another with a formula has its own all the same
+        # an operator nested in another with a formula keeps its own values
         own = known
         found["flops"][own], found["sized_flops"][own] = own_flops[own], own_flops[own]
         found["timed_flops"][own] = np.where(gpu[own] > 0, own_flops[own], 0.0)
@@ -221,7 +221,7 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
 
 
 def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
-    """The GPU time of the backward of the operators within each node; None where no operator has a number."""
+    """The GPU time of the backward of the operators within each node; None if no operator has a number."""
     if not (operators.sequence >= 0).any():
         return None
     back, forward = _backward_pairs(operators)
@@ -234,7 +234,7 @@ def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
     """Rows of backward steps and of their forward operators.
 
     A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
-    thread, so one that two threads have tells nothing.
+    thread, so a number that two threads use is ambiguous.
     """
     numbered = operators.sequence >= 0
     starts_with = np.array([bool(n) and str(n).startswith(_BACKWARD) for n in operators.names], np.bool_)
@@ -255,7 +255,7 @@ def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
 
 
 def _ranges(rank: RankTables) -> Any:
-    """The ranges that lie on one thread, with an end."""
+    """The ranges on one thread that have an end."""
     table = rank.table("ranges", RANGES)
     table = table.set_column(1, "end", close_ends(table))
     # a payload is a long text that many operators share: from here on it is a number
@@ -307,7 +307,7 @@ def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, 
 
 
 def _modules(rank: RankTables, table: Any, operators: _Operators) -> Nodes:
-    """Modules by their path; without such ranges, operators by what they state of theirs."""
+    """Modules by their path; without such ranges, operators by the modules that they state."""
     if not table.num_rows:
         return _labelled(operators, "Module Hierarchy")
     at = _intervals(table)
@@ -318,7 +318,7 @@ def _modules(rank: RankTables, table: Any, operators: _Operators) -> Nodes:
 
 
 def _stacks(rank: RankTables, operators: _Operators) -> Nodes:
-    """Operators by the Python functions they were called from; without such frames, by what they state of theirs."""
+    """Operators by the Python functions they were called from; without such frames, by the functions that they state."""
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
         return _labelled(operators, "Call stack", _outermost_first)
@@ -334,7 +334,7 @@ def _stacks(rank: RankTables, operators: _Operators) -> Nodes:
 
 
 def _labelled(operators: _Operators, member: str, written: Callable[[str], str] = str) -> Nodes:
-    """The operators whose payload has a text under `member`, by that text as `written` gives it."""
+    """The operators with a text under `member` in their payload, by that text as `written` formats it."""
     said = [_member(p, member) for p in operators.payloads]
     kinds, of_payload = _distinct([text and written(text) for text in said])
     label = of_payload[operators.payload]
@@ -365,7 +365,7 @@ def _member(payload: str | None, member: str) -> str | None:
 
 
 def _shapes(payload: str | None) -> str | None:
-    """The shapes of the inputs, those of tensors alone; null where they were not recorded."""
+    """The shapes of the inputs that are tensors; null if they were not recorded."""
     call = call_of(payload)
     if call is None:
         return None

@@ -1,4 +1,4 @@
-"""The rows of the parts of all ranks as one relation of a statement, which is read from files as the statement asks for it."""
+"""The rows of the parts of all ranks as one relation of a statement, which is read from files on demand."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class PartRows:
     """The rows of all parts, with `rank` as a column, one batch after the other; a statement may scan them several times.
 
     Args:
-        parts: Parts whose `table`s have the same columns, besides `rank`, which is added where it is missing; one at least.
+        parts: Parts whose `table`s have the same columns, besides `rank`, which is added if missing; at least one part.
 
     Attributes:
-        schema: The types of the rows: of each column the one that holds those of all parts; words stand as such.
+        schema: The types of the rows: for each column the one that holds the types of all parts; words are plain text.
         failure: Why the rows cannot be read, once that was tried: a statement itself fails with an error of DuckDB.
     """
 
@@ -35,7 +35,7 @@ class PartRows:
         self.schema: pa.Schema = pa.unify_schemas(schemas, promote_options="permissive")
 
     def __arrow_c_schema__(self) -> object:
-        """The schema, as Arrow's C data interface has it."""
+        """The schema, for Arrow's C data interface."""
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -1,7 +1,7 @@
 """The efficiencies of the POP model, for devices and for hosts: pure arithmetic over times.
 
 Definitions of the POP centre of excellence as extended to GPUs by BSC's BasicAnalysis and TALP (DLB `talp/perf_metrics.c`). Every
-efficiency is a number from 0 to 1, or None where it is undefined.
+efficiency is a number from 0 to 1, or None if it is undefined.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class DeviceTree:
     Attributes:
         parallel: Useful time of the devices' time: sum U / (D T).
         load_balance: Mean useful time of the largest: what is lost by waiting for a device with more work.
-        communication: Largest useful of the largest active time: what is lost by copies and communication that nothing hides.
-        orchestration: Largest active time of the whole time: what is lost where no device is given work.
+        communication: Largest useful time divided by the largest active time: the loss from exposed copies and communication.
+        orchestration: Largest active time divided by the whole time: the loss while no device has work.
     """
 
     parallel: float | None

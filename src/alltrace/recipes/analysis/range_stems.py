@@ -21,7 +21,7 @@ def stems_of(rank: RankTables, ids: Any) -> tuple[Int64, list[str | None]]:
 
     Args:
         rank: The rank.
-        ids: The ids of the names, an array of n whole numbers; one that no name has is taken for none.
+        ids: The ids of the names, an array of n whole numbers; an id without a name counts as none.
 
     Returns:
         Of each (n, int64) the row of its stem in the list; the stems, each once, None for no name.

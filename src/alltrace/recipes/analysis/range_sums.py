@@ -1,4 +1,4 @@
-"""Sums over what lies inside ranges, and paths from the outermost range to each; ranges as arrays of thread, start and end."""
+"""Sums over items inside ranges, and paths from the outermost range to each; ranges as arrays of thread, start and end."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Intervals:
         return len(self.start)
 
     def of(self, rows: Any) -> Intervals:
-        """Those of some rows."""
+        """The values of some rows."""
         return Intervals(self.thread[rows], self.start[rows], self.end[rows])
 
 
 def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> list[NDArray[Any]]:
-    """For each node the sum of each of `values` over the items that lie within it on its thread, in the values' type."""
+    """For each node the sum of each of `values` over the items inside it on its thread, in the values' type."""
     spans, start, end = _on_one_line(nodes, items)
     totals = [np.zeros(len(nodes), v.dtype) for v in values]
     for pieces in calls_within(spans, start, end):
@@ -60,7 +60,7 @@ def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
 
 
 def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
-    """Which intervals lie within no other of their group; of equal ones the first row does not."""
+    """Which intervals are in no other of their group; of equal intervals, only the first row counts as outermost."""
     order = np.lexsort((-end, start, group))
     _, dense = np.unique(group, return_inverse=True)
     line = Line(1 + int(dense.max(initial=0)), start, end)
@@ -79,7 +79,7 @@ def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], sepa
         parent: Row of its parent, -1 for none.
         labels: Its label, a row of `texts`.
         texts: The labels.
-        separator: What stands between two labels of a path.
+        separator: The text between two labels of a path.
 
     Returns:
         The path of each range as an index, and the paths. A range below the 64th level has the path of its parent.

@@ -48,7 +48,7 @@ class ReplayRecipe(Recipe):
         """The answer from the joined graph.
 
         Raises:
-            InputError: A rank's reports lost so many records that a wait cannot be told from work.
+            InputError: A rank's reports lost too many records to distinguish waits from work.
         """
         refuse_unrecorded(run, {p.rank for p in parts})
         members, _ = alignment_tables(run)
@@ -92,7 +92,7 @@ def peers_in(replay: Replay, run: RunFacts) -> Peers:
 
 
 def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, int] | None:
-    """The rank whose work and host at its peers' pace would save most, and how much, ns; None where it would be next to nothing.
+    """The rank that would save most with its work and host at its peers' pace, and the saving in ns; None if negligible.
 
     What recipes that name ranks are compared with, made once for all of them. The few ranks with most blame on the critical path
     are tried.

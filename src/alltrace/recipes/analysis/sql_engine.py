@@ -27,7 +27,7 @@ _LIMITS = ("SET memory_limit = '256MiB'", "SET memory_limit = '1GiB'", "RESET me
 cannot. Four times as much makes nothing faster. The last is DuckDB's own limit, four fifths of the machine's memory."""
 
 MACROS = (
-    # the text of a name's id; null where the id is null
+    # the text of a name's id; null if the id is null
     "text_of(i) AS (SELECT any_value(value) FROM names WHERE id = i)",
     # of rows sorted by value, `reach` being the running sum of their counts: the k-th smallest value, k from 0
     "kth(value, reach, k) AS min(value) FILTER (reach > k)",
@@ -46,7 +46,7 @@ MACROS = (
 
 
 class _Engine:
-    """One database in memory; each statement has a connection of its own to it."""
+    """One database in memory; each statement has its own connection to it."""
 
     def __init__(self) -> None:
         import duckdb
@@ -83,12 +83,12 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
     """The rows of one SELECT.
 
     Args:
-        statement: The statement; `$name` stands for a parameter.
+        statement: The statement; `$name` is a parameter.
         tables: Arrow tables by the names that the statement has for them.
         parameters: Values by name; those that the statement does not mention are left out.
 
     Returns:
-        A `pyarrow.Table`. Whole numbers beyond 64 bits are decimals; a column whose values all fit is int64.
+        A `pyarrow.Table`. Integers beyond 64 bits are decimals; a column is int64 if all its values fit.
 
     Raises:
         AlltraceError: Memory and disk do not suffice, or a sum does not fit into 128 bits.
@@ -140,7 +140,7 @@ def no_memory(folder: str, error: Exception) -> AlltraceError:
     """What to say of a statement for which memory and disk do not suffice.
 
     Args:
-        folder: The temporary folder that it may go to; empty where none could be made.
+        folder: The temporary folder that it may go to; empty if none could be made.
         error: DuckDB's.
     """
     lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"
@@ -152,5 +152,5 @@ def no_memory(folder: str, error: Exception) -> AlltraceError:
 
 
 def _first_line(error: Exception) -> str:
-    """What DuckDB says is wrong, without its advice to people who set it up."""
+    """DuckDB's error message, without its advice on configuration."""
     return printable(str(error).partition("\n")[0].strip())

@@ -1,7 +1,7 @@
 """Exact statistics over all ranks, in SQL: distributions as (key, value, count), and what is read off them.
 
-A rank's million durations hold far fewer distinct (key, duration) pairs, so a part has a row for each pair and how often it stands.
-Adding such parts loses nothing: medians and quartiles over all ranks are exact. All sums are of whole numbers in 128 bits, so no
+A rank's million durations hold far fewer distinct (key, duration) pairs, so a part has a row for each pair with its count.
+Adding these parts loses nothing: medians and quartiles over all ranks are exact. All sums are of whole numbers in 128 bits, so no
 digit depends on the order of rows or ranks.
 """
 
@@ -52,7 +52,7 @@ def distribution_statement(keys: Sequence[str], events: str) -> str:
     """The distribution of a rank's values by key: `rank`, and a row for each distinct key and value, with its `count`.
 
     Args:
-        keys: The columns that tell values apart.
+        keys: The columns that identify values.
         events: A SELECT of `rank`, `keys` and `value`, a row for each event; events without a value are left out.
     """
     return (
@@ -63,11 +63,11 @@ def distribution_statement(keys: Sequence[str], events: str) -> str:
 def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:
     """The distributions of all ranks in one, as a SELECT over `parts`: counts of equal keys and values are added.
 
-    The statistics of these rows are those of the parts, besides those by rank.
+    The statistics of these rows equal those of the parts, except by rank.
 
     Args:
-        keys: The columns of the parts that tell values apart.
-        ranks: Whether further aggregates ask which ranks had a key: then there is also a row for each, whose `count` is 0.
+        keys: The columns of the parts that identify values.
+        ranks: Whether further aggregates need the ranks that had a key: then there is also a row for each, with `count` 0.
     """
     columns = ", ".join(keys)
     added = f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
@@ -87,11 +87,11 @@ def statistics_statement(
     """The statistics of values over `parts`, which are distributions; keys of equal labels are one.
 
     Args:
-        labels: What keys are called: expressions over the keys by the name of their column.
-        keys: The columns of the parts that tell values apart.
+        labels: The names of keys: expressions over the keys by the name of their column.
+        keys: The columns of the parts that identify values.
         quantile: How quartiles are read.
-        quartiles: Whether the first and third quartile are wanted beside the median.
-        by_rank: Whether each rank has rows of its own, with `rank` in front.
+        quartiles: Whether to add the first and third quartile to the median.
+        by_rank: Whether each rank has its own rows, with `rank` in front.
         further: More aggregates by name, over rows of `value` and `count` (and, unless by rank, `rank`).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Time in which work may have run whose records are lost: for the `reduce` of questions about idle devices."""
+"""Time with possibly lost records, for the `reduce` of questions about idle devices."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a recipe is asked of a run: which ranks can answer, map over ranks, reduce, part of a run, and many recipes at once."""
+"""How a recipe runs: which ranks have its tables, map over ranks, reduce, part of a run, and many recipes at once."""

@@ -1,4 +1,4 @@
-"""Asks a run a question: maps the recipe over the ranks that have its tables, in processes where it pays, and reduces."""
+"""Runs a recipe on a run: maps it over the ranks that have its tables, in processes if that is faster, and reduces."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def ask(
     Args:
         run: The run.
         recipe: A recipe, or the name of one.
-        options: The recipe's options by name; those not given have their defaults.
-        ranks: The ranks to ask, in any order; None for all.
+        options: The recipe's options by name; missing ones have their defaults.
+        ranks: The ranks to use, in any order; None for all.
         steps: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for the whole run.
-        skip_warmup: Leave out warm-up steps, and what lies outside of steps.
+        skip_warmup: Leave out warm-up steps, and time outside of steps.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
-        stream: Whether rows may come as the `stream` of a table, in place of the table; only some recipes have one.
+        stream: Whether rows may come as the `stream` of a table, instead of the table; only some recipes have one.
 
     Raises:
-        UsageError: There is no such recipe, option, rank or step, or a required option is missing.
-        InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
+        UsageError: The recipe, option, rank or step does not exist, or a required option is missing.
+        InputError: A file of the run is damaged, or a required table was not imported.
     """
     asked = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
     return answer_of(run, asked, jobs=jobs, progress=progress, stream=stream)
@@ -88,10 +88,10 @@ def checked(
     steps: str | None = None,
     skip_warmup: bool = False,
 ) -> Question:
-    """The question, once everything is checked that can be without a run; the arguments are those of `ask`.
+    """The question, after all checks that need no run; the arguments are those of `ask`.
 
     Raises:
-        UsageError: There is no such recipe or option, a required option is missing, or `steps` or a filter cannot be understood.
+        UsageError: The recipe or option does not exist, a required option is missing, or `steps` or a filter is invalid.
         InputError: A file that an option names cannot be read.
     """
     asked = find(recipe) if isinstance(recipe, str) else recipe
@@ -114,8 +114,8 @@ def answer_of(
     """The answer to a checked question; the other arguments are those of `ask`.
 
     Raises:
-        UsageError: There is no such rank or step.
-        InputError: A file of the run is damaged, or a table that the answer is made from was not imported.
+        UsageError: The rank or step does not exist.
+        InputError: A file of the run is damaged, or a required table was not imported.
     """
     asked, given, ranks, selection = question
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
@@ -157,7 +157,7 @@ def answer_of(
 
 
 def kept_answer(run: Run, question: Question) -> Answer | None:
-    """The answer to a question, where it is kept with a run whose alignment is known; None where it is to be found."""
+    """The answer to a question, if it is stored with an aligned run; None if it must be computed."""
     if run.alignment is None or not _is_kept(run, question):
         return None
     from alltrace.recipes.execution.kept_findings import kept_findings  # it loads what reads files
@@ -176,7 +176,7 @@ def _is_kept(run: Run, question: Question) -> bool:
 
 
 def in_its_time(recipe: Recipe, run: Run) -> Run:
-    """The run with the times that `recipe` tells: from the run's first event, or from the session's start."""
+    """The run with the times that `recipe` reports: from the run's first event, or from the session's start."""
     if not recipe.session_time:
         return run
     found = run.in_session_time()
@@ -190,10 +190,10 @@ def in_its_time(recipe: Recipe, run: Run) -> Run:
 def answer_notes(
     recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer, *, aligned: bool
 ) -> tuple[str, ...]:
-    """What must be said of an answer, beside what holds for the whole run: damage, missing tables, and the recipe's own notes.
+    """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
-    Of nothing a recipe could only say that there is nothing, which reads as if all were well. So its notes count only where some
-    rank was able to answer; and where it then says nothing of an answer without rows, that is said for it.
+    Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to answer; an
+    answer without rows and notes then gets a default note.
     """
     damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned)
     missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]
@@ -208,7 +208,7 @@ def answer_notes(
 
 
 def wants_alignment(recipe: Recipe, run: Run, options: Mapping[str, Any]) -> bool:
-    """Whether the run is aligned before `recipe` is asked with all its `options`."""
+    """Whether the run is aligned before `recipe` runs with all its `options`."""
     if recipe.aligned or not recipe.lays_together(options):
         return recipe.aligned
     return run.samples_for_others if recipe.host_samples else len(run.hosts) > 1
@@ -289,7 +289,7 @@ def _map(
         parts = []
         for item in items:
             part = work(item, progress or _untold)
-            # memory has room for one rank anyway
+            # memory has space for one rank anyway
             parts.append(files.kept(part) if len(ranks) > 1 else part)
         return parts
     from alltrace.engine.tasks import run_tasks  # it loads what processes need
@@ -312,8 +312,8 @@ def _worth_processes(recipe: Recipe, ranks: Sequence[Rank], jobs: int | None) ->
 
 
 def _remote() -> bool:
-    """Whether ranks are asked on other machines."""
-    # the engine is asked of only where it is loaded: loading it takes a while
+    """Whether ranks run on other machines."""
+    # check the engine only if it is loaded, since loading it is slow
     tasks = sys.modules.get("alltrace.engine.tasks")
     return tasks is not None and bool(tasks.remote())
 
@@ -334,7 +334,7 @@ def _ask_rank(
     item: tuple[int, RankWindow | None, RankParts | None],
     advance: Callable[[int], None],
 ) -> Part:
-    """The part of one rank; the recipe goes by name where it has one in the registry, so that little is pickled."""
+    """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
     rank, window, kept = item
     stored = sent.run.rank(rank)
     tables: RankTables = stored if window is None else WindowedRank(stored, window)

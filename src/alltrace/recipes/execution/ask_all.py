@@ -1,4 +1,4 @@
-"""Asks a run many questions at once: rank by rank, each of a rank's tables read once for all of them.
+"""Runs many recipes at once: rank by rank, each of a rank's tables read once for all of them.
 
 What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part. So
 memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the graph of the run.
@@ -36,7 +36,7 @@ class Reply:
 
     Attributes:
         recipe: The recipe.
-        answer: Its answer, or None where it was skipped.
+        answer: Its answer, or None if it was skipped.
         skipped: Why it was, or None.
     """
 
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question that at least one rank can answer; `options` are those `given` as the recipe prepared them."""
+    """A question that at least one rank can answer; `options` are the ones in `given` as the recipe prepared them."""
 
     number: int
     recipe: Recipe
@@ -81,19 +81,19 @@ def each_reply(
     """The answers to `questions` one after the other; none is made before the last was taken.
 
     Args:
-        run: The run; it is aligned first where a recipe needs that.
-        questions: Recipes with their options by name; those not given have their defaults.
-        ranks: The ranks to ask; None for all.
+        run: The run; it is aligned first if a recipe needs that.
+        questions: Recipes with their options by name; missing ones have their defaults.
+        ranks: The ranks to use; None for all.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
-        stream: Whether large tables may be streams, which can be read until the next reply is asked for.
+        stream: Whether large tables may be streams, which can be read until the next reply is requested.
 
     Yields:
-        The number of a question and its reply, each question once, in any order. A recipe that no rank can answer, whose options
-        are wrong, or that finds the run unfit is skipped, with the reason.
+        The number of a question and its reply, each question once, in any order. A recipe that no rank can answer, that has
+        invalid options, or that rejects the run is skipped, with the reason.
 
     Raises:
-        UsageError: There is no such rank.
+        UsageError: The rank does not exist.
         InputError: A file of the run is damaged.
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)

@@ -1,8 +1,8 @@
 """What an answer must say of the data it is made from: what was not imported is an error, what the reports lack is a note.
 
-A run made by `alltrace import --only TABLES` lacks tables that its reports may well hold: a recipe that reads one is refused. A
-table that the reports do not hold is another matter: ranks without what the recipe needs are left out, and the answer says so. So
-does one made of tables that are damaged, or that have no value in a column without which their rows tell only a part.
+A run made by `alltrace import --only TABLES` lacks tables that its reports may have: a recipe that reads one is refused. A
+table that the reports lack is different: ranks without the recipe's tables are left out, and the answer has a note. The answer
+also has a note if tables are damaged, or lack values in a column that the rows need to be complete.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ EVENTS = {
 
 
 def not_imported(manifest: Manifest, recipe: Recipe, options: Mapping[str, Any], *, aligned: bool) -> list[str]:
-    """The event tables that an answer is made from, by way of the alignment too, and that the import was told to leave out."""
+    """The event tables that an answer needs, also through the alignment, and that the import left out on request."""
     read = recipe.reads(options)
     if manifest.tables is None or not read:
         return []
@@ -80,7 +80,7 @@ def check_imported(run: Run, recipe: Recipe, options: Mapping[str, Any], *, alig
 
 
 def able_ranks(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[Rank]:
-    """Those of the chosen ranks that have the tables which `recipe` needs."""
+    """The chosen ranks that have the tables of `recipe`."""
     groups = recipe.needs(options)
     return [r for r in chosen if all(_has(recipe, run, r, group) for group in groups)]
 
@@ -130,12 +130,12 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
 
     Args:
         run: The run.
-        chosen: The ranks asked.
+        chosen: The selected ranks.
         read: The tables and columns that are read.
         aligned: Whether the answer is made by way of the alignment too.
 
     Returns:
-        A sentence for each; nothing where no table is read, as by `info`, which tells all warnings itself.
+        A sentence for each; empty if no table is read, as in `info`, which reports all warnings.
     """
     from alltrace.run.report_warnings import warnings_of
     from alltrace.run.store import number_ranges  # it loads the data libraries
@@ -162,7 +162,7 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
 
 
 def note_on_empty(recipe: Recipe) -> str:
-    """What must be said of an answer without rows whose recipe says nothing itself."""
+    """The note for an answer without rows if its recipe has no note."""
     return f"nothing in {_listed(list(recipe.tables), 'or')} matches what {recipe.name} lists, so the answer is empty"
 
 

@@ -1,6 +1,6 @@
 """Findings, kept with the run: in `RUN/findings`, or in the cache folder where the run cannot be written.
 
-They are the last stage of what is made of a run once, after clocks and levels of detail. They are taken for an answer only where
+They are the last stage of what is computed once per run, after clocks and levels of detail. They are used as an answer only if
 the facts of the run, its alignment and the code that finds them are the same.
 """
 
@@ -31,7 +31,7 @@ _SIGNATURE, _NOTES = b"alltrace.signature", b"alltrace.notes"
 
 
 def kept_findings(run: Run, recipe: Recipe, options: Mapping[str, Any]) -> Answer | None:
-    """What `recipe` found in all of `run`, which is aligned, when it was last asked; None where that is to be found anew."""
+    """What `recipe` last found in all of `run`, which is aligned; None if it must be computed again."""
     signature = _signature(run, recipe, options)
     for place in _places(run, recipe, signature):
         with suppress(AlltraceError, ValueError, KeyError, TypeError):
@@ -44,7 +44,7 @@ def kept_findings(run: Run, recipe: Recipe, options: Mapping[str, Any]) -> Answe
 
 
 def keep_findings(run: Run, recipe: Recipe, options: Mapping[str, Any], answer: Answer) -> None:
-    """Keep what `recipe` found; where nothing can be written it is found anew the next time."""
+    """Store what `recipe` found; if nothing can be written, it is computed again the next time."""
     signature = _signature(run, recipe, options)
     facts = {**(answer.table.schema.metadata or {}), _SIGNATURE: signature.encode(), _NOTES: json.dumps(answer.notes).encode()}
     if os.access(run.path, os.W_OK):

@@ -1,8 +1,8 @@
-"""What a rank contributes to questions, kept with the run in `RUN/findings`: made anew only where the rank itself changed.
+"""What a rank contributes to questions, stored with the run in `RUN/findings`: computed again only if the rank itself changed.
 
-Parts are made in the time of the rank's files and put on the run's clock when they are used, since every rank that comes or goes
-gives all clocks another nanosecond. A part is kept with what it was made from: the rank as it was imported, its steps and matched
-operations, and the code. So a question that was interrupted goes on where it was, and of a run with one rank anew that is read.
+Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or removed rank
+can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps and matched
+operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RankParts(NamedTuple):
 
         Args:
             rank: The rank's tables in the time of its files.
-            name: What it is called.
+            name: Its name.
             classes: The dataclasses that may be in it.
             make: Makes it of the tables.
         """
@@ -95,7 +95,7 @@ class PlacedParts:
 
 
 def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
-    """For each rank where its parts are kept; empty where they are not, because the run is small or cannot be written.
+    """For each rank where its parts are kept; empty if they are not, because the run is small or cannot be written.
 
     Args:
         run: The run, aligned.
@@ -145,7 +145,7 @@ def _shared_digests(run: Run) -> list[dict[int, str]]:
 
 
 def _samples_beside(run: Run, record: Rank) -> list[Any]:
-    """Which reports of other ranks of the host may hold samples of the rank's GPU, and what their times are ahead of its own."""
+    """Reports of other ranks of the host that may have samples of the rank's GPU, and how far their times are ahead."""
     from alltrace.run.host_samples import samplers
 
     others = [r for r in samplers(run.manifest, record) if r.rank != record.rank]

@@ -1,7 +1,7 @@
 """What ranks contributed to questions: in memory as long as it is little, else in files.
 
-A table in a file is mapped into memory whenever it is looked at, so that what a question has read and let go of takes no room while
-it is answered; a statement over all ranks reads it in place of that (`Part.batches`). Parts that are not tables, such as graphs,
+A table in a file is mapped into memory on each access, so that parts that a question has read and released take no memory while
+it runs; a statement over all ranks reads the file instead (`Part.batches`). Parts that are not tables, such as graphs,
 can be shared by several questions, so those of a rank go into one file, and come back together when the first of these questions is
 answered.
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 HELD_BYTES = 32 << 20
-"""So much of the tables of all ranks is held in memory."""
+"""How much of the tables of all ranks is kept in memory."""
 
 LARGE_BYTES = 1 << 16
-"""A smaller table is held in any case."""
+"""A smaller table is always kept in memory."""
 
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64
@@ -35,7 +35,7 @@ _WHAT = "what the ranks contributed"
 
 
 class StoredPart(Part):
-    """A part whose table is in a file; each look at `table` opens it anew, which is quick and copies nothing.
+    """A part with its table in a file; each access to `table` opens it again, which is quick and copies nothing.
 
     Args:
         rank: The rank.
@@ -69,10 +69,10 @@ class StoredPart(Part):
 
 
 class PartFiles:
-    """Where parts go that are too large to be held; the files are gone when the block ends.
+    """Storage for parts that are too large for memory; the files are removed when the block ends.
 
     Args:
-        held_bytes: So much of tables is kept in memory.
+        held_bytes: The most bytes of tables to keep in memory.
     """
 
     def __init__(self, held_bytes: int | None = None) -> None:
@@ -103,7 +103,7 @@ class PartFiles:
         return StoredPart(part.rank, self._write(part.table, f"{question}-{part.rank}.arrow"))
 
     def _give_back(self, part: Part) -> None:
-        """Let as much be held as the part took."""
+        """Return the part's bytes to the budget."""
         size = _table_bytes(part.table)
         self._left += size if size >= LARGE_BYTES else 0
 
@@ -117,7 +117,7 @@ class PartFiles:
 
         path = self._path(name)
         with writing_scratch(path.parent, _WHAT), path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table.combine_chunks())  # a column that is in one piece is looked at without a copy
+            writer.write_table(table.combine_chunks())  # a column in one piece is read without a copy
         return path
 
 
@@ -125,7 +125,7 @@ class PartStore(PartFiles):
     """Parts by question and rank; the files are gone when the block ends.
 
     Args:
-        held_bytes: So much of tables is kept in memory.
+        held_bytes: The most bytes of tables to keep in memory.
     """
 
     def __init__(self, held_bytes: int | None = None) -> None:
@@ -182,11 +182,11 @@ class PartStore(PartFiles):
         return parts
 
     def _write_objects(self, rank: int, objects: Mapping[int, Any]) -> bool:
-        """Write the objects of a rank to a file; False where they are small, or cannot be."""
+        """Write the objects of a rank to a file; False if they are small, or cannot be."""
         arrays: list[pickle.PickleBuffer] = []
         try:
             head = pickle.dumps(objects, protocol=5, buffer_callback=arrays.append)
-        except (pickle.PicklingError, TypeError, AttributeError):  # of a recipe that no process was ever asked for
+        except (pickle.PicklingError, TypeError, AttributeError):  # of a recipe that no process has run
             return False
         pieces: list[bytes | memoryview] = [head, *(a.raw() for a in arrays)]
         if sum(map(len, pieces)) < _LARGE_OBJECTS:
@@ -210,9 +210,9 @@ class PartStore(PartFiles):
 
 
 def _read_objects(path: Path) -> dict[int, Any]:
-    """The objects of a file of ours, whose arrays are in the mapped file, and in memory as far as they are written to."""
+    """The objects of a file that this process wrote; arrays stay in the mapped file, and go to memory when written to."""
     with path.open("rb") as file:
-        sizes = pickle.load(file)  # noqa: S301  this process wrote it, to a folder of its own
+        sizes = pickle.load(file)  # noqa: S301  this process wrote it, to its own folder
         at = file.tell()
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     pieces = []

@@ -39,12 +39,12 @@ class Parts(Protocol):
 
 
 class SharedRank:
-    """A rank's tables that stay in memory until the last recipe has asked for them.
+    """A rank's tables that stay in memory until the last recipe has read them.
 
     Args:
         rank: The rank.
-        wanted: The tables and columns that will be asked for; the first question for a table reads all of these.
-        kept: Its parts that are kept with the run; None where they are not.
+        wanted: The tables and columns that recipes will read; the first read of a table reads all of these.
+        kept: Its parts that are stored with the run; None if they are not.
 
     Attributes:
         reads: How often each table was read from its file.
@@ -83,7 +83,7 @@ class SharedRank:
         return once(self, "gpu samples", lambda: self._inner.gpu_samples(order)).select(list(columns))
 
     def unrecorded(self) -> Merged:
-        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        """Times with possibly lost records (see `RankTables.unrecorded`)."""
         return self._inner.unrecorded()
 
     def shared(self, table: str) -> pa.Table | None:
@@ -99,7 +99,7 @@ class SharedRank:
         return self._inner.name_table()
 
     def release(self, tables: Sequence[str]) -> None:
-        """Forget these tables, which nobody will ask for again."""
+        """Forget these tables, which are no longer needed."""
         for table in tables:
             self._held.pop(table, None)
 
@@ -112,7 +112,7 @@ class MovedRank:
         by_ns: What is added to every time.
 
     Attributes:
-        memo: What `once` made of these times.
+        memo: The results of `once` for these times.
     """
 
     def __init__(self, rank: RankTables, by_ns: int) -> None:
@@ -135,7 +135,7 @@ class MovedRank:
         return self._moved(self._inner.gpu_samples(columns), TABLES["gpu_metrics"].time_columns())
 
     def unrecorded(self) -> Merged:
-        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        """Times with possibly lost records (see `RankTables.unrecorded`)."""
         found = self._inner.unrecorded()
         return found._replace(starts=found.starts + self._by_ns, ends=found.ends + self._by_ns)
 
@@ -168,7 +168,7 @@ class SharedRun:
     """A run for the `reduce` of several recipes.
 
     Args:
-        run: The run, whose attributes are this one's too.
+        run: The run; this object has its attributes too.
 
     Attributes:
         memo: What `once` made.
@@ -184,7 +184,7 @@ class SharedRun:
 
 
 def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _Made:
-    """What `make` gives for a rank or a run, made once for each key where several recipes share it, otherwise made anew."""
+    """The result of `make` for a rank or a run, computed once per key if several recipes share it, otherwise each time."""
     memo: dict[Hashable, Any] | None = getattr(owner, "memo", None)
     if memo is None:
         return make()
@@ -195,13 +195,13 @@ def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made])
 
 
 def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
-    """As `once`, and the part that `make` gives is kept with the run, where parts of the rank are (`execution.kept_parts`).
+    """Like `once`; the part from `make` is also stored with the run, if parts of the rank are (`execution.kept_parts`).
 
     Args:
         rank: The rank's tables.
-        name: What the part is called.
+        name: The name of the part.
         classes: The dataclasses that may be in it.
-        make: Makes it of the tables that it is given, alone: those of the rank, on the run's clock or in the time of its files.
+        make: Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
     """
     kept: Parts | None = getattr(rank, "kept", None)
     return once(rank, name, lambda: make(rank) if kept is None else kept.get(rank, name, classes, make))

@@ -1,7 +1,8 @@
 """Part of a run: the steps that a question is about, and a rank's tables cut down to them.
 
-A row counts for the step in which it starts: rows of the host for the step whose range holds their start, rows of the device
-(kernels, copies, graphs, collectives and metrics) for the step whose device work had begun last. A row belongs to one step at most.
+A row counts for the step in which it starts: rows of the host for the step with a range around their start, rows of the device
+(kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them. A row belongs to
+one step at most.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
 )
-"""Tables whose rows count by the extent of a step's work on the device; those of all others count by its extent on the host."""
+"""Tables with rows that count by the extent of a step's work on the device; all others count by its extent on the host."""
 
 
 class Selection(NamedTuple):
@@ -41,7 +42,7 @@ class Selection(NamedTuple):
     skip_warmup: bool = False
 
     def __bool__(self) -> bool:
-        """Whether anything is left out at all."""
+        """Whether anything is left out."""
         return self.first is not None or self.end is not None or self.skip_warmup
 
     def __str__(self) -> str:
@@ -109,15 +110,15 @@ class Window(NamedTuple):
 
 
 def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
-    """The chosen steps of the asked ranks.
+    """The chosen steps of the selected ranks.
 
     Args:
         selection: What was chosen.
         steps: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
-        asked: The ranks asked.
+        asked: The selected ranks.
 
     Raises:
-        UsageError: No asked rank has such a step; the message says which steps there are.
+        UsageError: No selected rank has such a step; the message lists the existing steps.
     """
     import numpy as np
 
@@ -228,7 +229,7 @@ class WindowedRank:
         return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
 
     def unrecorded(self) -> Merged:
-        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        """Times with possibly lost records (see `RankTables.unrecorded`)."""
         return self._inner.unrecorded()
 
     def shared(self, table: str) -> pa.Table | None:
@@ -251,7 +252,7 @@ class WindowedRank:
         return found.set_column(found.column_names.index("row"), "row", pa.array(row[row >= 0], pa.int64()))
 
     def collective_rows(self) -> NDArray[Any]:
-        """For each row of the rank's whole `collectives` its row among those of the chosen steps, -1 for none: int64 array."""
+        """For each row of the rank's whole `collectives` its row in the chosen steps, -1 for none: int64 array."""
         import numpy as np
 
         times = ["start", "api_start"]

@@ -97,7 +97,7 @@ class WindowedRun:
 
     @cached_property
     def alignment(self) -> Aligned | None:
-        """The alignment, cut down to the chosen steps; None where the recipe needs none."""
+        """The alignment, cut down to the chosen steps; None if the recipe needs none."""
         whole = self._inner.alignment
         return None if whole is None else WindowedAlignment(whole, self._window)
 

@@ -1,7 +1,7 @@
 """Flight records: which rank is missing in which collective, where a hang is, and how long operations took.
 
 The ranks of a group issue the same collectives in the same order, so the k-th one must be on all of them. The recorder keeps the
-last entries only, so a group is looked at from the first sequence number on that all its ranks still have.
+last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MOST_ROWS_A_GROUP = 20
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "hangs": (
         AnswerColumn("group", None, "The process group"),
-        AnswerColumn("description", None, "What the program calls it"),
+        AnswerColumn("description", None, "Its name in the program"),
         AnswerColumn("sequence", None, "The collective's number in the group"),
         AnswerColumn(
             "kind",
             None,
-            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: with "
-            "other sizes or data types; `not completed`: all issued it and it did not end; `unmatched send`, `unmatched receive`: "
+            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: other "
+            "sizes or data types; `not completed`: all issued it, and it did not end; `unmatched send`, `unmatched receive`: "
             "the peer never issued the other end; `no dump`: ranks of the group have no file",
         ),
         AnswerColumn("op", None, "The operation of most ranks"),
@@ -42,8 +42,8 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("missing_ranks", None, "Ranks that did not issue it, or issued something else"),
         AnswerColumn("waiting_ranks", None, "Ranks that issued it and have not completed it"),
         AnswerColumn("completed_ranks", None, "Ranks that completed it"),
-        AnswerColumn("found", None, "What the ranks of a mismatch issued instead; else the last that the missing ranks issued"),
-        AnswerColumn("frame", None, "The program's line of it"),
+        AnswerColumn("found", None, "What the ranks of a mismatch issued instead; otherwise the last of the missing ranks"),
+        AnswerColumn("frame", None, "The source line that issued it"),
     ),
     "entries": (
         AnswerColumn("rank", None, "The rank"),
@@ -51,13 +51,13 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("sequence", None, "Its number in the group"),
         AnswerColumn("op", None, "The operation"),
         AnswerColumn("state", None, "scheduled, started or completed"),
-        AnswerColumn("bytes", "bytes", "Bytes of its input; null where the type is not known"),
+        AnswerColumn("bytes", "bytes", "Bytes of its input; null if the type is unknown"),
         AnswerColumn("sizes", None, "Shapes of its inputs"),
         AnswerColumn("datatypes", None, "Their types"),
         AnswerColumn("peer", None, "The peer of a point-to-point operation"),
         AnswerColumn("created_ns", "ns", "When it was issued, since 1970"),
-        AnswerColumn("duration_us", "us", "How long it took, where that was measured"),
-        AnswerColumn("frame", None, "The program's line that issued it"),
+        AnswerColumn("duration_us", "us", "Its duration, if measured"),
+        AnswerColumn("frame", None, "The source line that issued it"),
     ),
     "times": (
         AnswerColumn("op", None, "The operation"),
@@ -211,7 +211,7 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
                 entries[e.group]  # of a group with messages alone
             else:
                 members[e.group].add(e.rank)
-                # a group of coalesced operations has one number; its first entry stands for it
+                # a group of coalesced operations has one number; its first entry is used
                 entries[e.group][e.rank].setdefault(e.sequence, e)
     rows: list[dict[str, Any]] = []
     for group, by_rank in sorted(entries.items()):
@@ -225,7 +225,7 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int]) -> list[dict[str, Any]]:
-    """What is wrong in a group, in order of sequence; what follows from a missing rank is not told again."""
+    """What is wrong in a group, in order of sequence; consequences of a missing rank are not reported again."""
     its = sorted(members & present)
     begin = max((min(by_rank[r]) for r in its if by_rank.get(r)), default=0)
     numbers = sorted({n for r in its for n in by_rank.get(r, {}) if n >= begin})
@@ -278,7 +278,7 @@ def _difference(entry: Any, usual: Any, members: int) -> str | None:
     if entry.op != usual.op:
         return "mismatch"
     if not _uneven(entry.op):
-        rooted = entry.op in ("reduce", "broadcast")  # who is not the root may give no input
+        rooted = entry.op in ("reduce", "broadcast")  # a rank that is not the root may have no input
         if entry.sizes != usual.sizes and not (rooted and "[]" in (entry.sizes, usual.sizes)):
             return "size mismatch"
         if entry.output_sizes != usual.output_sizes and not (rooted and "[]" in (entry.output_sizes, usual.output_sizes)):
@@ -313,8 +313,8 @@ def _shown(entry: Any) -> str:
 def _of_messages(entries: list[Any], members: Sequence[int]) -> list[dict[str, Any]]:
     """Sends and receives of a group that have no other end, or one of another size or type.
 
-    The k-th send from one rank to another belongs to its k-th receive. Where records do not reach back to a rank's first operation,
-    those that have not ended are held against each other alone.
+    The k-th send from one rank to another belongs to its k-th receive. If records do not reach back to a rank's first operation,
+    only operations that have not ended are matched.
     """
     whole = {r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members}
     ends: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))

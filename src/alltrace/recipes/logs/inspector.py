@@ -1,7 +1,7 @@
 """NCCL Inspector's records of all ranks: which operations lack a record, how long collectives take free of waiting, who comes last.
 
 Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none can end before
-the last has arrived, so the one that took the shortest time arrived last, and what another took longer it waited. This needs no
+the last has arrived, so the one that took the shortest time arrived last, and the extra time of another is its wait. This needs no
 clock and no profiler. It holds where the times are those of the kernel on the GPU, to a microsecond, which is what the files state.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 VIEWS = ("missing", "collectives", "stragglers", "operations")
 _GROUP = AnswerColumn("communicator", None, "The communicator's id")
-_NAME = AnswerColumn("description", None, "What the program calls it")
+_NAME = AnswerColumn("description", None, "Its name in the program")
 _OP = AnswerColumn("op", None, "The operation; `messages` for sends and receives")
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "missing": (
@@ -36,15 +36,15 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn(
             "kind",
             None,
-            "`missing`: other ranks have a record of these, and of later ones these ranks too; `behind`: these ranks have none of "
-            "later ones; `unrecorded`: no rank has a record; `no file`: ranks without a file; `mismatch`: ranks "
+            "`missing`: other ranks have a record of these, and these ranks have later records; `behind`: these ranks have no "
+            "later records; `unrecorded`: no rank has a record; `no file`: ranks without a file; `mismatch`: ranks "
             "have other sizes",
         ),
         AnswerColumn("operations", None, "How many operations"),
-        AnswerColumn("sequences", None, "Their numbers among those of the operation on the communicator"),
-        AnswerColumn("ranks", None, "Ranks of the communicator that have no record of them, or one of another size"),
-        AnswerColumn("dropped", None, "Records that these ranks say their buffers lost; null where the files do not say"),
-        AnswerColumn("why", None, "What it means"),
+        AnswerColumn("sequences", None, "Their sequence numbers for the operation on the communicator"),
+        AnswerColumn("ranks", None, "Ranks of the communicator that have no record of them, or a record with another size"),
+        AnswerColumn("dropped", None, "Records that these ranks say their buffers lost; null if the files do not state it"),
+        AnswerColumn("why", None, "The likely reason"),
     ),
     "collectives": (
         _GROUP,
@@ -52,17 +52,17 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("op", None, "The operation"),
         AnswerColumn("bytes", "bytes", "Size of the message, as NCCL counts it"),
         AnswerColumn("group_size", None, "Ranks of the communicator"),
-        AnswerColumn("instances", None, "Operations with a record of any rank"),
-        AnswerColumn("complete", None, "Of these, with the GPU's time of all ranks; the columns behind are of these"),
+        AnswerColumn("instances", None, "Operations with a record of at least one rank"),
+        AnswerColumn("complete", None, "Of these, those with GPU times of all ranks; the following columns use these"),
         AnswerColumn("skew_median_us", "us", "From the first arrival to the last: median"),
         AnswerColumn("skew_max_us", "us", "The same: largest"),
-        AnswerColumn("zero_skew_percent", "%", "Share of operations whose longest wait is at most a tenth of the transfer"),
+        AnswerColumn("zero_skew_percent", "%", "Share of operations with a longest wait of at most a tenth of the transfer"),
         AnswerColumn("transfer_median_us", "us", "From the last arrival to the end: median"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth of that transfer, free of waiting"),
+        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth of that transfer, without waits"),
         AnswerColumn("stated_busbw_gb_per_s", "GB/s", "Bus bandwidth as Inspector states it, waits included: median over ranks"),
-        AnswerColumn("expected_busbw_gb_per_s", "GB/s", "That of nccl-tests of this operation, size and number of ranks"),
-        AnswerColumn("expected_percent", "%", "Bus bandwidth free of waiting of that of nccl-tests"),
-        AnswerColumn("algorithm", None, "Algorithm and protocol of most; null where the files do not say"),
+        AnswerColumn("expected_busbw_gb_per_s", "GB/s", "nccl-tests' bus bandwidth for this operation, size and number of ranks"),
+        AnswerColumn("expected_percent", "%", "busbw_gb_per_s as a share of expected_busbw_gb_per_s"),
+        AnswerColumn("algorithm", None, "The most frequent algorithm and protocol; null if the files do not state it"),
         AnswerColumn("wait_us", "us", "Time that ranks waited for the last, summed over ranks and operations"),
     ),
     "stragglers": (
@@ -72,8 +72,8 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("host", None, "Its host"),
         AnswerColumn("pid", None, "Its process id"),
         AnswerColumn("operations", None, "Complete synchronizing operations"),
-        AnswerColumn("last", None, "Of these, at which it arrived last and somebody waited"),
-        AnswerColumn("last_percent", "%", "Share of these"),
+        AnswerColumn("last", None, "Of these, those at which it arrived last and another rank waited"),
+        AnswerColumn("last_percent", "%", "last as a share of operations"),
         AnswerColumn("caused_wait_us", "us", "Time that others waited for it, summed"),
         AnswerColumn("waited_us", "us", "Time that it waited for others"),
     ),
@@ -84,17 +84,15 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("host", None, "Its host"),
         AnswerColumn("pid", None, "Its process id"),
         AnswerColumn("op", None, "The operation"),
-        AnswerColumn(
-            "sequence", None, "Of a collective its number among those of the operation; of a message among those of the rank"
-        ),
+        AnswerColumn("sequence", None, "For a collective, its number for the operation; for a message, its number for the rank"),
         AnswerColumn("peer", None, "The peer of a message"),
         AnswerColumn("bytes", "bytes", "Size of the message"),
-        AnswerColumn("duration_us", "us", "How long it took"),
-        AnswerColumn("timing_source", None, "Where that comes from: kernel_gpu, kernel_cpu or collective_cpu"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth as written"),
+        AnswerColumn("duration_us", "us", "Its duration"),
+        AnswerColumn("timing_source", None, "Source of duration_us: kernel_gpu, kernel_cpu or collective_cpu"),
+        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth as stated in the file"),
         AnswerColumn("algorithm", None, "Algorithm and protocol"),
-        AnswerColumn("start_ns", "ns", "When it began by the host's clock, since 1970; verbose files alone"),
-        AnswerColumn("end_ns", "ns", "When it ended"),
+        AnswerColumn("start_ns", "ns", "Start by the host's clock, since 1970; only in verbose files"),
+        AnswerColumn("end_ns", "ns", "End by the host's clock"),
     ),
 }
 CHARTS = {
@@ -129,7 +127,7 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
     Args:
         files: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`).
         view: One of `VIEWS`.
-        tests: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` gives it, or None.
+        tests: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` returns it, or None.
     """
     groups, notes = _grouped(files)
     notes = [*_file_notes(files), *notes]
@@ -190,7 +188,7 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
 
 
 def _grouped(files: Sequence[Any]) -> tuple[dict[str, _Group], list[str]]:
-    """The communicators. One whose rank two processes have is taken apart: it is of two jobs, or was started again."""
+    """The communicators. One with a rank in two processes is split: it is of two jobs, or was started again."""
     groups: dict[str, _Group] = {}
     again: set[str] = set()
     for file in sorted(files, key=lambda f: min((o.written_ns or 0 for o in f.operations), default=0)):
@@ -217,7 +215,7 @@ def _grouped(files: Sequence[Any]) -> tuple[dict[str, _Group], list[str]]:
     if again:
         notes.append(
             f"two processes have the same rank of {counted(len(again), 'communicator')}, so the files are of two jobs, or a rank "
-            "was started again; the later ones are told apart by #2"
+            "was started again; the later ones are marked #2"
         )
     sets = _connected(files)
     if len(sets) > 1:
@@ -292,7 +290,7 @@ def _missing(name: str, group: _Group) -> Iterable[dict[str, Any]]:
 
 _MOST_SPAN = 1 << 20
 _EVEN = frozenset({"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"})
-"""Operations whose size is the same on all ranks."""
+"""Operations with the same size on all ranks."""
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
@@ -364,7 +362,7 @@ def _times(instances: Sequence[Sequence[Any]], op: str, size: int, ranks: int, t
 
 
 def _busbw(op: str, size: int, ranks: int, time_us: float) -> float | None:
-    """Bus bandwidth in 1e9 bytes a second, as nccl-tests has it (PERFORMANCE.md)."""
+    """Bus bandwidth in 1e9 bytes a second, as nccl-tests defines it (PERFORMANCE.md)."""
     if not time_us:
         return None
     total = total_bytes(op, size, ranks)

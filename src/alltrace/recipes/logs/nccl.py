@@ -23,7 +23,7 @@ _SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
 
 @dataclass(frozen=True)
 class NcclOptions:
-    """What a view may be asked.
+    """The options of a view.
 
     Attributes:
         steps: The steps; None for everything.
@@ -42,7 +42,7 @@ def refuse_a_choice(view: str, options: NcclOptions) -> None:
     """Refuse steps and ranks for a view that is of all of them.
 
     Raises:
-        UsageError: Steps or ranks are given.
+        UsageError: Steps or ranks are set.
     """
     for given, option in ((options.steps, "--steps"), (options.ranks, "--ranks")):
         if given is not None:
@@ -50,7 +50,7 @@ def refuse_a_choice(view: str, options: NcclOptions) -> None:
 
 
 def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
-    """See that some of the ranks asked for are in the logs.
+    """Check that some of the selected ranks are in the logs.
 
     Raises:
         UsageError: None of them is.
@@ -74,7 +74,7 @@ def reduction_name(code: int) -> str:
 
 
 def datatype_bytes(codes: Any) -> Any:
-    """Bytes of an element by an array of datatype numbers; 0 where the number is not known."""
+    """Bytes of an element by an array of datatype numbers; 0 if the number is not known."""
     known = (codes >= 0) & (codes < len(DATATYPES))
     return _SIZES[np.where(known, codes, len(DATATYPES))]
 
@@ -95,7 +95,7 @@ def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
     """The calls counted by member, operation, count and datatype.
 
     Raises:
-        UsageError: Steps are asked for and no log has a step's line, or none of those asked for; or none of the ranks is there.
+        UsageError: Steps are selected and no log has their lines, or no log has any of the selected ranks.
     """
     check_ranks(logs, options)
     totals: dict[tuple[int, int, int, int], int] = {}
@@ -112,7 +112,7 @@ def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
 
 
 def rank_of(logs: NcclLogs, member: int) -> int | None:
-    """The rank of a communicator's end: of its process in the job where known, else in the communicator."""
+    """The rank of a communicator's end: of its process in the job if known, else in the communicator."""
     its = logs.members[member]
     return its.rank if its.global_rank is None else its.global_rank
 

@@ -24,28 +24,28 @@ COLUMNS = (
         None,
         "The rank of its process in the job: from the communicator of all processes, else from the launcher's prefix",
     ),
-    AnswerColumn("communicator", None, "The communicator: its commId where the log has one"),
+    AnswerColumn("communicator", None, "The communicator: its commId if the log has one"),
     AnswerColumn("group_size", None, "Ranks of the communicator"),
-    AnswerColumn("sequence", None, "The call's place among the caller's calls on this communicator in the log, from 0"),
+    AnswerColumn("sequence", None, "The index of the call among the caller's calls on this communicator in the log, from 0"),
     AnswerColumn("op", None, "The operation"),
     AnswerColumn("op_count", None, "NCCL's opCount, which counts launches: all calls of a group have the same"),
-    AnswerColumn("count", None, "Elements, as the call says"),
+    AnswerColumn("count", None, "Elements in the call's count"),
     AnswerColumn("datatype", None, "The type"),
     AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact"),
-    AnswerColumn("payload_bytes", "bytes", "As nccl-tests counts a size: times the ranks where the count is one rank's share"),
-    AnswerColumn("redop", None, "The reduction, `user` for one of the program's own; null for operations without one"),
+    AnswerColumn("payload_bytes", "bytes", "As nccl-tests counts a size: times the ranks if the count is one rank's share"),
+    AnswerColumn("redop", None, "The reduction, `user` for one that the program defines; null for operations without one"),
     AnswerColumn("root", None, "The root of Broadcast, Reduce, Gather and Scatter"),
     AnswerColumn("peer", None, "The peer of Send and Recv"),
-    AnswerColumn("step", None, "The step: that of the next step's line in the log; null behind the last"),
-    AnswerColumn("time_ns", "ns", "When the line was written, since 1970: by its zone, else as if its local time were UTC"),
+    AnswerColumn("step", None, "The step: from the next step line in the log; null after the last one"),
+    AnswerColumn("time_ns", "ns", "When the line was written, since 1970: by its time zone, or read as UTC without one"),
     AnswerColumn("host", None, "The host"),
     AnswerColumn("pid", None, "The process id"),
     AnswerColumn("tid", None, "The thread id"),
     AnswerColumn("device", None, "The CUDA ordinal in the line's brackets"),
-    AnswerColumn("stream", None, "The stream's pointer; null where the record was cut before it"),
+    AnswerColumn("stream", None, "The stream's pointer; null if the record was cut before it"),
     AnswerColumn("log", None, "The log's file"),
     AnswerColumn("line", None, "The line in it, from 1"),
-    AnswerColumn("state", None, "`whole`, `cut` behind the needed fields, or `rejoined` from two pieces"),
+    AnswerColumn("state", None, "`whole`, `cut` after the required fields, or `rejoined` from two pieces"),
 )
 CHART = Chart("scatter", "time_ns", ("bytes",), "op", title="Size of each call", log_y=True)
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
@@ -56,7 +56,7 @@ _ABOUT_NS = 120_000_000_000
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """One row per call in the order of the logs; the table is in a file beside the calls, so it is as large as it likes."""
+    """One row per call in the order of the logs; the table is in a file next to the calls, so its size is not limited by memory."""
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
     check_ranks(logs, options)
@@ -133,7 +133,7 @@ class _Rows:
 
     @property
     def hours(self) -> int:
-        """Processes whose clock went back by an hour."""
+        """Processes with a clock that went back by an hour."""
         return len(self._set_back)
 
     def make(self, log: int, batch: Any, schema: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The communicators: members, where they lie, what they carry, and what they are probably for."""
+"""The communicators: members, their hosts, their traffic, and their probable role."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import Member, NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator: its commId, or a name made up where the log has none"),
+    AnswerColumn("communicator", None, "The communicator: its commId, or a generated name if the log has none"),
     AnswerColumn(
-        "identified", None, "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others not known)"
+        "identified", None, "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others unknown)"
     ),
     AnswerColumn("group_size", None, "Its ranks"),
-    AnswerColumn("seen", None, "Ranks of it that are in the logs"),
-    AnswerColumn(
-        "ranks", None, "The members' ranks in the job, in the order of the communicator's ranks; processes where not known"
-    ),
+    AnswerColumn("seen", None, "Its ranks that are in the logs"),
+    AnswerColumn("ranks", None, "The members' ranks in the job, in the order of the communicator's ranks; processes if unknown"),
     AnswerColumn("hosts", None, "The hosts seen"),
-    AnswerColumn("nodes", None, "Nodes that it spans: as INIT tells, else the hosts seen if all members are"),
+    AnswerColumn("nodes", None, "Nodes that it spans: as logged in INIT, otherwise the hosts seen if all members are seen"),
     AnswerColumn("role", None, "A guess: `world`, `TP`, `DP`, `PP`, `EP` or null"),
-    AnswerColumn("role_reason", None, "Why"),
+    AnswerColumn("role_reason", None, "The reason for the guess"),
     AnswerColumn("calls", None, "Calls on it over all ranks"),
     AnswerColumn("total_bytes", "bytes", "Bytes of these calls, exact"),
-    AnswerColumn("ops", None, "Calls by operation, most first"),
-    AnswerColumn("made_by", None, "The function that made it"),
+    AnswerColumn("ops", None, "Calls by operation, the most frequent first"),
+    AnswerColumn("made_by", None, "The function that created it"),
 )
 
 
@@ -85,7 +83,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
 
 
 def _role(its: list[Member], ops: Counter[str], processes: int) -> tuple[str | None, str | None]:
-    """A guess at what a communicator is for, from its members and its traffic, and why."""
+    """A guess at the role of a communicator, from its members and its traffic, and the reason."""
     nranks = its[0].nranks
     if nranks == 1:
         return None, None

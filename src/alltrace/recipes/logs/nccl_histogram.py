@@ -26,9 +26,9 @@ COLUMNS = (
     AnswerColumn("rank", None, "The rank, or null for all ranks together"),
     AnswerColumn("process", None, "Its `host:pid`, or null for all"),
     AnswerColumn("op", None, "The operation"),
-    AnswerColumn("from_bytes", "bytes", "The class's lower edge, included"),
-    AnswerColumn("to_bytes", "bytes", "Its upper edge, not included; null for the last class"),
-    AnswerColumn("calls", None, "Calls with that many bytes"),
+    AnswerColumn("from_bytes", "bytes", "Lower bound of the size class, inclusive"),
+    AnswerColumn("to_bytes", "bytes", "Upper bound, exclusive; null for the last class"),
+    AnswerColumn("calls", None, "Calls with a size in the class"),
     AnswerColumn("total_bytes", "bytes", "Their bytes, exact"),
 )
 CHART = Chart("histogram", "from_bytes", ("calls",), "op", title="Calls by size", where=("process", None))

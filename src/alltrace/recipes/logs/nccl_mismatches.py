@@ -1,9 +1,9 @@
 """Collectives on which the ranks of a communicator disagree: a hang, found before it is one.
 
 The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction and root
-(NCCL's user guide, "Collective Operations"). Reductions of the program's own are not told apart: NCCL makes their numbers from the
-communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has another one for the same. Where a rank's INIT
-is not in the log, its calls are laid beside the others' by opCount.
+(NCCL's user guide, "Collective Operations"). Reductions that the program defines are not distinguished: NCCL derives their numbers
+from the communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has a different number for the same
+reduction. If a rank's INIT is not in the log, its calls are matched with the others' by opCount.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     AnswerColumn("communicator", None, "The communicator"),
-    AnswerColumn("sequence", None, "The place among the collectives on it that the ranks have in common, from 0"),
+    AnswerColumn("sequence", None, "The index among the collectives that the ranks have in common on it, from 0"),
     AnswerColumn(
         "kind",
         None,
@@ -34,12 +34,12 @@ COLUMNS = (
         "`root`, or `missing`",
     ),
     AnswerColumn("expected", None, "The call of most ranks"),
-    AnswerColumn("found", None, "The call of these ranks; empty where it is missing"),
-    AnswerColumn("ranks", None, "The ranks that differ; processes where the log does not show ranks"),
+    AnswerColumn("found", None, "The call of these ranks; empty if it is missing"),
+    AnswerColumn("ranks", None, "The ranks that differ; processes if the log does not show ranks"),
     AnswerColumn("agreeing", None, "How many ranks made the expected call"),
-    AnswerColumn("op_count", None, "NCCL's opCount of it on the first of these ranks, or of the expected call where it is missing"),
-    AnswerColumn("log", None, "Where to look: the log of the first of these ranks"),
-    AnswerColumn("line", None, "The line of the call in it, from 1; the rank's last call where one is missing"),
+    AnswerColumn("op_count", None, "NCCL's opCount on the first of these ranks, or of the expected call if it is missing"),
+    AnswerColumn("log", None, "The log of the first of these ranks"),
+    AnswerColumn("line", None, "The line of the call in it, from 1; the rank's last call if one is missing"),
 )
 _SAME = ("operation", "count", "datatype", "redop", "root")
 _KINDS = ("operation", "count", "datatype", "reduction", "root")
@@ -156,7 +156,7 @@ def _one(logs: NcclLogs, order: list[int], series: dict[int, Any], sequence: int
 
 
 def _missing(logs: NcclLogs, order: list[int], series: dict[int, Any], shortest: int) -> list[dict[str, Any]]:
-    """The ranks whose calls end first, against the next call of those that go on."""
+    """The ranks with calls that end first, compared with the next call of the ranks that continue."""
     short = [m for m in order if len(series[m]) == shortest]
     longer = [m for m in order if len(series[m]) > shortest]
     nexts = Counter(tuple(series[m][shortest, 2:].tolist()) for m in longer)

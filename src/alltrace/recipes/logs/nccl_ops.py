@@ -17,10 +17,10 @@ COLUMNS = (
     AnswerColumn("op", None, "The operation, as NCCL names it"),
     AnswerColumn("calls", None, "Calls over all ranks, one for each rank that calls"),
     AnswerColumn("min_bytes", "bytes", "The smallest call: count times the bytes of the datatype"),
-    AnswerColumn("mean_bytes", "bytes", "Total over calls"),
+    AnswerColumn("mean_bytes", "bytes", "total_bytes divided by calls"),
     AnswerColumn("max_bytes", "bytes", "The largest call"),
     AnswerColumn("total_bytes", "bytes", "The sum over all calls, exact"),
-    AnswerColumn("unknown_calls", None, "Calls of a datatype whose size is not known; they are in no column of bytes"),
+    AnswerColumn("unknown_calls", None, "Calls with a datatype of unknown size; no column of bytes includes them"),
 )
 CHART = Chart("bars", "op", ("total_bytes",), title="Bytes of each operation")
 

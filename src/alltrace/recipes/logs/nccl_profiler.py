@@ -1,4 +1,4 @@
-"""What NCCL's proxy threads and the network did, from the files of its example profiler plugin: who is slow below the collective.
+"""What NCCL's proxy threads and the network did, from the files of its example profiler plugin: what is slow below the collective.
 
 A step of a proxy operation has phases, each of which waits for somebody else. A send waits for its own GPU to fill the buffer
 (`SendGpuWait`), for a free buffer of the receiver (`SendPeerWait`), and for the network (`SendWait`). A receive waits for the data
@@ -42,7 +42,7 @@ SLOW_SHARE = 0.05
 _GROUP = AnswerColumn("communicator", None, "The communicator's hash")
 _RANK = AnswerColumn("rank", None, "The rank in the communicator")
 _WAITS = (
-    AnswerColumn("send_gpu_wait_us", "us", "Sends that wait for the rank's GPU to fill a buffer, summed over steps, which overlap"),
+    AnswerColumn("send_gpu_wait_us", "us", "Sends that wait for the rank's GPU to fill a buffer, summed over steps that overlap"),
     AnswerColumn("send_peer_wait_us", "us", "Sends that wait for a free buffer of the receiver, likewise"),
     AnswerColumn("send_wait_us", "us", "Sends on the network, likewise"),
     AnswerColumn("recv_wait_us", "us", "Receives that wait for data, likewise"),
@@ -55,13 +55,13 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         _RANK,
         AnswerColumn("pid", None, "Its process id"),
         AnswerColumn("slow", None, "`link`: a link out of the rank is slow; `gpu`: its GPU takes data late; null: neither"),
-        AnswerColumn("excess_us", "us", "What that takes longer than usual, summed over operations; null where nothing is slow"),
+        AnswerColumn("excess_us", "us", "Time above the usual, summed over operations; null if nothing is slow"),
         AnswerColumn("operations", None, "Operations in its file"),
         AnswerColumn("steps", None, "Steps through the network in its file"),
         *_WAITS,
         AnswerColumn("peers_waited_us", "us", "Sends of others that wait for a free buffer of this rank, likewise"),
         AnswerColumn("ready_us", "us", "Collectives by copy engines: the GPU's wait for the other ranks before the copies"),
-        AnswerColumn("copies_us", "us", "The same: in copies; null where the plugin did not time by GPU events"),
+        AnswerColumn("copies_us", "us", "Collectives by copy engines: copies; null if the plugin did not time with GPU events"),
     ),
     "links": (
         _GROUP,
@@ -71,43 +71,43 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("slow_operations", None, "Operations that took 1.5 times the usual time or more on it"),
         AnswerColumn("operations", None, "Operations with steps on it"),
         AnswerColumn("steps", None, "Sends in the file"),
-        AnswerColumn("bytes", "bytes", "What these sends moved"),
+        AnswerColumn("bytes", "bytes", "Bytes that these sends moved"),
         AnswerColumn("network_us", "us", "Time in an operation with a send on the network: median"),
-        AnswerColumn("usual_us", "us", "That of the middle link of the communicator, in operations of the same function and size"),
-        AnswerColumn("times_usual", None, "All time on the network, of what is usual for these operations"),
-        AnswerColumn("excess_us", "us", "All time on the network beyond what is usual"),
-        AnswerColumn("network_gb_per_s", "GB/s", "Bytes over the time with a send on the network"),
+        AnswerColumn("usual_us", "us", "Median over the communicator's links, in operations of the same function and size"),
+        AnswerColumn("times_usual", None, "Total time on the network divided by the usual time for these operations"),
+        AnswerColumn("excess_us", "us", "Total time on the network above the usual"),
+        AnswerColumn("network_gb_per_s", "GB/s", "Bytes divided by the time with a send on the network"),
         AnswerColumn("peer_wait_us", "us", "Sends that wait for a free buffer of the receiver, summed over steps"),
     ),
     "network": (
         _GROUP,
         _RANK,
         AnswerColumn("network", None, "`ib` or `socket`"),
-        AnswerColumn("device", None, "Number of the network device; of sockets the file descriptor"),
+        AnswerColumn("device", None, "Number of the network device; for sockets the file descriptor"),
         AnswerColumn("transfers", None, "Transfers that the network plugin reports"),
         AnswerColumn("bytes", "bytes", "Their size, summed"),
         AnswerColumn("median_us", "us", "The median of their durations"),
         AnswerColumn("max_us", "us", "The longest"),
-        AnswerColumn("network_gb_per_s", "GB/s", "Bytes over the time with a transfer under way"),
+        AnswerColumn("network_gb_per_s", "GB/s", "Bytes divided by the time with a transfer under way"),
     ),
     "operations": (
         _GROUP,
         _RANK,
         AnswerColumn("op", None, "The operation"),
-        AnswerColumn("sequence", None, "Of a collective its number among those of the operation on the communicator"),
+        AnswerColumn("sequence", None, "For a collective, its number for the operation on the communicator"),
         AnswerColumn("peer", None, "The peer of a message"),
         AnswerColumn("count", None, "Elements"),
         AnswerColumn("datatype", None, "Their type"),
         AnswerColumn("algorithm", None, "Algorithm and protocol; `CE` by copy engines"),
         AnswerColumn("channels", None, "Channels"),
-        AnswerColumn("start_us", "us", "When it was enqueued, since the plugin's start in the process"),
+        AnswerColumn("start_us", "us", "Time of the enqueue, since the plugin's start in the process"),
         AnswerColumn("proxy_us", "us", "From the proxy thread's first work for it to its last"),
         AnswerColumn("kernel_us", "us", "From its first start on the GPU to its last end, by the GPU's clock"),
         AnswerColumn("steps", None, "Steps through the network in the file"),
         *_WAITS,
         AnswerColumn("ready_us", "us", "By copy engines: the GPU's wait for the other ranks before the copies"),
         AnswerColumn("copies_us", "us", "By copy engines: in copies"),
-        AnswerColumn("copied_bytes", "bytes", "By copy engines: what the copies moved"),
+        AnswerColumn("copied_bytes", "bytes", "By copy engines: bytes that the copies moved"),
     ),
 }
 CHARTS = {
@@ -247,7 +247,7 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
         )
     if not any(p.spans for f in files for o in f.operations for p in o.proxies):
         notes.append(
-            "no file has steps through the network: either nothing went over it, or the plugin was not asked for them; "
+            "no file has steps through the network: either nothing went over it, or the plugin did not record them; "
             "NCCL_PROFILE_EVENT_MASK needs the bits 8 and 16, and 128 for what the network plugin reports"
         )
     notes += [f"{path_text(f.path)}: {f.damage}" for f in files if f.damage]

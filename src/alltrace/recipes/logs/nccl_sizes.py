@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     AnswerColumn("op", None, "The operation"),
-    AnswerColumn("count", None, "Elements, as the call says: of one rank's share for AllGather, ReduceScatter, AlltoAll"),
+    AnswerColumn("count", None, "Elements in the call's count: one rank's share for AllGather, ReduceScatter, AlltoAll"),
     AnswerColumn("datatype", None, "The type; NCCL up to 2.21 prints AllGather and Broadcast as int8 with the count in bytes"),
-    AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact; null for a datatype that is not known"),
+    AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact; null for an unknown datatype"),
     AnswerColumn("group_size", None, "Ranks of the communicator"),
     AnswerColumn(
-        "payload_bytes", "bytes", "The size as nccl-tests counts it: bytes, times the ranks where the count is one rank's share"
+        "payload_bytes", "bytes", "The size as nccl-tests counts it: bytes, times the ranks if the count is one rank's share"
     ),
     AnswerColumn("calls", None, "Calls over all ranks"),
     AnswerColumn("total_bytes", "bytes", "Bytes times calls, exact"),

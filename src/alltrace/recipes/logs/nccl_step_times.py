@@ -1,7 +1,7 @@
-"""Which step a call of NCCL's logs is of, by the time stamps of a training log beside them.
+"""The step of a call in NCCL's logs, by the time stamps of a training log of the same run.
 
-A step's line is written at the step's end, so the calls of a step are those between two lines. Both logs are of one host, whose
-clock is one. A stamp of whole seconds stands for all of its second: a call whose step it does not show is given to none.
+A step's line is written at the step's end, so the calls of a step are those between two lines. Both logs are of one host and
+one clock. A stamp in whole seconds covers its whole second: a call with an ambiguous step gets none.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class StepsByTime:
         span: The steps wanted, or None for all.
 
     Attributes:
-        which: The logs whose calls have times.
-        refused: Why times cannot tell the steps; None where they can.
-        note: What a reader must know of the calls that were given to none.
+        which: The logs with times of calls.
+        refused: Why times cannot determine the steps; None if they can.
+        note: What a reader must know of the calls without a step.
     """
 
     def __init__(self, logs: NcclLogs, which: set[int], times: StepTimes, span: Span | None) -> None:
@@ -57,7 +57,7 @@ class StepsByTime:
             self._look(span)
 
     def steps(self, log: int, batch: Any) -> Int64:
-        """The step of each call of a batch; -1 behind the last step, without a time, and where the time does not say."""
+        """The step of each call of a batch; -1 after the last step, without a time, and if the time is ambiguous."""
         first, last = self._places(log, batch)
         return np.where(first == last, self._padded[first], -1)
 
@@ -72,7 +72,7 @@ class StepsByTime:
         return among == last - first + 1, among > 0
 
     def _places(self, log: int, batch: Any) -> tuple[Int64, Int64]:
-        """The places among the steps' lines of the first and the last line that may be the next one behind each call."""
+        """The indexes of the first and the last step line that may be the next one after each call."""
         time = batch.column("time_ns").fill_null(ABSENT).to_numpy()
         first = np.searchsorted(self._times.end_ns + (self._end_ns - 1), time, side="right")
         last = np.searchsorted(self._times.end_ns, time + (self._call_ns[log] - 1), side="right")
@@ -131,5 +131,5 @@ class StepsByTime:
 
 
 def resolution_ns(times: Int64) -> int:
-    """The longest of 1 s, 100 ms and so on to 1 ns of which all times are multiples: a time stands for that long."""
+    """The longest of 1 s, 100 ms and so on to 1 ns of which all times are multiples: the time that one stamp covers."""
     return max(unit for unit in _UNITS_NS if not (times % unit).any())

@@ -1,8 +1,8 @@
 """Which training step a call of NCCL's logs is of.
 
-A training log prints a step's line at its end, so a step's calls are those before its line. Logs without such lines, as of jobs
-with a file for each rank of which one prints, are held against those with them: the n-th collective call of a communicator is of
-one step on all its ranks. Where that does not show either, the times of a training log beside them do (`nccl_step_times`).
+A training log prints a step's line at its end, so a step's calls are those before its line. Logs without these lines, as in jobs
+with a file per rank of which only one prints, are matched with those that have them: the n-th collective call of a communicator is
+in the same step on all its ranks. Otherwise the times of a training log of the same run are used (`nccl_step_times`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.trace.spans import Span
 
     Marks = dict[int | None, tuple[Int64, Int64]]
-    """Lines at which steps end, and the steps, by rank of a prefix or by process; None stands for all."""
+    """Lines at which steps end, and the steps, by rank of a prefix or by process; None means all."""
 
 FROM_CALL = 4
 """The bit of `flags` of a call that a CALL record describes."""
@@ -34,7 +34,7 @@ _COLLECTIVE = np.array([name not in POINT_TO_POINT for name in OPERATIONS], bool
 class StepFinder:
     """Which step a call is of.
 
-    Where the lines tell their rank, a rank's calls are held against its own lines; else against the first line of each step.
+    If the lines state their rank, a rank's calls are compared with its own lines; otherwise with the first line of each step.
 
     Args:
         logs: The logs.
@@ -45,7 +45,7 @@ class StepFinder:
         notes: What a reader must know of logs that have none.
 
     Raises:
-        UsageError: A span is given, and no log has a step's line, or none of the span, or no call can be given to a step.
+        UsageError: A span is set, and no log has a step line, or none in the span, or no call belongs to a step.
     """
 
     def __init__(self, logs: NcclLogs, span: Span | None) -> None:
@@ -79,7 +79,7 @@ class StepFinder:
         self.any: bool = bool(found)
         if span is not None and not found:
             raise UsageError(
-                "--steps needs a log in which a step's lines (such as `iteration 45/100`) stand between NCCL's; none has one; "
+                "--steps needs a log in which a step's lines (such as `iteration 45/100`) are between NCCL's; none has one; "
                 "name the training's own log with --training-log"
             )
         if span is not None and not any(map(span.holds, found)):
@@ -87,7 +87,7 @@ class StepFinder:
         self.notes = self._without_lines() if found else ()
 
     def steps(self, log: int, batch: Any) -> Any:
-        """The step of each call of a batch; -1 behind the last step's line, and where a time does not say."""
+        """The step of each call of a batch; -1 after the last step line, and if a time is ambiguous."""
         if log in self._timed and self._by_time is not None:
             return self._by_time.steps(log, batch)
         lines, tokens = batch.column("line").to_numpy(), batch.column("token").to_numpy()
@@ -144,7 +144,7 @@ class StepFinder:
             raise UsageError(
                 f"--steps: {refused}"
                 if refused
-                else "--steps needs a log in which a step's lines stand between NCCL's; "
+                else "--steps needs a log in which a step's lines are between NCCL's; "
                 "the files with a step's line have no call of NCCL"
             )
         if refused:
@@ -161,7 +161,7 @@ class StepFinder:
         """Make lines at which steps end for logs without any; the logs for which that could be done.
 
         On each communicator the calls of a step are counted in a log with lines. In another log a step ends with its last call, by
-        that number, on any such communicator.
+        that number, on any of these communicators.
         """
         logs = self._logs
         ends = self._numbers(marked)
@@ -199,7 +199,7 @@ class StepFinder:
     def _numbers(self, marked: set[int]) -> dict[str, tuple[Int64, Int64]]:
         """For each communicator how many collective calls a rank has made when a step ends, and the steps.
 
-        Left out are those whose steps go back, as after a restart, those not logged from the start, and those that ranks differ on.
+        Left out are logs with steps that go back, as after a restart, logs not from the start, and those on which ranks differ.
         """
         logs = self._logs
         counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))

@@ -42,25 +42,25 @@ _FAMILY = {
     "hypercube": _PLAIN,
 }
 
-_RUN = AnswerColumn("run", None, "The run: the file's name, with the run's number in it where there are several")
+_RUN = AnswerColumn("run", None, "The run: the file's name, with the run's number in the file if there are several")
 _PLACE = AnswerColumn("place", None, "`out` of place or `in` place")
 COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
     "sizes": (
         _RUN,
         AnswerColumn("program", None, "The program, from the output or the file's name"),
-        AnswerColumn("ranks", None, "Ranks of the run; of a group where the run was split"),
+        AnswerColumn("ranks", None, "Ranks of the run; of a group if the run was split"),
         AnswerColumn("size_bytes", "bytes", "The size column: the larger of what a rank sends and receives"),
         AnswerColumn("count", None, "Elements"),
         AnswerColumn("datatype", None, "The type"),
         AnswerColumn("redop", None, "The reduction, or null"),
         AnswerColumn("root", None, "The root, or null"),
         _PLACE,
-        AnswerColumn("time_us", "us", "Time of one call; of the CPU where the run was made with -C"),
-        AnswerColumn("algbw_gb_per_s", "GB/s", "Size over time, as printed; 1 GB is 1e9 bytes"),
+        AnswerColumn("time_us", "us", "Time of one call; of the CPU if the run used -C"),
+        AnswerColumn("algbw_gb_per_s", "GB/s", "Size divided by time, as printed; 1 GB is 1e9 bytes"),
         AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth, as printed"),
-        AnswerColumn("peak_share", "%", "Bus bandwidth over the peak given with --peak; null without"),
-        AnswerColumn("wrong", None, "Wrong values, or the largest error in old versions; null where not checked"),
-        AnswerColumn("outlier", None, "Whether the bus bandwidth is below 80 % of that of both neighbouring sizes"),
+        AnswerColumn("peak_share", "%", "Bus bandwidth as a share of --peak; null without --peak"),
+        AnswerColumn("wrong", None, "Wrong values, or the largest error in old versions; null if not checked"),
+        AnswerColumn("outlier", None, "Whether the bus bandwidth is below 80 % of both neighboring sizes"),
     ),
     "summary": (
         _RUN,
@@ -72,14 +72,12 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         AnswerColumn("average_busbw_gb_per_s", "GB/s", "Mean bus bandwidth over all rows"),
         AnswerColumn("printed_average_gb_per_s", "GB/s", "What the program printed: the mean over all rows of both halves"),
         AnswerColumn("peak_busbw_gb_per_s", "GB/s", "The largest bus bandwidth"),
-        AnswerColumn("peak_size_bytes", "bytes", "The size it was reached at"),
-        AnswerColumn("peak_share", "%", "It over the peak given with --peak; null without"),
+        AnswerColumn("peak_size_bytes", "bytes", "The size with the largest bus bandwidth"),
+        AnswerColumn("peak_share", "%", "peak_busbw_gb_per_s as a share of --peak; null without --peak"),
         AnswerColumn("latency_us", "us", "The smallest time of any size above 0: the latency floor"),
         AnswerColumn("knee_bytes", "bytes", "The smallest size that reaches 80 % of the largest bus bandwidth"),
-        AnswerColumn("outlier_sizes", "bytes", "Sizes whose bus bandwidth is below 80 % of that of both neighbours"),
-        AnswerColumn(
-            "wrong", None, "Rows with wrong values; null where nothing was checked, or where the version prints errors instead"
-        ),
+        AnswerColumn("outlier_sizes", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
+        AnswerColumn("wrong", None, "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"),
         AnswerColumn("failed", None, "Whether the run says that it failed"),
     ),
     "compare": (
@@ -90,15 +88,17 @@ COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
         _RUN,
         AnswerColumn("time_us", "us", "The smallest time that the run has for the size"),
         AnswerColumn("busbw_gb_per_s", "GB/s", "The largest bus bandwidth that the run has for the size"),
-        AnswerColumn("ratio", None, "Bus bandwidth over that of the first run with this size, from the times"),
+        AnswerColumn("ratio", None, "Bus bandwidth divided by that of the first run with this size, computed from the times"),
     ),
     "hosts": (
         AnswerColumn("host", None, "The host"),
-        AnswerColumn("runs", None, "Runs that it took part in and that can be compared: of one program, with as many ranks"),
+        AnswerColumn("runs", None, "Comparable runs that it took part in: one program, the same number of ranks"),
         AnswerColumn(
-            "median_ratio", None, "Median over these of peak bus bandwidth over the median of all such runs; null without"
+            "median_ratio",
+            None,
+            "Median over these runs: peak bus bandwidth divided by the median of comparable runs; null without any",
         ),
-        AnswerColumn("outlier", None, "Whether that is below 90 %, in two runs or more"),
+        AnswerColumn("outlier", None, "Whether median_ratio is below 90 % in two runs or more"),
     ),
 }
 CHARTS = {
@@ -112,7 +112,7 @@ CHARTS = {
 
 
 def factor(program: str | None, ranks: int) -> float | None:
-    """Bus bandwidth over algorithm bandwidth for a program on `ranks` ranks; None where either is not known."""
+    """Bus bandwidth over algorithm bandwidth for a program on `ranks` ranks; None if either is not known."""
     if program is None or ranks < 1:
         return None
     family = _FAMILY.get(program.lower().removesuffix("_perf").replace("_", "").replace("-", ""))
@@ -131,7 +131,7 @@ class _Series:
     rows: list[tuple[Any, Any]]
 
     def outliers(self) -> set[int]:
-        """Positions of the rows whose bandwidth dips."""
+        """Positions of the rows with a drop in bandwidth."""
         found = set()
         for n in range(1, len(self.rows) - 1):
             before, here, behind = (self.rows[k][1].busbw for k in (n - 1, n, n + 1))

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null where the log does not show which"),
+    AnswerColumn("communicator", None, "The communicator; null if the log does not show it"),
     AnswerColumn("from_rank", None, "The sender, as a rank of the communicator"),
     AnswerColumn("to_rank", None, "The receiver"),
-    AnswerColumn("from_host", None, "The sender's host, where its INIT is in the logs"),
+    AnswerColumn("from_host", None, "The sender's host, if its INIT line is in the logs"),
     AnswerColumn("to_host", None, "The receiver's host"),
     AnswerColumn("transport", None, "P2P, SHM, NET or COLLNET"),
     AnswerColumn("via", None, "The transport with its kind: `P2P/CUMEM/read`, `NET/IB/0/GDRDMA`, `NET/Socket/1`"),
-    AnswerColumn("gpu_direct", None, "Of NET: whether the network card reads the GPU's memory"),
+    AnswerColumn("gpu_direct", None, "For NET: whether the network card reads the GPU's memory"),
     AnswerColumn("channels", None, "Channels that use it"),
-    AnswerColumn("suspect", None, "Why it is slower than it should be, or null"),
+    AnswerColumn("suspect", None, "Why it is slower than expected, or null"),
 )
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """One row per pair and transport, suspects first; rings, trees and facts of the graph go beside the rows."""
+    """One row per pair and transport, suspects first; rings, trees and facts of the graph are further lists."""
     refuse_a_choice("topology", options)
     hosts: dict[tuple[str, int], str] = {}
     for m in logs.members:
@@ -73,7 +73,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
 
 
 def communicator_names(logs: NcclLogs, log: int) -> Any:
-    """The communicator's name by (process, communicator number) of a log: that of the pointer's first instance."""
+    """The communicator's name by (process, communicator number) of a log: the name of the pointer's first instance."""
     part = logs.parts[log]
     by_pointer: dict[tuple[int, int], str] = {}
     for instance, member in zip(part.instances, logs.member_of[log], strict=True):

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null where the log does not show which"),
+    AnswerColumn("communicator", None, "The communicator; null if the log does not show it"),
     AnswerColumn("op", None, "The operation; empty in NCCL 2.20 to 2.22, which do not print it"),
     AnswerColumn("bytes", "bytes", "The size of the call"),
-    AnswerColumn("algorithm", None, "TREE, RING, NVLS, ..., or the kernel's name where NCCL prints that"),
-    AnswerColumn("protocol", None, "LL, LL128 or SIMPLE; empty where a kernel is named"),
+    AnswerColumn("algorithm", None, "TREE, RING, NVLS, ..., or the kernel's name if NCCL prints that"),
+    AnswerColumn("protocol", None, "LL, LL128 or SIMPLE; empty if a kernel is named"),
     AnswerColumn("channels", None, "Channels used, from NCCL 2.24 on"),
-    AnswerColumn("choices", None, "How often it was chosen; rank 0 of a communicator alone prints it"),
+    AnswerColumn("choices", None, "How often it was chosen; only rank 0 of a communicator prints it"),
 )
 
 

@@ -43,9 +43,9 @@ _MOST_PAIRS_OF = 1000
 
 SUMMARY = (
     AnswerColumn("run", None, "The log's file"),
-    AnswerColumn("metric", None, "What is summed up; its unit is in `unit`"),
+    AnswerColumn("metric", None, "The metric; its unit is in `unit`"),
     AnswerColumn("unit", None, "The metric's unit"),
-    AnswerColumn("steps", None, "Steps of the range that tell it"),
+    AnswerColumn("steps", None, "Steps of the range that log it"),
     AnswerColumn("mean", None, "Mean over these steps"),
     AnswerColumn("median", None, "Median"),
     AnswerColumn("p5", None, "5th percentile, interpolated"),
@@ -56,7 +56,7 @@ SUMMARY = (
     AnswerColumn(
         "trend_percent", "%", "Change over the range by the median slope of all pairs of steps (Theil and Sen), over the median"
     ),
-    AnswerColumn("ratio", None, "Mean over that of the first run that has the metric"),
+    AnswerColumn("ratio", None, "Mean divided by that of the first run with the metric"),
 )
 STEPS = (
     AnswerColumn("run", None, "The log's file"),
@@ -174,10 +174,10 @@ def trend(steps: Any, values: Any) -> float:
 
 
 def change_points(values: Any) -> list[int]:
-    """Positions at which the level changes for good, by binary segmentation of means on values cut to what is usual.
+    """Positions of permanent changes of level, by binary segmentation of means on values clipped to the usual range.
 
-    A change is taken where it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
-    level by 3 % or more. The variance is that of neighbours' differences, so that the changes themselves do not enter it.
+    A change is accepted if it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
+    level by 3 % or more. The variance is that of differences of neighbors, so that the changes do not affect it.
     """
     n = len(values)
     if n < 2 * _LEAST_SEGMENT:

@@ -19,6 +19,6 @@ VIEWS: dict[str, str] = {
 }
 """View name to the module that answers it."""
 LINES = ("source", "ptx", "sass")
-"""What a row of the view `source` can stand for."""
+"""What a row of the view `source` can be."""
 MATCHES = ("configuration", "name", "function", "order")
 """What makes two launches partners: name, grid and block; the name; the function without its arguments; or their number."""

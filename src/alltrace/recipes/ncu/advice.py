@@ -1,4 +1,4 @@
-"""Advice on launches by rules: what was found, the numbers behind it, and what would be gained at most.
+"""Advice on launches by rules: what was found, the numbers that support it, and the upper bound of the gain.
 
 A gain is a bound: the share of the launch's time that could go if the fault were wholly gone and nothing else came in its way.
 Unless fewer bytes are moved, it is never more than what the most used unit leaves over: a launch that runs at 90 % of a peak
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _TYPED = (
     *IDENTITY,
     typed("rule", str, None, "what was found: `memory-bound`, `tail-effect` and so on"),
-    typed("evidence", str, None, "the numbers behind it"),
-    typed("gain_percent", float, "%", "of the launch's time, at most"),
-    typed("gain_ns", int, "ns", "the same in time, at most"),
+    typed("evidence", str, None, "the numbers that support it"),
+    typed("gain_percent", float, "%", "upper bound of the gain, as a share of the launch's time"),
+    typed("gain_ns", int, "ns", "upper bound of the gain in time"),
     typed("advice", str, None, "what to do"),
 )  # fmt: skip
 COLUMNS = tables.plain(_TYPED)
@@ -39,7 +39,7 @@ _BUSY = 60.0  # a unit that is used as much bounds the launch
 _ISSUE = 60.0
 _LEAST_TAIL = 5.0
 _LEAST_EXCESS = 0.01
-_WIDEST = 16  # sectors of a request of a warp whose threads read 16 bytes each, side by side
+_WIDEST = 16  # sectors of a request of a warp with threads that read 16 adjacent bytes each
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ def _words(evidence: dict[str, float | str]) -> str:
 
 
 def findings(launch: Launch) -> list[Finding]:
-    """What the rules found, the largest gain first; a rule whose metrics are absent finds nothing."""
+    """What the rules found, the largest gain first; a rule without its metrics finds nothing."""
     found = [finding for rule in _RULES if (finding := rule(launch)) is not None]
     found = [replace(f, gain=min(1.0, max(0.0, f.gain))) if f.gain is not None else f for f in found]
     return sorted(found, key=lambda f: -(f.gain or 0.0))
 
 
 def _headroom(launch: Launch) -> float:
-    """What the most used unit leaves over, 0 to 1; 1 where it is not known."""
+    """What the most used unit leaves over, 0 to 1; 1 if not known."""
     used = [v for name in ("sm_percent", "memory_percent") if (v := main_of(launch, name)) is not None]
     return min(1.0, max(0.0, 1 - max(used, default=0.0) / 100))
 
@@ -142,7 +142,7 @@ def _small_grid(launch: Launch) -> Finding | None:
         "small-grid",
         {"blocks": blocks, "multiprocessors": count},
         gain,
-        "use more and smaller blocks, or run it beside other kernels: multiprocessors have no block",
+        "use more and smaller blocks, or run it together with other kernels: multiprocessors have no block",
     )
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 SECTOR = 32
 """Bytes of a sector of a cache line (Kernel Profiling Guide, "Memory")."""
 L1_BYTES = 128
-"""Bytes that an L1 cache gives per cycle (the same)."""
+"""Bytes that an L1 cache delivers per cycle (same source)."""
 HALF = "FP16/BF16 tensor"
 TENSOR_PRECISIONS = ("FP64 tensor", "TF32 tensor", HALF, "FP8 tensor", "FP4 tensor", "INT8 tensor")
 PRECISIONS = ("FP64", "FP32", *TENSOR_PRECISIONS)
-"""What roofs are of; those of tensor cores are dense products. FP6 runs as FP8 does."""
+"""The precisions of roofs; those of tensor cores are for dense products. FP6 runs as FP8 does."""
 _SOURCES = {"fp64": "FP64 tensor", "tf32": "TF32 tensor", "fp16": HALF, "bf16": HALF, "fp8": "FP8 tensor", "fp6": "FP8 tensor",
             "fp4": "FP4 tensor", "int8": "INT8 tensor"}  # fmt: skip
 LEVELS = ("L1", "L2", "DRAM")
@@ -56,7 +56,7 @@ class Ceiling:
         name: A precision or a level of memory.
         kind: `compute` or `memory`.
         value: FLOP/s or bytes/s, at the clock of the launch.
-        greatest: The same at the device's highest clock; None where that is not known.
+        greatest: The same at the device's highest clock; None if that is not known.
         source: Where the rate per cycle is from: `metric`, `device attributes`, or `data sheet` of the GPU of that name.
     """
 
@@ -93,7 +93,7 @@ def tensor_per_cycle(launch: Launch, precision: str) -> float | None:
 
 
 def _tensor_ceiling(launch: Launch, precision: str) -> tuple[float | None, str]:
-    """Operations per cycle at most: of sparse products left out where the report tells them apart."""
+    """The most operations per cycle, without sparse products if the report separates them."""
     for dense in ("_sparsity_off", ""):
         peaks = []
         for metric in launch.metrics:
@@ -133,7 +133,7 @@ def ceilings(launch: Launch) -> dict[str, Ceiling]:
 
 
 def _from_data_sheet(found: dict[str, Ceiling], device: str, pace: float) -> None:
-    """Add the roofs that are not known but in the data sheet of a GPU of this name, which gives them at its highest clock."""
+    """Add missing roofs from the data sheet of the GPU with this name, which has them at its highest clock."""
     sheet = peaks_of(device)
     for precision, field in _SHEETS.items():
         rate = getattr(sheet, field) if sheet is not None else None
@@ -172,7 +172,7 @@ def _l2(launch: Launch) -> float | None:
 
 
 def per_second(launch: Launch, name: str) -> float | None:
-    """The sum of a metric per second: as the report has it, or its sum by the duration."""
+    """The sum of a metric per second: as in the report, or its sum divided by the duration."""
     rate, whole = launch.number_of(f"{name}.sum.per_second"), launch.number_of(f"{name}.sum")
     duration = launch.number_of("gpu__time_duration.sum")
     if rate is not None:

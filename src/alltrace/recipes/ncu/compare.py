@@ -24,12 +24,12 @@ _TYPED = (
     typed("report_b", str, None, "the other report"),
     typed("launch_b", int, None, "number of the launch in the other report"),
     typed("name_b", str, None, "kernel there"),
-    typed("metric", str, None, "metric, as the columns of the view `launches`, or of `--metric` by its own name"),
+    typed("metric", str, None, "metric, with its column name in the view `launches`, or for `--metric` with its own name"),
     typed("unit", str, None, "its unit"),
     typed("a", float, None, "its value in the first report"),
     typed("b", float, None, "its value in the other report"),
-    typed("change", float, None, "b less a"),
-    typed("change_percent", float, "%", "change of a"),
+    typed("change", float, None, "b minus a"),
+    typed("change_percent", float, "%", "change as a share of a"),
 )
 _UNMATCHED = (*IDENTITY, *CONFIGURATION)
 COLUMNS = tables.plain(_TYPED)
@@ -45,8 +45,8 @@ def answer(
 ) -> Answer:
     """One row per pair of launches and main metric; what has no partner is in the table `unmatched`.
 
-    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other, and so
-    on.
+    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other report,
+    and so on.
 
     Args:
         first: Launches of the first report, which the others are compared with.
@@ -104,7 +104,7 @@ def _pair(a: Profiled, b: Profiled, patterns: Sequence[str] | None) -> list[tupl
 def _values(
     a: Profiled, b: Profiled, patterns: Sequence[str] | None
 ) -> Iterator[tuple[str, str | None, float | None, float | None]]:
-    """Name, unit and both values of the main metrics, or of all that are called so."""
+    """Name, unit and both values of the main metrics, or of all with such names."""
     if not patterns:
         for (column, _), _ in MAIN:
             before, after = (None if (v := main_of(each.launch, column.name)) is None else float(v) for each in (a, b))

@@ -19,7 +19,7 @@ _TYPED = (
     *IDENTITY,
     typed("section", str, None, "section"),
     typed("part", str, None, "`header`, the table that a section shows first, or `body`, its charts and tables"),
-    typed("label", str, None, "how the section calls the metric; null where it has no words for it"),
+    typed("label", str, None, "the section's name for the metric; null if it has none"),
     *METRIC_VALUE,
 )
 COLUMNS = tables.plain(_TYPED)
@@ -41,7 +41,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
 
 
 def _expanded(launch: Launch, shown: SectionMetric) -> Iterator[tuple[str, str]]:
-    """Metric and label: those that a breakdown or group stands for, which the report has as a text of their names."""
+    """Metric and label of the members of a breakdown or group; the report stores their names as one text."""
     if ":" not in shown.name:
         yield next((name for name in (shown.name, *shown.others) if name in launch.metrics), shown.name), shown.label
         return

@@ -1,4 +1,4 @@
-"""One row per launch, metric and instance: the values behind a metric's own, by address, opcode or unit of the device."""
+"""One row per launch, metric and instance: the single values of a metric, by address, opcode or unit of the device."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 _TYPED = (
     *IDENTITY,
     typed("metric", str, None, "metric"),
-    typed("instance", str, None, "what the value is of: an address of the code in hexadecimal, an opcode, or a number"),
-    typed("unit", str, None, "unit of the value; null for a plain count, and where the name does not say"),
-    typed("value", float, None, "its value where it is a number, in its unit"),
-    typed("text", str, None, "its value where it is a text"),
+    typed("instance", str, None, "what the value belongs to: an address of the code in hexadecimal, an opcode, or a number"),
+    typed("unit", str, None, "unit of the value; null for a plain count, or if the name does not state it"),
+    typed("value", float, None, "its value if it is a number, in its unit"),
+    typed("text", str, None, "its value if it is text"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = None
 _LEAST_ADDRESS = 1 << 32
-"""Code lies above; numbers of instances are small."""
+"""Addresses of code are above this; numbers of instances are small."""
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:

@@ -18,8 +18,8 @@ _TYPED = (
     *IDENTITY,
     *CONFIGURATION,
     *(column for column, _ in MAIN),
-    typed("occupancy_limiter", str, None, "what lets the fewest blocks onto a multiprocessor; several where they are equal"),
-    typed("top_stall", str, None, "what holds the most warps back"),
+    typed("occupancy_limiter", str, None, "the resource that limits the blocks per multiprocessor; several if equal"),
+    typed("top_stall", str, None, "the most frequent stall reason"),
     typed("device", str, None, "the GPU"),
 )
 COLUMNS = tables.plain(_TYPED)

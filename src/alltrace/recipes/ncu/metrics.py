@@ -25,11 +25,11 @@ MAIN: tuple[tuple[Typed, tuple[str, ...]], ...] = (
     (typed("l2_percent", float, "%", "throughput of the L2 cache, of its peak"), (f"lts__throughput{_ELAPSED}",)),
     (typed("l1_percent", float, "%", "likewise L1"), (f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")),
     (
-        typed("tensor_percent", float, "%", "cycles in which the tensor pipe worked, of all"),
+        typed("tensor_percent", float, "%", "share of cycles in which the tensor pipe was active"),
         (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_tensor{_ELAPSED}"),
     ),
     (
-        typed("issue_percent", float, "%", "cycles in which a scheduler issued, of those in which it had warps"),
+        typed("issue_percent", float, "%", "share of the cycles with active warps in which a scheduler issued an instruction"),
         (f"smsp__issue_active{_ACTIVE}", f"smsp__inst_issued{_ACTIVE}", f"sm__inst_issued{_ACTIVE}"),
     ),
 )  # fmt: skip
@@ -106,7 +106,7 @@ def state_of_sample(metric: str) -> tuple[str, bool] | None:
 
 
 def top_stall(launch: Launch) -> tuple[str, float] | None:
-    """The state that holds the most warps back, and its share of all warps' time in percent; None where it is not known."""
+    """The state that holds the most warps back, and its share of all warps' time in percent; None if it is not known."""
     found = stalls(launch)
     column = 0 if any(c is not None for c, _ in found.values()) else 1
     values = {state: float(v) for state, both in found.items() if (v := both[column]) is not None}

@@ -1,8 +1,8 @@
 """How many warps would fit with other block sizes, registers or shared memory: one row per launch and block size.
 
-The rules are those of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
-registers, which each scheduler has a share of and gives out by 256 a warp, and their shared memory, of what the launch had
-configured. Nsight Compute stores such curves in reports, which the tests compare.
+The rules of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
+registers, of which each scheduler has a share and allocates 256 per warp at a time, and their shared memory, from what the launch
+configured. Nsight Compute stores these curves in reports, and the tests compare them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TYPED = (
     typed("block_size", int, None, "threads per block"),
     typed("own", bool, None, "whether it is the launch's own block size"),
     typed("registers", int, None, "registers per thread: the launch's own, or --registers"),
-    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: its own, or --shared-memory"),
+    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: the launch's, or --shared-memory"),
     typed("blocks", int, None, "blocks that fit on a multiprocessor"),
-    typed("warps", int, None, "their warps"),
-    typed("occupancy_percent", float, "%", "of the warps that a multiprocessor can hold"),
-    typed("limiter", str, None, "what lets the fewest blocks onto a multiprocessor; several where they are equal"),
+    typed("warps", int, None, "warps of these blocks"),
+    typed("occupancy_percent", float, "%", "warps as a share of the most warps per multiprocessor"),
+    typed("limiter", str, None, "the resource that limits the blocks per multiprocessor; several if equal"),
 )  # fmt: skip
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart(
@@ -53,9 +53,9 @@ class Limits(NamedTuple):
         warps: Warps that it holds at most.
         blocks: Blocks.
         registers: Registers.
-        shared: Shared memory as the launch had it configured, bytes; None where it is not known or not used.
+        shared: Shared memory as the launch had it configured, bytes; None if it is not known or not used.
         schedulers: Schedulers, of which each has its share of the registers.
-        barriers: Blocks that barriers allow; None where the report does not say.
+        barriers: Blocks that barriers allow; None if the report does not say.
     """
 
     warps: int
@@ -67,7 +67,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(launch: Launch) -> Limits | None:
-    """The limits of a launch; None where the report does not have them."""
+    """The limits of a launch; None if the report does not have them."""
     found = {name: launch.number_of(_DEVICE + attribute) for name, attribute in _NEEDED.items()}
     warps, blocks, registers = (found[name] for name in _NEEDED)
     if not warps or not blocks or not registers:

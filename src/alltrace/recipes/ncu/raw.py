@@ -1,4 +1,4 @@
-"""One row per launch and metric: every metric as the report has it."""
+"""One row per launch and metric: every metric as in the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHART = None
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:
-    """One row per launch and metric, the metrics by name; with `patterns` only those of such names, where * is any text."""
+    """One row per launch and metric, the metrics by name; with `patterns` only those with matching names; * is any text."""
     rows = [
         (*identity(each), metric, unit_of(metric), *number_and_text(value))
         for each in profiled

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TYPED = (
     *IDENTITY,
-    typed("precision", str, None, "FP64, FP32, or a format of tensor cores; null where the report counts no operations"),
+    typed("precision", str, None, "FP64, FP32, or a format of tensor cores; null if the report counts no operations"),
     typed("level", str, None, "L1, L2 or DRAM"),
     typed("point", str, None, "precision and level"),
     typed("work_flop_per_s", float, "FLOP/s", "operations done"),
@@ -30,8 +30,8 @@ _TYPED = (
     typed("intensity_flop_per_byte", float, "FLOP/byte", "operations per byte moved"),
     typed("peak_flop_per_s", float, "FLOP/s", "the precision's ceiling at the clock of the launch"),
     typed("peak_bytes_per_s", float, "bytes/s", "the level's ceiling"),
-    typed("roof_flop_per_s", float, "FLOP/s", "the lower of peak_flop_per_s and intensity times peak_bytes_per_s"),
-    typed("roof_percent", float, "%", "work_flop_per_s of roof_flop_per_s"),
+    typed("roof_flop_per_s", float, "FLOP/s", "the smaller of peak_flop_per_s and intensity times peak_bytes_per_s"),
+    typed("roof_percent", float, "%", "work_flop_per_s as a share of roof_flop_per_s"),
     typed("under", str, None, "the ceiling that the point is under: compute or memory"),
     typed("basis", str, None, "how operations were counted: instructions, operations or pipe activity"),
 )
@@ -46,7 +46,7 @@ CHART = Chart("roofline", "intensity_flop_per_byte", ("work_flop_per_s",), "poin
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
-    """One row per launch, precision and level; beside it the list `ceilings`, of each device."""
+    """One row per launch, precision and level; and the list `ceilings` of each device."""
     rows = []
     lacks = dict.fromkeys(_LACKS, 0)
     best: dict[tuple[str, str], Ceiling] = {}

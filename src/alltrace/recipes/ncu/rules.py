@@ -20,10 +20,10 @@ _TYPED = (
     typed("rule", str, None, "rule of Nsight Compute, such as `SOLBottleneck`"),
     typed("kind", str, None, "`optimization`, `warning`, `error`, `ok` or `none`"),
     typed("title", str, None, "title of the message"),
-    typed("speedup_percent", float, "%", "speed-up that Nsight Compute expects at most; null where it says none"),
-    typed("speedup_of", str, None, "what gets faster by it: `global`, the launch, or `local`, the part that is looked at"),
-    typed("gain_ns", int, "ns", "speedup_percent of the launch's time, of a `global` one"),
-    typed("message", str, None, "what the rule said"),
+    typed("speedup_percent", float, "%", "largest speedup that Nsight Compute estimates; null if it states none"),
+    typed("speedup_of", str, None, "what gets faster: `global`, the launch, or `local`, the part that the rule examines"),
+    typed("gain_ns", int, "ns", "speedup_percent applied to the launch's time, for a `global` one"),
+    typed("message", str, None, "message of the rule"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "name", ("speedup_percent",), "rule", detail="launch", title="Speed-up that Nsight Compute expects at most")

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _PLACE: tuple[Typed, ...] = (
     typed("function", str, None, "function of the device, by its mangled name"),
-    typed("file", str, None, "source file; of `--lines ptx` the PTX; null without line information"),
+    typed("file", str, None, "source file; the PTX with `--lines ptx`; null without line information"),
     typed("line", int, None, "line in it"),
-    typed("address", str, None, "address of the instruction, of `--lines sass`; null for lines of several"),
+    typed("address", str, None, "address of the instruction with `--lines sass`; null for lines of several instructions"),
 )
 _SUMS: tuple[tuple[Typed, str], ...] = (
     (typed("executed", int, None, "instructions that warps executed there"), "inst_executed"),
     (typed("threads_executed", int, None, "the same, counted for each thread"), "thread_inst_executed"),
-    (typed("threads_predicated_on", int, None, "the same of threads whose predicate was true"), "thread_inst_executed_true"),
+    (typed("threads_predicated_on", int, None, "the same for threads with a true predicate"), "thread_inst_executed_true"),
     (typed("global_sectors", int, None, "sectors of 32 bytes that its global accesses took"),
      "memory_l2_theoretical_sectors_global"),
     (typed("global_sectors_ideal", int, None, "the least that would have done"), "memory_l2_theoretical_sectors_global_ideal"),
@@ -36,13 +36,13 @@ _SUMS: tuple[tuple[Typed, str], ...] = (
 _TYPED = (
     *IDENTITY,
     *_PLACE,
-    typed("instructions", int, None, "instructions of the machine code that the row stands for"),
-    typed("text", str, None, "the line's text: null where the report does not hold it; of `--lines sass` with `--sass` alone"),
-    typed("samples", int, None, "samples of the program counter there; null where the report has none"),
-    typed("samples_not_issued", int, None, "of those in cycles in which the scheduler issued nothing"),
-    typed("share_percent", float, "%", "samples of all of the launch"),
-    typed("top_stall", str, None, "what held the most warps back there"),
-    typed("top_stall_percent", float, "%", "its part of the row's samples"),
+    typed("instructions", int, None, "machine instructions in the row"),
+    typed("text", str, None, "the line's text: null if the report lacks it; for `--lines sass` only with `--sass`"),
+    typed("samples", int, None, "samples of the program counter there; null if the report has none"),
+    typed("samples_not_issued", int, None, "samples in cycles in which the scheduler issued nothing"),
+    typed("share_percent", float, "%", "samples as a share of all samples of the launch"),
+    typed("top_stall", str, None, "the most frequent stall reason there"),
+    typed("top_stall_percent", float, "%", "its share of the row's samples"),
     *(column for column, _ in _SUMS),
 )
 _STALLS = (
@@ -50,8 +50,8 @@ _STALLS = (
     *_PLACE,
     typed("state", str, None, "why the warp did not issue; `selected` is a warp that did"),
     typed("samples", int, None, "samples in this state"),
-    typed("samples_not_issued", int, None, "of those in cycles in which the scheduler issued nothing"),
-    typed("meaning", str, None, "what is waited for"),
+    typed("samples_not_issued", int, None, "samples in cycles in which the scheduler issued nothing"),
+    typed("meaning", str, None, "what the warp waits for"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "text", ("samples",), "name", detail="line", title="Samples by line")
@@ -70,7 +70,7 @@ def answer(
         profiled: Launches that were read with their instructions; others have no rows.
         notes: What a reader must know of the reports.
         lines: `source`, `ptx` or `sass`; None for `source` where any launch has line information, else `sass`.
-        text_of: Gives the lines of a source file that the report does not hold, by its path there.
+        text_of: Returns the lines of a source file that the report lacks, by its path there.
     """
     listed = [(each, each.listing) for each in profiled if each.listing is not None]
     chosen = lines or ("source" if any(i.source for _, found in listed for i in found.instructions) else "sass")
@@ -97,7 +97,7 @@ _Key = tuple[str, str | None, int | None, str | None]
 
 
 def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
-    """Instructions by the row that they belong to, in the order of rows; those of no line are in a row without one."""
+    """Instructions by the row that they belong to, in the order of rows; those without a line are in a row without a line."""
     found: dict[_Key, list[Instruction]] = {}
     for each in listing.instructions:
         place = each.ptx if lines == "ptx" else each.source
@@ -131,7 +131,7 @@ def _text(
 
 
 def _samples(values: dict[str, float], *, issued: bool = True) -> int | None:
-    """Samples of all states; None where there are none."""
+    """Samples of all states; None if there are none."""
     parts = [v for metric, v in values.items() if (s := state_of_sample(metric)) is not None and s[1] == issued]
     if parts:
         return int(sum(parts))

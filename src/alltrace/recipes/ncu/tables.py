@@ -40,9 +40,9 @@ IDENTITY: tuple[Typed, ...] = (
 )
 METRIC_VALUE: tuple[Typed, ...] = (
     typed("metric", str, None, "metric"),
-    typed("unit", str, None, "unit of its value; null for a plain count, and where the name does not say"),
-    typed("value", float, None, "its value where it is a number, in its unit"),
-    typed("text", str, None, "its value where it is a text"),
+    typed("unit", str, None, "unit of its value; null for a plain count, or if the name does not state it"),
+    typed("value", float, None, "its value if it is a number, in its unit"),
+    typed("text", str, None, "its value if it is text"),
 )
 CONFIGURATION: tuple[Typed, ...] = (
     typed("grid", str, None, "blocks in x, y and z"),
@@ -66,7 +66,7 @@ def number_and_text(value: Metric) -> tuple[float | None, str | None]:
 
 
 def wanted(name: str, patterns: Sequence[str] | None) -> bool:
-    """Whether a name is one of the patterns, in which * is any text; where there are none, every name is."""
+    """Whether a name is one of the patterns, in which * is any text; if there are none, every name is."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -1,4 +1,4 @@
-"""Launches that Nsight Compute measured, joined with a run: what each stands for over all ranks, and what advice is worth there."""
+"""Launches that Nsight Compute measured, joined with a run: their share of all ranks' time, and what their advice could save."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 _TYPED = (
     typed("name", str, None, "kernel"),
     *CONFIGURATION,
-    typed("matched_by", str, None, "`name`; or `function`, where either side has no arguments to tell kernels apart"),
+    typed("matched_by", str, None, "`name`; or `function`, if either side has no arguments that distinguish kernels"),
     typed("profiled", int, None, "launches in the reports; values are their means"),
-    typed("profiled_ns", int, "ns", "time of one of them under Nsight Compute, which may set clocks and empty caches"),
+    typed("profiled_ns", int, "ns", "time of one launch under Nsight Compute, which may set clocks and empty caches"),
     typed("mean_ns", int, "ns", "time of one launch in the run"),
     typed("ranks", int, None, "ranks of the run that launched it"),
     typed("count", int, None, "launches in the run"),
     typed("total_ns", int, "ns", "their time in the run, over all ranks"),
-    typed("share_percent", float, "%", "total_ns of the time of all kernels of the run"),
+    typed("share_percent", float, "%", "total_ns as a share of the time of all kernels of the run"),
     typed("rule", str, None, "the advice with the largest gain"),
-    typed("gain_percent", float, "%", "of a launch's time, at most"),
-    typed("gain_ns", int, "ns", "the same over the run: at most, summed over ranks"),
-    typed("gain_share_percent", float, "%", "gain_ns of the time of all kernels of the run"),
+    typed("gain_percent", float, "%", "upper bound of the gain, as a share of a launch's time"),
+    typed("gain_ns", int, "ns", "upper bound of the gain over the run, summed over ranks"),
+    typed("gain_share_percent", float, "%", "gain_ns as a share of the time of all kernels of the run"),
     typed("advice", str, None, "what to do"),
 )  # fmt: skip
 _UNMATCHED = (*IDENTITY, *CONFIGURATION)
@@ -41,7 +41,7 @@ _REST = (
     typed("ranks", int, None, "ranks that ran it"),
     typed("count", int, None, "launches"),
     typed("total_ns", int, "ns", "their time, over all ranks"),
-    typed("share_percent", float, "%", "of the time of all kernels of the run"),
+    typed("share_percent", float, "%", "total_ns as a share of the time of all kernels of the run"),
 )
 COLUMNS = tables.plain(_TYPED)
 CHART = Chart(
@@ -111,7 +111,7 @@ _TOTAL = [c.name for c in COLUMNS].index("total_ns")
 
 
 def _by_function(each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]) -> list[int]:
-    """Rows of the run with the function's name, where the report or the run has no arguments that could tell them apart."""
+    """Rows of the run with the function's name, where the report or the run has no arguments that distinguish them."""
     launch = each.launch
     found = by_function.get((launch.function, launch.grid, launch.block), [])
     if launch.name == launch.function:
@@ -158,6 +158,6 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Grid and block of a row of the run; None where not known."""
+    """Grid and block of a row of the run; None if not known."""
     grid, block = (tuple(row[f"{what}_{axis}"] for axis in "xyz") for what in ("grid", "block"))
     return None if None in grid else grid, None if None in block else block

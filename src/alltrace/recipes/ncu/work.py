@@ -98,7 +98,7 @@ def _half(launch: Launch) -> tuple[float, str] | None:
 
 
 def _pipe_share(launch: Launch) -> float | None:
-    """Cycles of the launch in which the tensor pipe worked on FP16 or BF16, of all; None where that cannot be told."""
+    """Cycles of the launch in which the tensor pipe worked on FP16 or BF16, of all; None if unknown."""
     own = launch.number_of(f"sm__pipe_tensor_op_hmma_cycles_active{_ELAPSED}")
     whole = launch.number_of(f"sm__pipe_tensor_cycles_active{_ELAPSED}")
     if own is not None:
@@ -111,10 +111,11 @@ def _pipe_share(launch: Launch) -> float | None:
 
 
 def moved(launch: Launch, level: str) -> float | None:
-    """Bytes per second that a level of memory moved; None where the report does not say.
+    """Bytes per second that a level of memory moved; None if the report does not say.
 
-    DRAM: read and written. L2: sectors that L1 asked of it. L1: sectors of global, local, texture and surface accesses; where those
-    are not counted, what its write-back stage gave to registers, 128 bytes per cycle.
+    DRAM: read and written. L2: sectors that L1 requested from it. L1: sectors of global, local, texture and surface accesses; where
+        those
+    are not counted, what its write-back stage wrote to registers, 128 bytes per cycle.
     """
     if level == "DRAM":
         return _first(

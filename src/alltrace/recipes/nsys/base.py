@@ -53,7 +53,7 @@ class Cell(NamedTuple):
     """A column of a recipe's table.
 
     Attributes:
-        title: Its name, as nsys has it.
+        title: Its name in nsys.
         kind: What its cells are: `text`; `word`, text of which few are distinct, each kept once; `int`; `ns` and `bytes`, whole;
             `real`, `mean_ns`, `mean_bytes`, `percent`, `mib_per_s` and `ticks_per_s`, rounded to one decimal; `exact_ns` and
             `exact_bytes`, fractions that are not rounded.
@@ -91,7 +91,7 @@ class NsysRecipe(Recipe):
     """A recipe that nsys has too.
 
     Attributes:
-        own: Its options beside the filters.
+        own: Its options other than the filters.
         results: The columns of its tables by name, the main one first.
         device: Whether it reads what ran on GPUs, so that projected ranges can filter it.
         projects: Whether it projects ranges on GPU work: then the filters choose among the work, not among calls and ranges.
@@ -117,7 +117,7 @@ class NsysRecipe(Recipe):
             cls.columns = tuple(cell.answer_column() for cell in next(iter(cls.results.values())))
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that are read under `options`, those of the filters among them."""
+        """The tables and columns that are read under `options`, including those of the filters."""
         return given_filters(options).reads(self.tables)
 
     def lays_together(self, options: Mapping[str, Any]) -> bool:
@@ -141,7 +141,7 @@ class NsysRecipe(Recipe):
         return self.streamed(parts, run, options).read()
 
     def streamed(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The tables from all ranks' parts; what was given piece by piece is a stream."""
+        """The tables from all ranks' parts; a table that comes in pieces is a stream."""
         answer = self.combine([part for part in parts if part.table.num_rows], run, options)
         return with_filters_told(answer, options) if parts else answer
 
@@ -157,9 +157,9 @@ class NsysRecipe(Recipe):
         """
 
     def answer(self, tables: Mapping[str, _Columns | Generator[_Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
-        """The answer made of columns by title, for each of `results`; a table that is not given is empty.
+        """The answer made of columns by title, for each of `results`; a missing table is empty.
 
-        What has a row for each event of all ranks is given piece by piece, and is a stream.
+        A table with a row for each event of all ranks comes in pieces, and is a stream.
         """
         made = {}
         for name, cells in self.results.items():
@@ -178,13 +178,13 @@ def with_filters_told(answer: Answer, options: Mapping[str, Any]) -> Answer:
 
 
 def filtered_input(options: Mapping[str, Any]) -> str | None:
-    """Which rows pass the filters among the options; None where there are none. A statement has no filters."""
+    """Which rows pass the filters among the options; None if there are none. A statement has no filters."""
     filters = given_filters(options)
     return f"which rows pass {filters}" if filters else None
 
 
 class SqlNsysRecipe(NsysRecipe, SqlRecipe):
-    """A recipe that nsys has too, whose map is one SELECT over the rows of a rank's tables that pass the filters."""
+    """A recipe of nsys with a map that is one SELECT over the rows of a rank's tables that pass the filters."""
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
         """The tables that the map reads, without those that only filters read."""
@@ -208,7 +208,7 @@ def result_table(cells: Sequence[Cell], columns: Mapping[str, Any]) -> AnswerTab
 
     Args:
         cells: Its columns.
-        columns: For each cell an Arrow or NumPy array by title, all of one length; none at all for an empty table.
+        columns: For each cell an Arrow or NumPy array by title, all of one length; none for an empty table.
     """
     fields = [cell.field() for cell in cells]
     arrays = [
@@ -250,7 +250,7 @@ def _typed(cell: Cell, values: Any) -> Any:
 
 
 def files(run: RunFacts) -> dict[int, str]:
-    """What each rank's report is called, without folder and ending; the same for no two ranks."""
+    """The name of each rank's report, without folder and ending; different for each rank."""
     stems = {r.rank: ", ".join(_stem(run.manifest.reports[i].path) for i in r.reports) for r in run.ranks}
     known = Counter(stems.values())
     return {rank: stem if known[stem] == 1 else f"{stem} rank {rank}" for rank, stem in stems.items()}

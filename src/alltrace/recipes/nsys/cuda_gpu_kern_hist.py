@@ -25,30 +25,30 @@ _PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _BINS = (
     Cell("Range Start", "ns", "Shortest duration of the bin."),
     Cell("Range End", "ns", "The bin's durations are shorter than this."),
-    Cell("Frequency", "int", "Kernels with such a duration."),
+    Cell("Frequency", "int", "Kernels with a duration in the bin."),
     Cell("Percentage", "percent", "Of all kernels listed."),
     Cell("Cumulative", "percent", "Of all kernels listed, those of this bin and those before."),
 )
 
 
 class CudaGpuKernHist(SqlNsysRecipe):
-    """How long kernels took, as a histogram: of all kernels, or of those of one name, over all ranks and on each.
+    """Histogram of kernel durations: of all kernels, or of those with one name, over all ranks and per rank.
 
     Bins are equally wide, from the shortest duration on any rank to the longest. Percentiles are exact: the smallest duration that
-    so many per cent of the kernels do not exceed.
+    this percentage of the kernels does not exceed.
     """
 
     name = "cuda_gpu_kern_hist"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "name", "short_name")}
     own: ClassVar[tuple[Option, ...]] = (
-        Option("name", str, None, "Kernels of this name only."),
+        Option("name", str, None, "Only kernels with this name."),
         BASE,
         Option("bins", int, 30, "Number of bins.", least=1, most=100_000),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "histogram": _BINS,
         "rank_histogram": (*_BINS, RANK_CELL, FILE_CELL),
-        "percentiles": (Cell("Percentile", "int", "Per cent."), Cell("Duration", "ns", "Not exceeded by so many.")),
+        "percentiles": (Cell("Percentile", "int", "Per cent."), Cell("Duration", "ns", "Not exceeded by this many.")),
     }
     map_sql = """
 SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count

@@ -2,7 +2,7 @@
 
 The statistics are those of pandas' describe: quartiles are linear between neighbours, the deviation is that of a sample and null
 for one value. nsys' `all_stats` has the mean of the ranks' deviations, the smallest first quartile, the median of medians and the
-largest third quartile; here all are exact, under the names that nsys gives them.
+largest third quartile; here all are exact, under nsys' names.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class DurationSum(SqlNsysRecipe):
     """The statistics of durations by name, over all ranks and for each.
 
     Attributes:
-        keys: The columns of name ids, beside `value`, of `events`.
-        label: What keys are called: an expression over them.
+        keys: The columns of name ids in `events`, without `value`.
+        label: The names of keys: an expression over them.
         events: A SELECT of `rank`, `keys` and `value` (ns), a row for each event; those without length are left out, as nsys does.
     """
 
@@ -94,7 +94,7 @@ class DurationSum(SqlNsysRecipe):
         return f"{distribution_statement(self.keys, self.events)} HAVING value > 0"
 
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:
-        """The distribution over all ranks, unless each has rows of its own."""
+        """The distribution over all ranks, unless each has its own rows."""
         return None if options.get("by_rank") else merged_statement(self.keys)
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
@@ -134,7 +134,7 @@ class MpiSum(DurationSum):
 
 
 class RangeDurationSum(DurationSum):
-    """The statistics of durations of ranges by their names: their text, behind the domain where several domains have it."""
+    """The statistics of durations of ranges by their names: their text, after the domain if several domains have it."""
 
     keys: ClassVar[tuple[str, ...]] = ("domain", "name")
     label = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1, text_of(domain) || ':', ''), '')
@@ -149,7 +149,7 @@ class NvtxSum(RangeDurationSum):
     """How long NVTX ranges took on the CPU, by name, over all ranks and on each.
 
     Ranges pushed and popped, and started and ended, count alike. Those still open at the end of the capture, and those without
-    length, are left out. A range is called by its text; where two domains have one text, by `domain:text`.
+    length, are left out. The name of a range is its text, or `domain:text` if two domains have the same text.
     """
 
     name = "nvtx_sum"
@@ -163,7 +163,7 @@ class NvtxGpuProjSum(RangeDurationSum):
 
     It takes from its first start to its last end.
 
-    A launch belongs to every range of its thread that contains the call. Ranges without such work, those that another thread ended
+    A launch belongs to every range of its thread that contains the call. Ranges without work, those that another thread ended
     and those still open at the end of the capture are left out.
     """
 

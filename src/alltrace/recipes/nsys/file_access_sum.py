@@ -1,4 +1,4 @@
-"""The recipe `file_access_sum`: reading and writing, as the calls of the operating system's runtime tell."""
+"""The recipe `file_access_sum`: reading and writing, from the calls of the operating system's runtime."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FileAccessSum(NsysRecipe):
     """Reading and writing: by function, file, process and host, over all ranks and on each, and a histogram of sizes.
 
     `operations` and `sizes` are taken from the calls of the operating system's runtime that a report holds (`--trace=osrt`): bytes
-    are what `read`, `write` and similar ones returned; such calls also move data of pipes and sockets. `file_access` and what
+    are what `read`, `write` and similar calls returned; these calls also move data of pipes and sockets. `file_access` and what
     follows are taken from the accesses to files by name, of reports with `--osrt-file-access=true`; the files with most bytes come
     first.
     """
@@ -77,17 +77,17 @@ class FileAccessSum(NsysRecipe):
         "file_accesses": ACCESS_READS,
     }
     own: ClassVar[tuple[Option, ...]] = (
-        Option("ignore", str, None, "Leave out files in whose path this regular expression finds something."),
-        Option("per_nvtx", bool, False, "Also tell the accesses by the innermost NVTX range of their thread."),
+        Option("ignore", str, None, "Leave out files with a path that this regular expression matches."),
+        Option("per_nvtx", bool, False, "Also list the accesses by the innermost NVTX range of their thread."),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "operations": _CALL,
         "rank_operations": (*_CALL, RANK_CELL, FILE_CELL),
         "sizes": (
             Cell("Kind", "text", "read or write."),
-            Cell("Size Start", "bytes", "Smallest size of the bin; 0 stands alone."),
+            Cell("Size Start", "bytes", "Smallest size of the bin; 0 has its own bin."),
             Cell("Size End", "bytes", "The bin's sizes are smaller than this."),
-            Cell("Count", "int", "Calls that moved so many bytes."),
+            Cell("Count", "int", "Calls that moved bytes in this bin."),
             Cell("Bytes", "bytes", "Bytes together."),
         ),
         **ACCESS_RESULTS,
@@ -155,7 +155,7 @@ class FileAccessSum(NsysRecipe):
 
 
 def _operations(whole: Any, functions: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """The cells of `_CALL`, and those of `keys`."""
+    """The cells of `_CALL` and of `keys`."""
     took = summarize(whole.filter(pc.equal(whole.column("what"), "time")).select([*keys, VALUE, COUNT]))
     moved = whole.filter(pc.equal(whole.column("what"), "size")).select([*keys, VALUE, COUNT])
     total = summarize(moved).select([*keys, "total"])

@@ -64,7 +64,7 @@ ACCESS_RESULTS: dict[str, tuple[Cell, ...]] = {
 
 
 def access_rows(rank: RankTables, options: Mapping[str, Any]) -> Any:
-    """What a rank's accesses add up to, by file, process and kind, and by range and kind where that is asked for."""
+    """What a rank's accesses add up to, by file, process and kind, and by range and kind if requested."""
     table = rank.table("file_accesses", ACCESS_READS)
     pattern = pattern_of("--ignore", options["ignore"])
     if pattern is not None and table.num_rows:

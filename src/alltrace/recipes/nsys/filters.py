@@ -61,7 +61,7 @@ FILTERS = (
         str,
         None,
         "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
-        "A backslash before @, / or \\ takes it as it is; the domain * is any domain, without one it is the default domain.",
+        "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain.",
     ),
 )
 PROJECTED = Option(
@@ -81,14 +81,14 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Filters(NamedTuple):
-    """The filters that were given.
+    """The filters in use.
 
     Attributes:
         start: Earliest time, or None.
         end: Latest time, or None.
         nvtx: Ranges that rows must overlap.
-        projected: Ranges whose work on the GPU rows must overlap.
-        words: How they were given.
+        projected: Ranges; rows must overlap their work on the GPU.
+        words: The filters as written.
     """
 
     start: int | None = None
@@ -98,7 +98,7 @@ class Filters(NamedTuple):
     words: str = ""
 
     def __bool__(self) -> bool:
-        """Whether any was given."""
+        """Whether there is any filter."""
         return bool(self.words)
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Filters(NamedTuple):
         return self.words
 
     def reads(self, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-        """`tables` with what the filters read beside."""
+        """`tables` with the tables and columns that the filters also read."""
         wanted = {t: tuple(dict.fromkeys((*c, *(_columns_of(t) if self else ())))) for t, c in tables.items()}
         for more in (_RANGE_READS if self.nvtx else {}, PROJECTION_READS if self.projected else {}):
             for table, columns in more.items():
@@ -141,7 +141,7 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
 
 
 def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
-    """The regular expression that an option gives; None for none.
+    """The regular expression of an option; None for none.
 
     Raises:
         UsageError: The text is not a valid regular expression.
@@ -226,7 +226,7 @@ class FilteredRank:
         return found.select(wanted).filter(pa.array(self._kept("gpu_metrics", found)))
 
     def unrecorded(self) -> Merged:
-        """When work may have run whose records are lost (see `RankTables.unrecorded`)."""
+        """Times with possibly lost records (see `RankTables.unrecorded`)."""
         return self._inner.unrecorded()
 
     def shared(self, table: str) -> Any:
@@ -266,14 +266,14 @@ class FilteredRank:
 
     @cached_property
     def _projected(self) -> NDArray[np.int64]:
-        assert self._filters.projected is not None  # noqa: S101  only asked when given
+        assert self._filters.projected is not None  # noqa: S101  only called if there is one
         found = projection(self._inner)
         chosen = _matching(self._inner, found.ranges, self._filters.projected, integers(found.ranges.column("start")))
         return _merged(found.first[chosen], found.last[chosen])
 
 
 def filtered(rank: RankTables, options: Mapping[str, Any], *, host: bool = True) -> RankTables:
-    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself where there are none."""
+    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself if there are none."""
     filters = given_filters(options)
     if not filters:
         return rank

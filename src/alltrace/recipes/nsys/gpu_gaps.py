@@ -23,7 +23,7 @@ _NS_PER_MS = 1_000_000
 class GpuGaps(Rule):
     """Times in which a GPU had no work of a process for longer than a limit, the longest first.
 
-    Looked at from the start of the process' first kernel, copy or fill on the GPU to the end of its last. The profiler's own
+    Covers the time from the start of the process' first kernel, copy or fill on the GPU to the end of its last. The profiler's own
     overhead within counts as work.
     """
 

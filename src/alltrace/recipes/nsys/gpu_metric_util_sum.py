@@ -39,9 +39,9 @@ _KERNELS = ("start", "end", "device", "name")
 class GpuMetricUtilSum(RankRows):
     """What the sampled metrics of each GPU were: over the whole run, or while kernels or the work of NVTX ranges ran.
 
-    A sample belongs to a kernel or range when its time lies inside. What holds no sample has no row: at 10 kHz most kernels are too
-    short. Kernels and ranges are those of the rank whose GPU was sampled, whichever report of its host has the samples; samples
-    of the whole run stand with the report that has them. `metric-attribution` weighs samples by how much of their time lies inside,
+    A sample belongs to a kernel or range if its time is inside. Without a sample there is no row: at 10 kHz most kernels are too
+    short. Kernels and ranges are those of the rank with the sampled GPU, in any report of its host; samples
+    of the whole run are listed with their report. `metric-attribution` weighs samples by the part of their time inside,
     which reaches shorter ones.
     """
 
@@ -53,13 +53,13 @@ class GpuMetricUtilSum(RankRows):
     own: ClassVar[tuple[Option, ...]] = (
         Option("per_kernel", bool, False, "A row for each kernel by name."),
         Option("per_projected_nvtx", bool, False, "A row for each NVTX range by name, while the work that it launched ran."),
-        Option("match_ranges", str, None, "Only kernels or ranges whose name this regular expression finds something in."),
-        Option("longest_n", int, 100, "So many kernels or ranges of a rank, the longest; -1 for all.", least=-1),
+        Option("match_ranges", str, None, "Only kernels or ranges with a name that this regular expression matches."),
+        Option("longest_n", int, 100, "The number of kernels or ranges per rank, the longest first; -1 for all.", least=-1),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
             Cell("Name", "text", "Kernel or range; null for the whole run."),
-            Cell("GPU", "int", "Number of the GPU, as nsys has it."),
+            Cell("GPU", "int", "Number of the GPU in nsys."),
             Cell("Metric", "text", "Metric."),
             *statistics_cells("its values"),
             FILE_CELL,
@@ -71,7 +71,7 @@ class GpuMetricUtilSum(RankRows):
         """The options.
 
         Raises:
-            UsageError: Kernels and ranges were asked for, or names are to be matched by what is not an expression.
+            UsageError: Both kernels and ranges were selected, or the expression to match names is invalid.
         """
         if options["per_kernel"] and options["per_projected_nvtx"]:
             raise UsageError("gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out")

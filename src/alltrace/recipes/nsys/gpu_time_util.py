@@ -33,7 +33,7 @@ class GpuTimeUtil(Rule):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = READS
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs"),)
     settings: ClassVar[tuple[Option, ...]] = (
-        Option("threshold", int, 50, "Chunks used less than this; %.", least=0),
+        Option("threshold", int, 50, "Report chunks with a use below this; %.", least=0),
         Option("chunks", int, 30, "Chunks of the time of a process on a GPU, at most 1000.", least=1, most=_MOST_CHUNKS),
     )
     cells: ClassVar[tuple[Cell, ...]] = (

@@ -1,7 +1,7 @@
 """What the recipes share that cut the run's time into bins, equal on all ranks: heat maps of use and of sampled values.
 
 Bins are equally long, the last as short as it must be. A cell is about the part of its bin in which the rank was recorded, and is
-null where it was not. nsys begins the first bin where the capture began; here it begins with the run's first event, or where
+null if it was not. nsys begins the first bin where the capture began; here it begins with the run's first event, or where
 `--start` or `--filter-time` says. The overlap of intervals with bins is exact.
 """
 
@@ -42,7 +42,7 @@ class Binning:
     Attributes:
         edges: int64 array of b + 1 ascending edges, ns.
         extents: When each rank was recorded: its first event's start and its last one's end, ns.
-        origins: What is taken from the times of a rank first; nothing where it is not named.
+        origins: What is taken from the times of a rank first; nothing if it is not named.
     """
 
     edges: Int64
@@ -77,9 +77,9 @@ class HeatMap(NsysRecipe):
     """Values of bins of time.
 
     Attributes:
-        labels: The columns, between the values and `File`, that tell rows of a rank apart.
+        labels: The columns, between the values and `File`, that identify rows of a rank.
         values: The columns of values, one per bin each.
-        settings: Its options beside `--bins`.
+        settings: Its options other than `--bins`.
     """
 
     own: ClassVar[tuple[Option, ...]]
@@ -99,7 +99,7 @@ class HeatMap(NsysRecipe):
         super().__init_subclass__(**kwargs)
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options with the bins, which the run's span or the filter by time gives."""
+        """The options with the bins, from the run's span or the filter by time."""
         filters = given_filters(options)
         first, last = run.span_ns
         start = first if filters.start is None else filters.start
@@ -147,13 +147,13 @@ class HeatMap(NsysRecipe):
 
 
 def clock_notes(run: RunFacts) -> tuple[str, ...]:
-    """Which clock the times of several hosts are on, where collectives tell; that they do not, the alignment says itself."""
+    """The clock of several hosts' times, if collectives determine it; otherwise the alignment has its own note."""
     clocks = run.manifest.clocks
     if len(clocks) < 2 or not any(c.evidence for c in clocks):
         return ()
     residuals = [c.residual_ns for c in clocks if c.residual_ns is not None]
     error = f", to within about {max(residuals) / 1000:,.1f} us" if residuals else ""
-    return (f"the times of {len(clocks)} hosts are on one clock, which collectives that ranks share tell{error}",)
+    return (f"the times of {len(clocks)} hosts are on one clock, determined from shared collectives{error}",)
 
 
 def percent(time: Int64, rank: RankTables, options: Mapping[str, Any]) -> NDArray[np.float64]:
@@ -168,8 +168,8 @@ class Kernels:
     """The kernels of one process on one device.
 
     Attributes:
-        process: The process' row in the rank's `processes`; -1 where it is not known.
-        device: The device's row in the rank's `devices`; -1 where it is not known.
+        process: The process' row in the rank's `processes`; -1 if not known.
+        device: The device's row in the rank's `devices`; -1 if not known.
         pid: The process' id.
         ordinal: The device's CUDA ordinal.
         start: Starts, ns.

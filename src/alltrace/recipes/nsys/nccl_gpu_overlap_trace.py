@@ -1,4 +1,4 @@
-"""The recipe `nccl_gpu_overlap_trace`: what runs beside each kernel, communication and computation apart."""
+"""The recipe `nccl_gpu_overlap_trace`: what runs at the same time as each kernel, communication and computation separately."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _OVERLAPS = (
 
 
 class NcclGpuOverlapTrace(NsysRecipe):
-    """How much of each kernel's time other kernels of its process run on its device: those of communication, and all others.
+    """The part of each kernel's time in which other kernels of its process run on its device: communication, and all others.
 
-    Which kernels communicate is what the kernel rules say. A kernel is never beside itself; of several others at once, each moment
+    The kernel rules decide which kernels communicate. A kernel does not overlap itself; with several others at once, each moment
     counts once.
     """
 
@@ -44,7 +44,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
     on_one_clock = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "process", "device", "name", "kind")}
     own: ClassVar[tuple[Option, ...]] = (
-        Option("divisor", int, 100, "Of nsys, which works in so many parts; it changes nothing here.", least=1),
+        Option("divisor", int, 100, "The number of parts in which nsys works; no effect here.", least=1),
     )
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "grouped_trace": (

@@ -52,7 +52,7 @@ class NcclStraggler(NsysRecipe):
         "heatmap": (
             Cell("Duration", "ns", "Start of the bin."),
             RANK_CELL,
-            Cell("Operations", "int", "Instances whose first rank arrived in the bin."),
+            Cell("Operations", "int", "Instances with the first arrival in the bin."),
             Cell("Times Last", "int", "Those at which the rank was the last to arrive."),
             Cell("Late Avg", "mean_ns", "Mean lateness; null without operations."),
         ),
@@ -60,7 +60,7 @@ class NcclStraggler(NsysRecipe):
     chart: ClassVar[Chart | None] = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """That the rank was asked; what it takes is derived over all ranks."""
+        """Marks the rank as selected; the values are derived over all ranks."""
         return pa.table({"asked": pa.array([True])})
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

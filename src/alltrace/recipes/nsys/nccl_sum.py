@@ -22,9 +22,9 @@ _OPERATION = ("op", "datatype", "bytes", "group_size", "communicator")
 _WHAT = "on_gpu"
 _SIZE_CELLS = (
     Cell("Operation", "text", "The operation."),
-    Cell("Datatype", "text", "Type of its elements; empty where neither trace nor log tells it."),
-    Cell("Bytes", "bytes", "Message size of one rank; null where neither trace nor log tells it."),
-    Cell("Group Size", "int", "Ranks of the communicator; null where it is not known."),
+    Cell("Datatype", "text", "Type of its elements; empty if neither the trace nor a log has it."),
+    Cell("Bytes", "bytes", "Message size of one rank; null if neither the trace nor a log has it."),
+    Cell("Group Size", "int", "Ranks of the communicator; null if unknown."),
     Cell("Ranks", "int", "Ranks that took part."),
 )
 
@@ -49,9 +49,9 @@ class NcclSum(RangeDurationSum):
         "communicators": (
             Cell("Communicator", "text", "The communicator, as the trace or the log names it, or as it was inferred."),
             RANK_CELL,
-            Cell("Group Size", "int", "Its ranks; null where that is not known."),
+            Cell("Group Size", "int", "Its ranks; null if unknown."),
             Cell("Count", "int", "Operations."),
-            Cell("Bytes", "bytes", "Summed message size, of operations whose size is known; null where none is."),
+            Cell("Bytes", "bytes", "Summed message size of operations with a known size; null if none is known."),
             Cell("Sum", "ns", "Their summed duration on the GPU."),
         ),
     }
@@ -74,7 +74,7 @@ class NcclSum(RangeDurationSum):
         return pa.concat_tables(tables, promote_options="default")
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The tables of the calls, and those of the operations."""
+        """The tables of the calls and of the operations."""
         calls = [Part(p.rank, p.table.filter(pc.invert(p.table.column(_WHAT))).drop_columns([_WHAT, *_OPERATION])) for p in parts]
         calls = [p for p in calls if p.table.num_rows]
         answer = super().combine(calls, run, options)

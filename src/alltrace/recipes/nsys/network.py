@@ -43,7 +43,7 @@ class Traffic:
     Attributes:
         device: `NIC` or `Switch`.
         name: The adapter's name; empty for a switch.
-        guid: Its GUID in hexadecimal; empty where it is not known.
+        guid: Its GUID in hexadecimal; empty if it is not known.
         word: `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name.
         metric: `word`, or the metric's own name where the adapter has several with that word, as for Ethernet and InfiniBand.
         starts: Starts, ascending; int64 array of n, ns.
@@ -89,7 +89,7 @@ def _find_traffic(rank: RankTables) -> list[Traffic]:
 
 
 def _word(metric: str) -> str:
-    """What a metric counts, in a word that all adapters share; its own name where there is none."""
+    """What a metric counts, in a word that all adapters share; its own name if there is none."""
     return next((word for text, word in _WORDS.items() if metric.lower().endswith(text)), metric)
 
 

@@ -24,7 +24,7 @@ class NvlinkSum(RankRows):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
         "analysis": (
-            Cell("GPU", "int", "Number of the GPU, as nsys has it."),
+            Cell("GPU", "int", "Number of the GPU in nsys."),
             Cell("Metric", "text", "Metric."),
             *statistics_cells("its values"),
             FILE_CELL,

@@ -26,8 +26,8 @@ _KINDS: dict[str, CellKind] = {"time": "ns", "int": "int", "text": "text"}
 class NvtxGpuProjTrace(NsysRecipe):
     """Every range that launched GPU work: from the first start to the last end of what was launched inside, rank by rank.
 
-    As the report of `alltrace stats` of that name, which has the ranks in one. A rank's first row, without a name, stands for the
-    work launched outside all ranges.
+    Like the report of `alltrace stats` with that name, which has all ranks in one table. A rank's first row, without a name,
+    represents the work launched outside all ranges.
     """
 
     name = "nvtx_gpu_proj_trace"
@@ -55,7 +55,7 @@ class NvtxGpuProjTrace(NsysRecipe):
         return with_filters_told(answer, options) if ranks else answer
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """All ranges of each rank by number, behind its work outside of ranges."""
+        """All ranges of each rank by number, after its work outside of ranges."""
         return self.answer({"trace": self._pieces(parts, run)})
 
     def _pieces(self, parts: Iterable[Part], run: RunFacts) -> Generator[Mapping[str, Any], None, None]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import Part, RankTables, RunFacts
 
-NAME = Option("name", str, None, "The name whose occurrences are the iterations.", required=True)
+NAME = Option("name", str, None, "The name that marks the iterations.", required=True)
 WIDE = ("start", "end", "duration", "delta", "duration_accum", "delta_accum")
 _NOTHING = -(1 << 63)
 
@@ -55,7 +55,7 @@ _DELTA = (
 class Pace(SqlNsysRecipe):
     """The iterations of each rank.
 
-    The map gives the occurrences of `$name` by their starts: `start`, `end`, and on how many `threads` they are.
+    The map returns the occurrences of `$name` by their starts: `start`, `end`, and on how many `threads` they are.
 
     Attributes:
         label: Title of the name in `stats`.
@@ -190,8 +190,8 @@ ORDER BY start, "end"
 class CudaGpuKernPace(Pace):
     """The pace of a kernel, by its short name: how long each of its runs took on each rank, and how long after the last it came.
 
-    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank whose
-    delta is long is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank with a
+    long delta is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
     """
 
     name = "cuda_gpu_kern_pace"
@@ -203,8 +203,8 @@ class CudaGpuKernPace(Pace):
 class NvtxPace(Pace):
     """The pace of an NVTX range: how long each of its occurrences took on each rank, and how long after the last it came.
 
-    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank whose
-    delta is long is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank with a
+    long delta is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
     """
 
     name = "nvtx_pace"
@@ -218,8 +218,8 @@ class NvtxPace(Pace):
 class NvtxGpuProjPace(Pace):
     """The pace of an NVTX range on the GPU: of the work launched inside each of its occurrences, from first start to last end.
 
-    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank whose
-    delta is long is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank with a
+    long delta is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
     """
 
     name = "nvtx_gpu_proj_pace"

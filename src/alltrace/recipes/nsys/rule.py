@@ -25,11 +25,11 @@ class Rule(NsysRecipe):
     """Rows that are worth a look, and what to do about them.
 
     Attributes:
-        settings: Its options beside `--rows` and `--nvtx`.
+        settings: Its options other than `--rows` and `--nvtx`.
         cells: Its columns but the last, `File`.
         order: What a rank's rows are ordered by, with `ascending` or `descending`.
-        advice: What to do about such rows.
-        none: What it means that there are none.
+        advice: What to do about the rows found.
+        none: The meaning of an empty result.
     """
 
     on_one_clock: ClassVar[bool] = True

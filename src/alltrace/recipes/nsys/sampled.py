@@ -83,14 +83,14 @@ def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
 
 
 def texts_of(rank: RankTables, ids: Int64) -> dict[int, str]:
-    """The texts of name ids; empty where there is none."""
+    """The texts of name ids; empty if there is none."""
     distinct = np.unique(ids)
     texts = rank.texts(pa.array(distinct, mask=distinct == -1))
     return {i: t or "" for i, t in zip(distinct.tolist(), texts.to_pylist(), strict=True)}
 
 
 def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | None]:
-    """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal where that is not known."""
+    """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal if not known."""
     rows = pa.array(list(devices), pa.int32())
     known = rank.table("devices", ["device", "ordinal", "gpu"])
     numbers = pc.coalesce(look_up(known, "gpu", rows), look_up(known, "ordinal", rows))
@@ -98,7 +98,7 @@ def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | Non
 
 
 def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
-    """The mean of the samples of each bin, NaN where there is none.
+    """The mean of the samples of each bin, NaN if there is none.
 
     A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
     """
@@ -148,7 +148,7 @@ def statistics_cells(what: str) -> tuple[Cell, ...]:
 
 
 def statistics(values: Reals) -> dict[str, float | int | None]:
-    """What is said of some samples, one at least."""
+    """The statistics of some samples, at least one."""
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()
     return {
         "Count": len(values), "Mean": float(values.mean()), "Std": float(values.std(ddof=1)) if len(values) > 1 else None,
@@ -157,7 +157,7 @@ def statistics(values: Reals) -> dict[str, float | int | None]:
 
 
 class RankRows(NsysRecipe):
-    """Rows that each rank makes by itself; the answer is all of them, with the rank's file behind."""
+    """Rows that each rank makes independently; the answer is all of them, with the rank's file in the last column."""
 
     def rank_rows(self, rank: RankTables, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """The rows of a rank, in their order: values by title, all but the file."""

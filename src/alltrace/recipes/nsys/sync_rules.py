@@ -48,7 +48,7 @@ WHERE {calls}
 
 
 class SqlRule(Rule, SqlNsysRecipe):
-    """A rule whose rows are those of a statement."""
+    """A rule with the rows of a statement."""
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
         """Which rows pass the filters, and which are the first of each rank, where not all are wanted."""
@@ -60,7 +60,7 @@ class SqlRule(Rule, SqlNsysRecipe):
 
 
 class CopyRule(SqlRule):
-    """A rule on copies and fills whose call is known.
+    """A rule on copies and fills with a known call.
 
     Attributes:
         copies: A condition on the rows of `copies`.
@@ -129,7 +129,7 @@ class CudaMemcpySync(CopyRule):
         *_PLACE,
     )
     advice = (
-        "Copy with cudaMemcpy*Async on a stream of its own, from and to pinned memory, so that the thread goes on and copies "
+        "Copy with cudaMemcpy*Async on a separate stream, from and to pinned memory, so that the thread continues and copies "
         "overlap with kernels."
     )
     none = "No synchronous copy was found."

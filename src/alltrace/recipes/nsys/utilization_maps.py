@@ -1,4 +1,4 @@
-"""Heat maps of use: of GPUs by kernels, alone or beside calls of a library, of GPU metrics, and of other samplers' counters."""
+"""Heat maps of use: of GPUs by kernels, alone or with calls of a library, of GPU metrics, and of other samplers' counters."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class HostUtilMap(HeatMap):
 
     Attributes:
         calls: The canonical table of the calls.
-        word: What the column of the calls is called.
+        word: The name of the column of the calls.
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]]
@@ -173,7 +173,7 @@ class GpuMetricUtilMap(HeatMap):
     name = "gpu_metric_util_map"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
     values: ClassVar[tuple[Cell, ...]] = tuple(Cell(title, "percent", f"Mean share of {what}.") for title, what in _METRICS.items())
-    labels: ClassVar[tuple[Cell, ...]] = (Cell("GPU", "int", "Number of the GPU, as nsys has it."),)
+    labels: ClassVar[tuple[Cell, ...]] = (Cell("GPU", "int", "Number of the GPU in nsys."),)
 
     def series(self, rank: RankTables, options: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
         """A row per GPU."""
@@ -217,7 +217,7 @@ class SamplerMap(HeatMap):
 
 
 class StorageUtilMap(SamplerMap):
-    """The counters of storage, bin by bin: those of NFS and Lustre volumes, of S3, and of local and remote disks.
+    """The counters of storage, bin by bin: NFS and Lustre volumes, S3, and local and remote disks.
 
     A counter belongs to storage when its own name or its sampler's has one of these words.
     """

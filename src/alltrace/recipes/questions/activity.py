@@ -31,7 +31,7 @@ class Activity(Recipe):
     Kernels that `breakdown` lists as unclassified count as communication here, because ranks wait for one another in them. Bins
     are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
     to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
-    null in bins in which work may have run whose records are lost.
+    null in bins with possibly lost records.
 
     A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than three residuals
     of the clocks are not counted, and a rank without a matched operation has none, which is null.
@@ -104,11 +104,11 @@ class Activity(Recipe):
 
 
 def _shift(start: int, end: int, bins: int) -> int:
-    """The smallest power of two, as its exponent, of whose bins (multiples of it) at most `bins` hold `[start, end)`."""
+    """The exponent of the smallest power of two such that at most `bins` of its multiples cover `[start, end)`."""
     last = max(end - 1, start)
     shift = max((last - start) // bins, 1).bit_length() - 1
     while (last >> shift) - (start >> shift) + 1 > bins:
-        # from 62 on a bin holds all that int64 does, but what lies on both sides of 0 takes two
+        # from 62 on a bin holds all that int64 does, but an interval on both sides of 0 takes two
         if shift >= 63:
             break
         shift += 1

@@ -36,9 +36,9 @@ class Breakdown(Recipe):
 
     At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
     runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
-    except those that look like communication, because all ranks of a host end them together: these are a class of their own,
+    unless some of them look like communication, because all ranks of a host end them together: then these are a separate class
     after communication. The span is from the first start to the last end of the device's work, or of all devices' work with
-    `--span run`. Time in which work may have run whose records are lost is in no class, and not in the span.
+    `--span run`. Time with possibly lost records is in no class, and not in the span.
     """
 
     name = "breakdown"
@@ -76,7 +76,7 @@ class Breakdown(Recipe):
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """Those of a role, or of a device."""
+        """The column of a role, or of a device."""
         return (*_OF_ROLE, *self.columns[3:]) if options["by"] == "role" else self.columns
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:

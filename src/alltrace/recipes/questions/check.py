@@ -20,10 +20,10 @@ SHORT = {
     "device_step_ns": ("steps", "device_span_ns"),
     "kernel_ns": ("kernels", "median_ns"),
 }
-"""Names for what is asked most; other columns go by their name, or as `RECIPE.COLUMN`."""
+"""Short names of frequent columns; other columns go by their name, or as `RECIPE.COLUMN`."""
 
 SEARCHED = ("breakdown", "overlap", "stragglers", "collectives", "steps", "kernels", "efficiency", "diagnose")
-"""The recipes, in order, in which a column without a recipe is looked for."""
+"""The recipes, in order, in which a column without a recipe is searched."""
 
 STATISTICS = ("min", "q1", "median", "q3", "max", "mean", "p95", "p99", "stddev", "total", "count")
 BASELINE = "baseline"
@@ -55,13 +55,13 @@ class Limit:
     """One limit.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         check: As it was written.
-        recipe: The recipe that is asked.
+        recipe: The recipe to run.
         column: The column of its answer.
-        statistic: One of `STATISTICS` over the rows; None where every row must hold.
+        statistic: One of `STATISTICS` over the rows; None if every row must hold.
         compare: The sign between value and bound.
-        scale: What the baseline is multiplied by; 0 where the bound is a number.
+        scale: What the baseline is multiplied by; 0 if the bound is a number.
         shift: What is added to that.
         where: Values that other columns of a row must have for it to count.
     """
@@ -83,7 +83,7 @@ def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
     Args:
         budget: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table of such
             by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
-        place: What the file is called in errors.
+        place: The name of the file in errors.
 
     Raises:
         UsageError: Something in it is not understood.
@@ -153,7 +153,7 @@ def _line(bound: re.Match[str]) -> tuple[float, float]:
 
 
 def _column(text: str, place: str) -> tuple[str, str, str | None]:
-    """Recipe, column and statistic of what stands on the left of a limit."""
+    """Recipe, column and statistic of the left side of a limit."""
     from alltrace.recipes.registry import names
 
     parts = text.split(".")
@@ -226,7 +226,7 @@ def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> A
 def _values(
     limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str], Any], jobs: int | None
 ) -> tuple[list[float], float | None]:
-    """The values of a limit's column in the run, and the statistic of those of the baseline where it matters."""
+    """The values of a limit's column in the run, and the statistic of the baseline's values if the limit compares with it."""
     values = _asked("run", limit, run, answers, jobs)
     if not limit.scale or baseline is None:
         return values, None
@@ -262,7 +262,7 @@ def _judged(limit: Limit, values: list[float], baseline: float | None) -> dict[s
         value = _statistic(values, limit.statistic)
     elif limit.compare == "==":
         value = next((v for v in values if not holds(v, bound)), values[0])
-    else:  # every row must hold, so the worst one tells
+    else:  # every row must meet the limit, so the worst one decides
         value = max(values) if limit.compare in ("<", "<=") else min(values)
     kept = holds(value, bound)
     return _row(limit, "held" if kept else "breached", value=value, bound=bound, baseline=baseline)

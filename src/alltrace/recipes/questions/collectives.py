@@ -86,8 +86,8 @@ class Collectives(Recipe):
     reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
     2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
 
-    With `--nccl-tests` the bandwidth is held against what nccl-tests measured on the same hosts. With `--source inspector` the
-    operations are those of NCCL Inspector's files, of the whole job: the rank that took the shortest time arrived last.
+    With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector` the
+    operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
     """
 
     name = "collectives"
@@ -129,7 +129,7 @@ class Collectives(Recipe):
         if options["source"] == "inspector" and options["instances"]:
             raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
         if options["instances"] and options["nccl_tests"] is not None:
-            raise UsageError("--nccl-tests is held against the rows without --instances; leave one of them out")
+            raise UsageError("--nccl-tests is compared with the rows without --instances; leave one of them out")
         return options
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
@@ -315,7 +315,7 @@ def _plain(op: str) -> str:
 
 
 def total_bytes(op: str, size: int, ranks: int) -> int | None:
-    """The total buffer of an operation, given a rank's message; None where that is not known."""
+    """The total buffer of an operation, given a rank's message; None if that is unknown."""
     if size <= 0:
         return None
     return size * ranks if any(e in _plain(op) for e in _SHARED_OUT) else size

@@ -99,7 +99,7 @@ def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
 
 
 def _segments(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> list[dict[str, Any]]:
-    """The pieces, those of one rank and class that follow each other as one."""
+    """The pieces; consecutive pieces of one rank and class are merged."""
     import numpy as np
 
     from alltrace.replay.path import CLASSES

@@ -101,12 +101,12 @@ def compare(
         run_a: The run to compare with.
         run_b: The run that is judged.
         what: Only these kinds of things (see `durations`).
-        merge_numbers: Whether ranges are one whose names differ only in numbers.
-        alpha: What `p_value` must be below for a difference that is not chance.
+        merge_numbers: Whether to treat ranges with names that differ only in numbers as one.
+        alpha: A difference is significant if `p_value` is below this.
         threshold_percent: By how much a total, count or median must have changed to matter.
         ranks: The ranks to ask in both; None for all.
         steps: The steps to count in both; None for the whole runs.
-        skip_warmup: Leave out warm-up steps, and what lies outside of steps.
+        skip_warmup: Leave out warm-up steps, and time outside of steps.
         jobs: The most processes.
 
     Returns:
@@ -255,20 +255,20 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
-    """Mann and Whitney's test of two samples, given how often each value stands in them.
+    """Mann and Whitney's test of two samples, given the count of each value in them.
 
     Args:
-        a: How often each value, ascending, stands in sample A.
+        a: The count of each value, ascending, in sample A.
         b: The same in sample B, for the same values.
 
     Returns:
-        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None where a
+        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None if a
         sample is empty.
     """
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:
         return None
-    # float128 where there is one would not help: products of counts of 1e9 stay exact to 1e-16 of the whole
+    # float128 if there is one would not help: products of counts of 1e9 stay exact to 1e-16 of the whole
     a, b = a.astype(np.float64), b.astype(np.float64)
     below = np.cumsum(a) - a
     wins = float((b * (below + a / 2)).sum())

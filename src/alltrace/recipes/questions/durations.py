@@ -21,13 +21,13 @@ KEYS = ("what", "name", "bytes", "group_size")
 """What a thing is: two runs' things of equal keys are the same thing."""
 
 _STORED = ("what", "id", "word", "bytes", "group_size")
-"""The columns of what ranks contribute that tell things apart: names as ids, or as words."""
+"""The columns of the ranks' parts that identify things: names as ids, or as words."""
 
 _LABEL = "coalesce(word, text_of(id), '(no name)')"
 
 
 def _labels(options: Mapping[str, Any]) -> dict[str, str]:
-    """What things are called: an expression for each of `KEYS`."""
+    """The names of things: an expression for each of `KEYS`."""
     ranged = stem_sql(f"stem_of({_LABEL})", (NUMBERED,) if options.get("merge_numbers") else ())
     # the version of CUDA that nsys adds to a call's name; `_v2` and the like are the call's own
     called = f"regexp_replace({_LABEL}, '_v[0-9]{{4,5}}$', '')"
@@ -50,10 +50,10 @@ _IDENTITY = (
 class Durations(SqlRecipe):
     """How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
 
-    Things are told apart by what they are, not by where they ran, so that those of two runs can be compared: kernels, ranges and
+    Things are identified by what they are, not by where they ran, so that two runs can be compared: kernels, ranges and
     calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of ranges
-    stand without counters, such as the number of a step (`step 12`) or what PyTorch writes behind an operator (`seq`, `op_id`,
-    `sizes`, `input_op_ids`); names of calls without the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
+    omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`, `op_id`,
+    `sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
     Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
     """
 
@@ -86,7 +86,7 @@ class Durations(SqlRecipe):
     )
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables of what is asked for."""
+        """The tables of the selected kinds."""
         return {t: c for t, c in super().reads(options).items() if any(t in _TABLES[w] for w in chosen(options))}
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
@@ -94,11 +94,11 @@ class Durations(SqlRecipe):
         return (tuple(self.reads(options)),)
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The steps, where they are asked for."""
+        """The steps, if selected."""
         return "the training steps" if "step" in chosen(options) else None
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The tables of what is asked for, but those that only steps are found in."""
+        """The tables of the selected kinds, except those that only steps need."""
         tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
         return {table: id_table(rank, table, self.tables[table]) for table in sorted(tables)}
 
@@ -126,7 +126,7 @@ class Durations(SqlRecipe):
 
 
 def chosen(options: Mapping[str, Any]) -> set[str]:
-    """The kinds of things that are asked for.
+    """The selected kinds of things.
 
     Raises:
         UsageError: One is unknown.
@@ -150,7 +150,7 @@ def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any
 
 
 def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> list[Part]:
-    """The parts, and one for the steps of the ranks that were asked; the alignment has them."""
+    """The parts, and one for the steps of the selected ranks, taken from the alignment."""
     if run.alignment is None or "step" not in chosen(options):
         return list(parts)
     steps = run_statement(_STEPS, {"steps": run.alignment.steps}, {"ranks": [p.rank for p in parts]})
@@ -158,7 +158,7 @@ def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]
 
 
 class _Source(NamedTuple):
-    """Where one kind of thing is found: the table, and the columns that tell its things apart."""
+    """Where one kind of thing is found: the table, and the columns that identify its things."""
 
     table: str
     id: str = "NULL"

@@ -46,13 +46,13 @@ class Efficiency(Recipe):
 
     Of the devices, `parallel_efficiency` (useful time of the devices' time) is the product of `load_balance`,
     `communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself `load_balance`
-    times `communication_efficiency`) times `offload_efficiency`; useful is what is neither MPI nor a call of the GPU runtime. Times
-    are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and what is
-    communication on a device differs between tools: `--convention` chooses, and a note says which it was.
+    times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of calls of the GPU
+    runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and
+    what is communication on a device differs between tools: `--convention` chooses, and a note says which it was.
 
     A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
-    there; that of a range is its extent on the host, all instances of a rank together, of which those within one another are one.
-    A range that was still open ends with the last of the rank's ranges. Where work may have run whose records are lost, the
+    there; that of a range is its extent on the host over all instances of a rank; nested instances count once.
+    A range that was still open ends with the last of the rank's ranges. If records may be lost, the
     efficiencies of the devices are null.
     """
 
@@ -114,7 +114,7 @@ class Efficiency(Recipe):
         """The options.
 
         Raises:
-            UsageError: Ranges are asked for without their name, or named without being asked for.
+            UsageError: Ranges are selected without a name, or named without being selected.
         """
         if options["per"] == "range" and not options["range"]:
             raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
@@ -152,7 +152,7 @@ class Efficiency(Recipe):
 
 
 def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
-    """The rank whose device has most useful time; None where others, in the middle, have nearly as much."""
+    """The rank with the device with the most useful time; None if the median of the others is nearly as large."""
     most = int(np.argmax(useful))
     return processes[most] if useful[most] - float(np.median(useful)) > _STANDS_OUT * useful[most] else None
 
@@ -331,7 +331,7 @@ class _Work:
             self._devices[identity] = useful, difference(union(found[_MOVING]), useful)
 
     def span(self) -> tuple[int, int]:
-        """First start and last end of any device's work; of calls where there is none."""
+        """First start and last end of any device's work; of calls if there is none."""
         found = [(m.starts[0], m.ends[-1]) for pair in self._devices.values() for m in pair if len(m.starts)]
         if not found:
             found = [(t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)]
@@ -340,7 +340,7 @@ class _Work:
     def region(
         self, step: int | None, name: str | None, device: Mapping[int, NDArray[Any]], host: Mapping[int, NDArray[Any]]
     ) -> _Region:
-        """The times within a region, given for each rank its intervals, on the device and on the host.
+        """The times within a region, from each rank's intervals on the device and on the host.
 
         Args:
             step: Its step.

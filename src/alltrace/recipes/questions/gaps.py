@@ -23,8 +23,8 @@ _SOURCES = {"kernels": "name", "copies": "kind", "graphs": None}
 class Gaps(Recipe):
     """The longest times in which a device did nothing, with the work that ended before and the work that started after.
 
-    A gap lies between two pieces of work of one device: kernels, copies and graphs of all its streams. The time before the first
-    and after the last is not a gap, and neither is time in which work may have run whose records are lost.
+    A gap is between two pieces of work of one device: kernels, copies and graphs of all its streams. Time before the first
+    and after the last is not a gap, and time with possibly lost records is not either.
     """
 
     name = "gaps"

@@ -59,12 +59,12 @@ class GpuRates(Recipe):
         AnswerColumn("median", None, "exact median of the samples"),
         AnswerColumn("p95", None, "95th percentile, linear between neighbours"),
         AnswerColumn("max", None, "largest"),
-        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null where that is not known"),
+        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null if unknown"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "rate", ("mean",), "rank", "gpu")
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options with the GPUs that each rank works on, and those of each host that some rank does."""
+        """The options, with the GPUs of each rank, and the GPUs of each host that any rank uses."""
         mine = {r.rank: frozenset(d.device for d in r.devices) for r in run.ranks}
         taken = frozenset(d.identity for r in run.ranks for d in r.devices)
         return {**options, _MINE: mine, _TAKEN: taken}
@@ -79,7 +79,7 @@ class GpuRates(Recipe):
         for sampling in samplings(rank, of_host=True):
             name = names.get(sampling.device)
             if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
-                continue  # it stands with the rank that works on it
+                continue  # it is listed with the rank that uses it
             for metric, values in sampling.values.items():
                 rate = next((r for r, words in _RATES.items() if re.fullmatch(words, plain_metric(metric))), None)
                 if rate is None:

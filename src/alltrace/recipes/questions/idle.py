@@ -28,11 +28,11 @@ _STREAM = AnswerColumn("stream", None, "CUDA stream")
 class Idle(Recipe):
     """Why devices were idle: the time between two pieces of work, by what the second one waited for.
 
-    A gap lies between two pieces of work of one device (kernels, copies, graphs), whatever their streams, or of one stream with
+    A gap is between two pieces of work of one device (kernels, copies, graphs) on any streams, or of one stream with
     `--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
     elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
     kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
-    the nanosecond. Time in which work may have run whose records are lost is left out, of the span too.
+    the nanosecond. Time with possibly lost records is left out, also from the span.
     """
 
     name = "idle"
@@ -44,22 +44,22 @@ class Idle(Recipe):
     }
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "device", "gaps of each device, or of each stream on its own", ("device", "stream")),
-        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work is the ordinary delay, in ns", least=0),
+        Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),
+        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("span_ns", "ns", "from the first start to the last end of the work"),
-        AnswerColumn("gaps", None, "times in which nothing ran"),
-        AnswerColumn("idle_ns", "ns", "their summed length"),
-        AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
+        AnswerColumn("gaps", None, "gaps in which nothing ran"),
+        AnswerColumn("idle_ns", "ns", "total length of the gaps"),
+        AnswerColumn("idle_percent", "%", "idle_ns as a share of span_ns"),
         AnswerColumn("host_sync_ns", "ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
         AnswerColumn("host_ns", "ns", "the next work was not launched yet; its thread did something else"),
         AnswerColumn("launch_ns", "ns", "the next work was being launched, and nothing was queued before"),
         AnswerColumn("kernel_wait_ns", "ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
         AnswerColumn("dependency_ns", "ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
-        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is not known"),
+        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is unknown"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CAUSES)
 
@@ -112,7 +112,7 @@ class _Waits:
         self._synchronizing = _synchronizing(rank, work)
 
     def causes(self, starts: Any, ends: Any, after: Any, delay_ns: int) -> dict[str, int]:
-        """The time of each cause over gaps, whose next work is `after`."""
+        """The time of each cause over gaps, with the next work in `after`."""
         work = self._work
         called, thread = work.of_calls("start", after), work.of_calls("thread", after)
         known = work.call[after] >= 0

@@ -24,7 +24,7 @@ class InFlight(Recipe):
     """How many kernels were launched and not finished on each device, how many of these ran, and how long there were none.
 
     A kernel is in flight from the start of the call that launched it to its own end, and executes from its own start. In
-    `starved_ns` the device has nothing to do and has been told of nothing: it waits for the host. In `held_ns` kernels wait while
+    `starved_ns` the device has nothing to do and nothing queued: it waits for the host. In `held_ns` kernels wait while
     none executes: for the launch itself, for a copy, or for an event of another stream or rank. A kernel whose call was
     not recorded is in flight while it executes. `queue-length` has the queues stream by stream and over time, `launches` has the
     delays.
@@ -37,17 +37,17 @@ class InFlight(Recipe):
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("kernels", None, "kernels"),
-        AnswerColumn("unmatched", None, "of these, those whose call is not known"),
+        AnswerColumn("unmatched", None, "kernels with an unknown call"),
         AnswerColumn("span_ns", "ns", "from the first launch to the last end"),
         AnswerColumn("in_flight_mean", None, "mean number in flight, weighted by time"),
         AnswerColumn("in_flight_max", None, "largest number"),
-        AnswerColumn("executing_mean", None, "mean number that execute"),
+        AnswerColumn("executing_mean", None, "mean number of executing kernels"),
         AnswerColumn("executing_max", None, "largest number"),
-        AnswerColumn("queued_mean", None, "in_flight_mean less executing_mean"),
+        AnswerColumn("queued_mean", None, "in_flight_mean minus executing_mean"),
         AnswerColumn("starved_ns", "ns", "time with none in flight"),
-        AnswerColumn("held_ns", "ns", "time with some in flight and none executing"),
+        AnswerColumn("held_ns", "ns", "time with kernels in flight and none executing"),
         AnswerColumn("executing_ns", "ns", "time with at least one executing"),
-        AnswerColumn("starved_percent", "%", "share of starved_ns in span_ns"),
+        AnswerColumn("starved_percent", "%", "starved_ns as a share of span_ns"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", ("executing_ns", "held_ns", "starved_ns"), detail="gpu")
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 class Info(Recipe):
     """Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
 
-    Beside the rows stands `clocks`, one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
+    The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
     `residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
     the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
-    dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null where they form none), `found_by` (`ids`
+    dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
     where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
-    should be computed from that; null where it is sure enough).
+    should be computed from that; null if it is sure enough).
 
     Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
-    `launches` of kernels, or what `graphs` ran), `number` of so many (`of`), `place` (at the `start` or `end` of the capture, in
+    `launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in
     a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
     launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
     """
@@ -43,14 +43,14 @@ class Info(Recipe):
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("local_rank", None, "its number on its host"),
         AnswerColumn("host", None, "host"),
-        AnswerColumn("process", None, "process id of the process that computes"),
+        AnswerColumn("process", None, "process ID of the process that computes"),
         AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
-        AnswerColumn("role", None, "what it does in a program of several groups of ranks; no column where no rank has a role"),
+        AnswerColumn("role", None, "its role in a program of several groups of ranks; no column if no rank has a role"),
         AnswerColumn("rank_source", None, "how its number was found"),
-        AnswerColumn("reports", None, "reports it is made from"),
+        AnswerColumn("reports", None, "number of its reports"),
         AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
         AnswerColumn("end_ns", "ns", "last end of any event, aligned, from the session's start"),
-        *(AnswerColumn(t, None, f"rows of {t}; a table that no rank has gets no column") for t in EVENT_TABLES),
+        *(AnswerColumn(t, None, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
     )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002

@@ -28,26 +28,26 @@ _NO_CALL = "no operator is known: there are not as many launches as measured ker
 class KernelCounters(Recipe):
     """Counters that CUPTI's range profiler measured for each kernel of a PyTorch trace, by kernel or by operator.
 
-    Kineto records them in a mode of its own (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has their
+    Kineto records them in a separate mode (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has their
     order and no times. `operator` is the innermost around the call that launched the kernel, which is found by order: the first
-    measured kernel is that of the first launch, where one device was measured and there are as many of both.
+    measured kernel belongs to the first launch, if one device was measured and there are as many kernels as launches.
     """
 
     name = "kernel-counters"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernel_counters": _COUNTERS, "ranges": RANGES, "frames": FRAMES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernel_counters",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "kernel", "what the counters are added up by", ("kernel", "operator")),
-        Option("top", int, 20, "how many kernels or operators of each metric, those with most first; 0 for all", least=0),
+        Option("by", str, "kernel", "how the counters are grouped", ("kernel", "operator")),
+        Option("top", int, 20, "maximum number of kernels or operators per metric, by decreasing value; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel or operator; null for kernels of no operator"),
-        AnswerColumn("metric", None, "metric, as CUPTI calls it"),
-        AnswerColumn("ranks", None, "ranks with such kernels"),
+        AnswerColumn("name", None, "kernel or operator; null for kernels without an operator"),
+        AnswerColumn("metric", None, "metric, with the name in CUPTI"),
+        AnswerColumn("ranks", None, "ranks with these kernels"),
         AnswerColumn("count", None, "kernels measured"),
-        AnswerColumn("total", None, "sum over them, in the metric's unit; of a mean or a percentage it means nothing"),
-        AnswerColumn("mean", None, "total by count"),
-        AnswerColumn("min", None, "least"),
+        AnswerColumn("total", None, "sum over them, in the metric's unit; meaningless for a mean or a percentage"),
+        AnswerColumn("mean", None, "total divided by count"),
+        AnswerColumn("min", None, "smallest"),
         AnswerColumn("max", None, "largest"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("total",), "metric", title="Counters of kernels")

@@ -27,7 +27,7 @@ class KernelOrigins(Recipe):
     """Which operator, module and line of the program launched each kernel, over all ranks: the kernels with most time first.
 
     They are those around the call that launched the kernel, the innermost of each kind; for the backward, module and line are those
-    of its forward operator. Kernels of a replayed CUDA graph have those of their launches in the capture, where the trace has it.
+    of its forward operator. Kernels of a replayed CUDA graph have those of their launches in the capture, if the trace has it.
     The line is the innermost outside of PyTorch and of libraries for it (Triton, Apex, DeepSpeed, ...), or the innermost where
     there is no other. A trace has lines when it was taken with `with_stack`, modules with `with_stack`.
     """
@@ -36,17 +36,17 @@ class KernelOrigins(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": RANGES, "frames": FRAMES, **TABLES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("top", int, 50, "how many rows, those with most time first; 0 for all", least=0),
+        Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, "kernel, without template arguments and parameters"),
-        AnswerColumn("operator", None, "the operator that launched it; null where there is none or the call is not known"),
+        AnswerColumn("operator", None, "the operator that launched it; null if there is none or the call is unknown"),
         AnswerColumn("module", None, "the path of modules around the call"),
-        AnswerColumn("source", None, "the line of the program, with its function"),
-        AnswerColumn("ranks", None, "ranks with such launches"),
+        AnswerColumn("source", None, "source line of the launch, with its function"),
+        AnswerColumn("ranks", None, "ranks with these launches"),
         AnswerColumn("count", None, "launches"),
         AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns of the duration of all kernels"),
+        AnswerColumn("time_percent", "%", "total_ns as a share of the duration of all kernels"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator")
 

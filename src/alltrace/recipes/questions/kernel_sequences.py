@@ -32,7 +32,7 @@ _NUMBERS = [*_KEYS, *_SUMS]
 class KernelSequences(Recipe):
     """Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
 
-    A sequence is all kernels that one call launched, itself and whatever is inside, in the order of their launches. Calls with the
+    A sequence is all kernels that one call launched, including nested calls, in the order of their launches. Calls with the
     same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
     """
 
@@ -40,18 +40,18 @@ class KernelSequences(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "kernels", "api")
     options: ClassVar[tuple[Option, ...]] = (
-        Option("operator", str, None, "only operators and ranges with this in their name"),
-        Option("min_length", int, 3, "fewest kernels of a sequence", least=1),
-        Option("top", int, 20, "how many sequences, those with the most GPU time first; 0 for all", least=0),
+        Option("operator", str, None, "only operators and ranges with this text in their name"),
+        Option("min_length", int, 3, "the fewest kernels in a sequence", least=1),
+        Option("top", int, 20, "maximum number of sequences, by decreasing GPU time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("operator", None, "the operator or range"),
         AnswerColumn("kernels", None, f"its kernels, the first {_SHOWN} of a longer sequence"),
-        AnswerColumn("length", None, "kernels of the sequence"),
+        AnswerColumn("length", None, "number of kernels in the sequence"),
         AnswerColumn("ranks", None, "ranks on which it was launched"),
         AnswerColumn("count", None, "calls that launched it"),
         AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels of all these calls"),
-        AnswerColumn("gpu_mean_ns", "ns", "the same of one call"),
+        AnswerColumn("gpu_mean_ns", "ns", "mean GPU time of one call"),
         AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
@@ -104,13 +104,13 @@ class KernelSequences(Recipe):
 
 
 def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
-    """What sequences are, as people read them, by their rows in the parts' tables one after the other."""
+    """Readable descriptions of sequences, by their rows in the concatenated tables of the parts."""
     begins = np.cumsum([0, *(part.table.num_rows for part in parts)])
     texts = [""] * len(rows)
     owners = np.searchsorted(begins, rows, "right") - 1
     for owner in np.unique(owners).tolist():
         mine = np.flatnonzero(owners == owner)
-        table = parts[owner].table  # a part on disk is looked at here and let go of
+        table = parts[owner].table  # a part on disk is read here and released
         lists = pc.take(table.column("kernels"), pa.array(rows[mine] - begins[owner])).combine_chunks()
         words = iter(pc.fill_null(run.texts(pc.cast(lists.flatten(), "int64")), "?").to_pylist())
         for n, count in zip(mine.tolist(), lists.value_lengths().to_pylist(), strict=True):
@@ -126,7 +126,7 @@ class _Found:
 
 
 def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
-    """The sequences of the kernels `mine`, whose calls are `calls`, within the intervals `at`."""
+    """The sequences of the kernels `mine`, launched by `calls`, within the intervals `at`."""
     threads = 1 + max(int(at.thread.max(initial=0)), int(calls.thread.max(initial=0)))
     line = Line(threads, at.start, at.end, calls.start)
     place = line.place(calls.thread, calls.start)
@@ -136,7 +136,7 @@ def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
     # what is launched at the very end belongs to what begins there
     stop = np.maximum(np.searchsorted(place, line.place(at.thread, at.end), "left"), first)
     length = np.concatenate(([0], np.cumsum((work.end - work.start)[rows])))
-    # a polynomial of the names, modulo 2**64: that of a piece follows from those of two beginnings
+    # a polynomial of the names, modulo 2**64: the value of a piece follows from the values of two prefixes
     name = _mixed(work.name[rows].astype(np.uint64))
     base = np.uint64(0x9E3779B97F4A7C15)
     powers = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), base), dtype=np.uint64)))

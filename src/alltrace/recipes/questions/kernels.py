@@ -27,7 +27,7 @@ class Kernels(SqlRecipe):
     """GPU kernels by name: how often, how long in all, and the exact distribution of their durations, over all ranks.
 
     Median and quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7), not medians of the ranks'
-    medians; `--by-rank` gives each rank's own.
+    medians; `--by-rank` shows each rank separately.
     """
 
     name = "kernels"
@@ -43,7 +43,7 @@ class Kernels(SqlRecipe):
         AnswerColumn("ranks", None, "ranks that ran it"),
         AnswerColumn("count", None, "launches"),
         AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns of the sum over all rows"),
+        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
         AnswerColumn("mean_ns", "ns", "mean duration"),
         AnswerColumn("q1_ns", "ns", "exact first quartile"),
         AnswerColumn("median_ns", "ns", "exact median"),
@@ -73,11 +73,11 @@ class Kernels(SqlRecipe):
         return Chart("stacked_bars", "rank", ("total_ns",), "name", title="Time in kernels on each rank")
 
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
-        """Which of the two names is the kernel's; the other stands in where a report lacks it."""
+        """Which of the two names is the kernel's; the other is used if a report lacks it."""
         return {"name": "short_name, name" if options["names"] == "short" else "name, short_name"}
 
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:
-        """The distribution over all ranks, unless each has rows of its own."""
+        """The distribution over all ranks, unless each has its own rows."""
         return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
 
     def reduce_statement(self, options: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ _KEYS = ", ".join((*_NAMES, *_SIZES))
 class LaunchConfigurations(SqlRecipe):
     """GPU kernels by name, grid and block: how often each launch configuration ran and how long in all, over all ranks.
 
-    What Nsight Compute measures is one launch; this is what one launch stands for.
+    Nsight Compute measures one launch; this recipe shows how many launches one of them represents.
     """
 
     name = "launch-configurations"
@@ -33,7 +33,7 @@ class LaunchConfigurations(SqlRecipe):
         AnswerColumn("ranks", None, "ranks that ran it"),
         AnswerColumn("count", None, "launches"),
         AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns of the sum over all rows"),
+        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
         AnswerColumn("min_ns", "ns", "shortest"),
         AnswerColumn("max_ns", "ns", "longest"),
     )

@@ -72,22 +72,22 @@ class Launches(SqlRecipe):
         Option("by", str, "rank", "what a row is", tuple(_FIRST)),
         Option("call_cutoff_ns", int, 50_000, "a longer call counts as slow, in ns", least=0),
         Option("delay_cutoff_ns", int, 100_000, "a longer delay counts as late, in ns", least=0),
-        Option("top", int, 50, "how many rows by kernel or call, those with most launches first; 0 for all", least=0),
+        Option("top", int, 50, "maximum number of rows by kernel or call, by decreasing launches; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         _FIRST["rank"],
-        AnswerColumn("launches", None, "kernels, copies and fills whose call is known"),
-        AnswerColumn("call_mean_ns", "ns", "mean time of the call"),
+        AnswerColumn("launches", None, "kernels, copies and fills with a known call"),
+        AnswerColumn("call_mean_ns", "ns", "mean duration of the call"),
         AnswerColumn("call_median_ns", "ns", "exact median"),
         AnswerColumn("call_max_ns", "ns", "longest"),
-        AnswerColumn("gpu_mean_ns", "ns", "mean time of the work"),
+        AnswerColumn("gpu_mean_ns", "ns", "mean duration of the work"),
         AnswerColumn("gpu_median_ns", "ns", "exact median"),
         AnswerColumn("delay_mean_ns", "ns", "mean delay"),
         AnswerColumn("delay_median_ns", "ns", "exact median"),
         AnswerColumn("delay_max_ns", "ns", "longest"),
-        AnswerColumn("short", None, "launches whose work takes less time than the call"),
-        AnswerColumn("slow", None, "launches whose call takes more than call_cutoff_ns"),
-        AnswerColumn("late", None, "launches whose delay is more than delay_cutoff_ns"),
+        AnswerColumn("short", None, "launches with work that takes less time than the call"),
+        AnswerColumn("slow", None, "launches with a call longer than call_cutoff_ns"),
+        AnswerColumn("late", None, "launches with a delay longer than delay_cutoff_ns"),
     )
     map_sql: ClassVar[str] = distribution_statement(("{keys}measure",), _MEASURED)
     chart: ClassVar[Chart | None] = Chart("bars", "rank", _MEDIANS)
@@ -97,11 +97,11 @@ class Launches(SqlRecipe):
         return (_FIRST[options["by"]], *self.columns[1:])
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """With a name in place of the rank, that is on the axis."""
+        """With a name instead of the rank, the name is on the axis."""
         return Chart("bars", self.answer_columns(options)[0].name, _MEDIANS)
 
     def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
-        """The columns that tell rows apart."""
+        """The columns that identify rows."""
         return {"keys": "".join(f"{key}, " for key in _keys(options))}
 
     def computed_input(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
@@ -109,9 +109,9 @@ class Launches(SqlRecipe):
         return "which call launched which work"
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The work whose call is known, as the table `launched`: matching is a loop, as several calls may have one correlation id.
+        """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
-        Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (what a copy or fill is called, else null),
+        Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else null),
         and the start and end of the work and of the call.
         """
         work = gpu_work(rank)
@@ -129,7 +129,7 @@ class Launches(SqlRecipe):
         return {"launched": pa.table(columns)}
 
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:
-        """The distribution over all ranks, unless each has a row of its own."""
+        """The distribution over all ranks, unless each has its own row."""
         return None if self.ranks_stand_alone(options) else merged_statement((*_keys(options), "measure"))
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:

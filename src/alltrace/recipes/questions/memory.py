@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Memory(Recipe):
-    """How much memory PyTorch's allocator held on each device: the peak, what it had reserved by then, and what was never freed.
+    """Memory of PyTorch's allocator on each device: the peak, the memory reserved at that time, and what was never freed.
 
     Reserved is what the allocator has taken from the device; what of it no block uses is lost to fragmentation or kept for reuse.
     A trace has blocks when it was taken with `profile_memory=True`.
@@ -30,20 +30,20 @@ class Memory(Recipe):
         AnswerColumn("rank", None, "rank"),
         GPU,
         MEMORY,
-        AnswerColumn("peak_bytes", "bytes", "most that was allocated at once"),
-        AnswerColumn("peak_at_ns", "ns", "when that was, on the run's aligned clock"),
-        AnswerColumn("peak_step", None, "the step in which that was; null outside of steps"),
-        AnswerColumn("reserved_at_peak_bytes", "bytes", "what the allocator had taken from the device then; null where not known"),
-        AnswerColumn("unused_percent", "%", "of that, what no block used"),
-        AnswerColumn("peak_reserved_bytes", "bytes", "most that the allocator had taken from the device"),
-        AnswerColumn("first_bytes", "bytes", "what was allocated before the first event of the capture"),
-        AnswerColumn("last_bytes", "bytes", "what was allocated behind the last"),
-        AnswerColumn("allocations", None, "blocks handed out"),
-        AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
-        AnswerColumn("kept", None, "of them, blocks not taken back by the end of the capture; null without addresses"),
-        AnswerColumn("kept_bytes", "bytes", "their sizes together"),
-        AnswerColumn("frees", None, "blocks taken back"),
-        AnswerColumn("unmatched_frees", None, "of them, blocks handed out before the capture; null without addresses"),
+        AnswerColumn("peak_bytes", "bytes", "largest allocated size at any time"),
+        AnswerColumn("peak_at_ns", "ns", "time of the peak on the run's aligned clock"),
+        AnswerColumn("peak_step", None, "step of the peak; null outside of steps"),
+        AnswerColumn("reserved_at_peak_bytes", "bytes", "size reserved on the device at the peak; null if unknown"),
+        AnswerColumn("unused_percent", "%", "share of the reserved size that no block used at the peak"),
+        AnswerColumn("peak_reserved_bytes", "bytes", "largest size that the allocator reserved on the device"),
+        AnswerColumn("first_bytes", "bytes", "allocated size before the first event of the capture"),
+        AnswerColumn("last_bytes", "bytes", "allocated size after the last event of the capture"),
+        AnswerColumn("allocations", None, "blocks allocated"),
+        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
+        AnswerColumn("kept", None, "blocks allocated in the capture and not freed by its end; null without addresses"),
+        AnswerColumn("kept_bytes", "bytes", "total size of these blocks"),
+        AnswerColumn("frees", None, "blocks freed"),
+        AnswerColumn("unmatched_frees", None, "freed blocks that were allocated before the capture; null without addresses"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device"
@@ -90,7 +90,7 @@ class Memory(Recipe):
 
 
 def _known(value: int) -> int | None:
-    """The bytes reserved, null where the trace does not say: it has 0 for memory of the host."""
+    """The bytes reserved, null if the trace does not say: it has 0 for memory of the host."""
     return value if value > 0 else None
 
 

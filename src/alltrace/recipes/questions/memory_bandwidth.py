@@ -29,22 +29,20 @@ class MemoryBandwidth(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("start", "end", "device", "kind", "bytes")}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("copies",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "bins", int, 1, "a row for each of so many equal parts of the time of the direction's copies", least=1, most=100_000
-        ),
+        Option("bins", int, 1, "number of equal time bins per direction, one row each", least=1, most=100_000),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("kind", None, "direction, such as HtoD, or memset"),
-        AnswerColumn("start_ns", "ns", "start of the part of time on the run's aligned clock"),
+        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
         AnswerColumn("span_ns", "ns", "its length"),
         AnswerColumn("copies", None, "copies that start in it"),
         AnswerColumn("moved_bytes", "bytes", "bytes moved in it, spread evenly over each copy"),
         AnswerColumn("busy_ns", "ns", "time in which at least one of them ran"),
-        AnswerColumn("busy_gb_per_s", "GB/s", "moved_bytes by busy_ns"),
-        AnswerColumn("span_gb_per_s", "GB/s", "moved_bytes by span_ns"),
-        AnswerColumn("peak_gb_per_s", "GB/s", "largest sum of the rates of copies that ran at once"),
+        AnswerColumn("busy_gb_per_s", "GB/s", "moved_bytes divided by busy_ns"),
+        AnswerColumn("span_gb_per_s", "GB/s", "moved_bytes divided by span_ns"),
+        AnswerColumn("peak_gb_per_s", "GB/s", "largest total rate of concurrent copies"),
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
@@ -95,7 +93,7 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
     total[-1] = 0.0
     moved = np.concatenate(([0.0], np.cumsum(total[:-1] * np.diff(times))))
     at_edges = np.interp(edges, times, moved)
-    # what floats round away in the running sum is given back, so that the whole is exact
+    # add what the running sum loses by rounding, so that the total is exact
     at_edges *= (float(size[long].sum()) / moved[-1]) if moved[-1] else 1.0
     covered = bin_coverage_ns(merge(start, end), edges)
     place = np.minimum(np.searchsorted(edges, start, "right") - 1, len(edges) - 2)

@@ -24,12 +24,12 @@ _BEFORE = "before the capture"
 
 
 class MemoryPeak(Recipe):
-    """Memory in use at the peak of each device's memory, by who asked for it: operator, module, named range, Python stack or step.
+    """Memory in use at each device's peak, by what allocated it: operator, module, named range, Python stack or step.
 
     The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
     operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
-    before the capture is a row of its own. `net_bytes` is what `torch.profiler` calls self memory: blocks handed out in it, less
-    those taken back in it.
+    before the capture is a separate row. `net_bytes` is what `torch.profiler` calls self memory: blocks allocated in it, minus
+    those freed in it.
     """
 
     name = "memory-peak"
@@ -37,21 +37,21 @@ class MemoryPeak(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "operator", "what a row is: who asked for the blocks, or the step in which they were asked for", _BY),
-        Option("top", int, 50, "how many rows, those with most at the peak first; 0 for all", least=0),
+        Option("by", str, "operator", "what a row is: the origin of the blocks, or the step that allocated them", _BY),
+        Option("top", int, 50, "maximum number of rows, by decreasing size at the peak; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
         MEMORY,
-        AnswerColumn("ranks", None, "ranks that asked for blocks in it"),
-        AnswerColumn("peak_bytes", "bytes", "its blocks that lived at the peak; null where the trace has no addresses"),
-        AnswerColumn("peak_percent", "%", "of all that was allocated then"),
-        AnswerColumn("peak_blocks", None, "how many blocks that were"),
-        AnswerColumn("most_bytes", "bytes", "the same of the rank that has most"),
-        AnswerColumn("most_rank", None, "that rank, the lowest of equal ones"),
-        AnswerColumn("allocations", None, "blocks handed out in it over the whole capture"),
-        AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
-        AnswerColumn("net_bytes", "bytes", "handed_out_bytes less the sizes of the blocks taken back in it"),
+        AnswerColumn("ranks", None, "ranks that allocated blocks in it"),
+        AnswerColumn("peak_bytes", "bytes", "size of its blocks at the peak; null if the trace has no addresses"),
+        AnswerColumn("peak_percent", "%", "peak_bytes as a share of the allocated size at the peak"),
+        AnswerColumn("peak_blocks", None, "number of these blocks"),
+        AnswerColumn("most_bytes", "bytes", "peak_bytes of the rank with the most"),
+        AnswerColumn("most_rank", None, "that rank; the lowest if several are equal"),
+        AnswerColumn("allocations", None, "blocks allocated in it over the whole capture"),
+        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
+        AnswerColumn("net_bytes", "bytes", "handed_out_bytes minus the size of the blocks freed in it"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak")
 
@@ -120,7 +120,7 @@ class MemoryPeak(Recipe):
 
 
 def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
-    """What tells the owner of each event of a pool, a row of the names or -1, and the names."""
+    """The owner of each event of a pool, as a row of the names or -1, and the names."""
     if by == "step":
         steps = steps_of(rank)
         return lambda pool: steps.of(pool.time), [str(n) for n in steps.number.tolist()]
@@ -130,7 +130,7 @@ def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[st
     names = [*nodes.names, *rank.texts(pa.array(ids, pa.int64())).to_pylist()]
 
     def owners(pool: Pool) -> Int64:
-        """A snapshot has the stack with each block; in a trace it is what lies around the moment."""
+        """A snapshot has the stack with each block; in a trace it is what surrounds the allocation."""
         found = owners_of(nodes, pool)
         return np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), found) if len(ids) else found
 
@@ -149,7 +149,7 @@ _PART = pa.schema(
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
-    """The sum of what is known; None where nothing is."""
+    """The sum of what is known; None if nothing is."""
     known = [row[column] for row in rows if row[column] is not None]
     return sum(known) if known else None
 

@@ -25,9 +25,9 @@ _LEAST_STEPS = 3
 class MemorySteps(Recipe):
     """Memory of each device from step to step: what is allocated at its start, end and peak, and what outlives the next step.
 
-    A block that is handed out in a step and lives on behind the end of the next one is not an activation: it is a parameter, a
+    A block that is allocated in a step and still exists after the end of the next one is not an activation: it is a parameter, a
         state of
-    the optimizer, or a leak. Where memory grows in every step, a note says so and names the operator that asked for most of it.
+    the optimizer, or a leak. If memory grows in every step, a note reports it and names the operator that allocated most of it.
     """
 
     name = "memory-steps"
@@ -40,19 +40,19 @@ class MemorySteps(Recipe):
         MEMORY,
         POOL,
         AnswerColumn("step", None, "number of the step"),
-        AnswerColumn("start_bytes", "bytes", "what is allocated at its start"),
-        AnswerColumn("end_bytes", "bytes", "at its end"),
+        AnswerColumn("start_bytes", "bytes", "allocated size at its start"),
+        AnswerColumn("end_bytes", "bytes", "allocated size at its end"),
         AnswerColumn("growth_bytes", "bytes", "end_bytes less start_bytes"),
-        AnswerColumn("peak_bytes", "bytes", "most that is allocated in it"),
-        AnswerColumn("peak_reserved_bytes", "bytes", "most that the allocator has taken from the device; null where not known"),
-        AnswerColumn("allocations", None, "blocks handed out in it"),
-        AnswerColumn("handed_out_bytes", "bytes", "their sizes together"),
+        AnswerColumn("peak_bytes", "bytes", "largest allocated size in the step"),
+        AnswerColumn("peak_reserved_bytes", "bytes", "largest size that the allocator reserved in the step; null if unknown"),
+        AnswerColumn("allocations", None, "blocks allocated in the step"),
+        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
         AnswerColumn(
             "outlived_bytes",
             "bytes",
-            "of them, blocks that live at the end of the next step; null of the last step or without addresses",
+            "size of those still allocated at the end of the next step; null for the last step or without addresses",
         ),
-        AnswerColumn("outlived_by", None, "the operator that asked for most of these bytes; null where there are none"),
+        AnswerColumn("outlived_by", None, "the operator that allocated most of these bytes; null if there are none"),
     )
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
 
@@ -120,7 +120,7 @@ def _growing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for row in later:
                 if row["outlived_by"]:
                     by[row["outlived_by"]] = by.get(row["outlived_by"], 0) + row["outlived_bytes"]
-            most = f", most of it asked for by {max(by, key=lambda n: (by[n], n))}" if by else ""
+            most = f", most of it allocated by {max(by, key=lambda n: (by[n], n))}" if by else ""
             yield (
                 f"rank {rank}: memory of {memory} grows in each of {len(later)} steps, by {grown / len(later) / 1e6:,.3f} MB a step"
                 f"{most}: a leak, if no step keeps something on purpose"

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class MemoryTimeline(Recipe):
-    """What PyTorch's allocator held on each device over time: the most that was allocated and reserved in bins of the run.
+    """Memory of PyTorch's allocator on each device over time: the most allocated and reserved in bins of the run.
 
     Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
-    peak is in one of them; bins before the first block of a device or behind its last are left out.
+    peak is in one of them; bins before the first block of a device or after its last are left out.
     """
 
     name = "memory-timeline"
@@ -39,8 +39,8 @@ class MemoryTimeline(Recipe):
         POOL,
         AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
         AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("allocated_bytes", "bytes", "most that was allocated in it"),
-        AnswerColumn("reserved_bytes", "bytes", "most that the allocator had taken from the device; null where not known"),
+        AnswerColumn("allocated_bytes", "bytes", "largest allocated size in the bin"),
+        AnswerColumn("reserved_bytes", "bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"

@@ -27,13 +27,13 @@ _WORK = ("start", "end", "process", "device", "correlation")
 
 
 class MetricAttribution(Recipe):
-    """Which kernels or ranges were behind the sampled GPU metrics: the mean of each metric while their work ran on the GPU.
+    """Sampled GPU metrics by kernel or range: the mean of each metric while its work ran on the GPU.
 
     A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
     missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
     its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
     inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
-    host. `gpu_metric_util_sum` counts samples by whether their time stamp lies inside, as nsys does.
+    host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
     """
 
     name = "metric-attribution"
@@ -49,25 +49,25 @@ class MetricAttribution(Recipe):
     on_one_clock = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
-        Option("top", int, 20, "how many kernels or ranges of a rank, those with most time first; 0 for all", least=0),
+        Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("name", None, "kernel, by its short name, or range"),
-        AnswerColumn("metric", None, "metric, as the profiler names it"),
-        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit: mostly per cent"),
+        AnswerColumn("metric", None, "metric, with the profiler's name"),
+        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit, which is usually percent"),
         AnswerColumn("work_ns", "ns", "time in which at least one piece of the work ran"),
-        AnswerColumn("covered_ns", "ns", "of that, the time that samples describe"),
-        AnswerColumn("coverage_percent", "%", "share of covered_ns"),
-        AnswerColumn("samples", None, "samples that describe any of it"),
-        AnswerColumn("pure_samples", None, "of these, those that describe nothing else"),
-        AnswerColumn("pure_value", None, "mean of these; null without any"),
+        AnswerColumn("covered_ns", "ns", "part of work_ns that samples cover"),
+        AnswerColumn("coverage_percent", "%", "covered_ns as a share of work_ns"),
+        AnswerColumn("samples", None, "samples that cover any of it"),
+        AnswerColumn("pure_samples", None, "samples that cover nothing else"),
+        AnswerColumn("pure_value", None, "mean of the pure samples; null without any"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """The samples and the kernels, and where it is asked by range, the ranges and the calls in them."""
+        """The samples and the kernels, and by range also the ranges and the calls in them."""
         return (*super().needs(options), *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

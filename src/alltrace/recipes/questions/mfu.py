@@ -60,23 +60,21 @@ class Mfu(Recipe):
 
     The work of a step is that of its tokens, by the model's description; the time is that from the step's start to the next one's
     on the host, or to its end where none follows, as the exact median over ranks. Activations that are computed again
-    are not the model's work; with `--recompute` they are in `hfu_percent`, which is the hardware's. The peak is that of dense
-    arithmetic in the precision used.
+    are not the model's work; with `--recompute` they are in `hfu_percent`, the utilization of the hardware. The peak is that of
+    dense arithmetic in the precision used.
     """
 
     name = "mfu"
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
     options: ClassVar[tuple[Option, ...]] = (
-        Option("parameters", float, None, "the model's parameters besides embeddings, such as 7e9", required=True),
+        Option("parameters", float, None, "the model's parameters without embeddings, such as 7e9", required=True),
         Option("layers", int, None, "its layers", required=True, least=1),
         Option("hidden", int, None, "its width: heads times the size of a head", required=True, least=1),
         Option("sequence", int, None, "tokens of a sequence", required=True, least=1),
         Option("batch", float, None, "sequences of a step, on all GPUs together", required=True),
-        Option(
-            "peak_tflops", float, None, "peak of one GPU in the precision used, dense, in 10^12 operations a second", required=True
-        ),
-        Option("gpus", int, None, "GPUs of the job; by default those that the run has", least=1),
+        Option("peak_tflops", float, None, "peak of one GPU in the precision used, dense, in 10^12 operations/s", required=True),
+        Option("gpus", int, None, "GPUs of the job; by default the GPUs of the run", least=1),
         Option("work", str, "training", "what a step does", tuple(_PASSES)),
         Option("causal", bool, False, "do not count attention to later tokens: half of it"),
         Option("recompute", bool, False, "all activations are computed again in the backward pass"),
@@ -87,10 +85,10 @@ class Mfu(Recipe):
         AnswerColumn("ranks", None, "ranks that have the step"),
         AnswerColumn("step_ns", "ns", "its time"),
         AnswerColumn("tokens", None, "tokens of the step"),
-        AnswerColumn("tokens_per_s", None, "tokens a second, of all GPUs"),
-        AnswerColumn("tflops_per_gpu", None, "the model's operations a second on each GPU, in 10^12"),
-        AnswerColumn("mfu_percent", "%", "of the peak"),
-        AnswerColumn("hfu_percent", "%", "the same with what was computed again"),
+        AnswerColumn("tokens_per_s", None, "tokens per second on all GPUs"),
+        AnswerColumn("tflops_per_gpu", None, "10^12 operations of the model per second on each GPU"),
+        AnswerColumn("mfu_percent", "%", "tflops_per_gpu as a share of the peak"),
+        AnswerColumn("hfu_percent", "%", "the same, including recomputed activations"),
     )
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("mfu_percent", "hfu_percent"))
 

@@ -27,7 +27,7 @@ _BY = {"rank": AnswerColumn("rank", None, "rank"), "step": AnswerColumn("step", 
 class NcclSizeSpread(Recipe):
     """How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
 
-    A time is that of one rank's operation on the device, the wait for late ranks in it; `--measure transfer` takes one time for
+    A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one time for
     each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
     `--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
     """
@@ -38,16 +38,14 @@ class NcclSizeSpread(Recipe):
         Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
         Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
         Option("op", str, None, "only this operation, such as AllReduce"),
-        Option(
-            "nccl_tests", str, None, "files of nccl-tests to hold the times against, with commas between them", reads="nccl-tests"
-        ),
+        Option("nccl_tests", str, None, "files of nccl-tests to compare the times with, separated by commas", reads="nccl-tests"),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("what", None, "operation, ranks and size in short"),
         AnswerColumn("op", None, "operation"),
-        AnswerColumn("group_size", None, "ranks of the communicator; null where not known"),
-        AnswerColumn("datatype", None, "element type; null where not known"),
-        AnswerColumn("bytes", "bytes", "message size of a rank; null where neither the profiler nor a log tells"),
+        AnswerColumn("group_size", None, "ranks of the communicator; null if unknown"),
+        AnswerColumn("datatype", None, "element type; null if unknown"),
+        AnswerColumn("bytes", "bytes", "message size of a rank; null if neither the profiler nor a log has it"),
         AnswerColumn("payload_bytes", "bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
         AnswerColumn("count", None, "operations, or instances"),
         AnswerColumn("min_ns", "ns", "shortest"),
@@ -57,7 +55,7 @@ class NcclSizeSpread(Recipe):
         AnswerColumn("max_ns", "ns", "longest"),
         AnswerColumn("total_ns", "ns", "summed"),
         AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)"),
-        AnswerColumn("tests_time_ns", "ns", "median of nccl-tests for the operation on as many ranks; null without"),
+        AnswerColumn("tests_time_ns", "ns", "nccl-tests' median on the same number of ranks; null without nccl-tests"),
         AnswerColumn("tests_busbw_gb_per_s", "GB/s", "bus bandwidth at that time"),
         AnswerColumn("tests_ratio", None, "median_ns over tests_time_ns"),
     )
@@ -69,13 +67,13 @@ class NcclSizeSpread(Recipe):
         return self.columns if options["by"] == "all" else (_BY[options["by"]], *self.columns)
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of times by operation, ranks, type and size, and the step where that is asked."""
+        """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
         table = _operations(rank)
         timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
         if options["op"] is not None:
             timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
         table = table.filter(timed)
-        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together tell
+        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together determine
             table = table.slice(0, 0)
         keys = {name: table.column(name) for name in _KEYS}
         if options["by"] == "step":
@@ -117,7 +115,7 @@ class NcclSizeSpread(Recipe):
 
 
 def _operations(rank: RankTables) -> Any:
-    """The rank's operations, names as text; of a run without an alignment they are found anew. MPI's are left out."""
+    """The rank's operations, names as text; in a run without an alignment they are detected again. MPI operations are left out."""
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
         for name in ("op", "datatype"):
@@ -178,7 +176,7 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
         place = np.searchsorted(begin, arrival, side="right") - 1
         outside = (place < 0) if len(begin) else np.ones(whole.num_rows, np.bool_)
         values = number[np.maximum(place, 0)] if len(number) else np.zeros(whole.num_rows, np.int64)
-        # device work goes on after a step's end on the host, and on some ranks longer than on others
+        # device work continues after a step's end on the host, and on some ranks longer than on others
         of, last = steps.column("step").to_numpy(), pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy()
         known, at = np.unique(of, return_inverse=True)
         until = np.full(len(known), np.iinfo(np.int64).min)
@@ -216,7 +214,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
 
 
 def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chart | None:
-    """Lines of the spread and of nccl-tests over sizes, for the operation with most time that is held against them."""
+    """Lines of the spread and of nccl-tests over sizes, for the operation with the most time that has results of nccl-tests."""
     if options["by"] != "all":
         return None
     held = [r for r in rows if r.get("tests_time_ns") is not None]
@@ -225,7 +223,7 @@ def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
     op = max(held, key=lambda r: sum(h["total_ns"] for h in held if h["op"] == r["op"]))["op"]
     if len({(r["group_size"], r["datatype"]) for r in rows if r["op"] == op}) > 1:
         return None
-    title = f"Times of {op} by message size, beside nccl-tests"
+    title = f"Times of {op} by message size, with nccl-tests"
     return Chart("lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op))
 
 

@@ -119,7 +119,7 @@ class Occupancy(SqlRecipe):
         "kernels": ("start", "end", "device", "name", "short_name", "cluster_x", *_LAUNCH, *_GRID)
     }
     options: ClassVar[tuple[Option, ...]] = (
-        Option("top", int, 50, "how many launches by kernel and configuration, those with most time first; 0 for all", least=0),
+        Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, "kernel, by its short name"),
@@ -127,19 +127,19 @@ class Occupancy(SqlRecipe):
         AnswerColumn("registers", None, "registers of a thread"),
         AnswerColumn("shared_bytes", "bytes", "static and dynamic shared memory of a block"),
         AnswerColumn("launches", None, "launches of this configuration, on all ranks"),
-        AnswerColumn("duration_ns", "ns", "time that they ran, added up"),
-        AnswerColumn("blocks_per_sm", None, "blocks that run at once on a multiprocessor; null where the device is not known"),
-        AnswerColumn("occupancy_percent", "%", "their warps, as a share of the most warps"),
-        AnswerColumn("limit", None, "what keeps more out: warps, blocks, registers or shared memory"),
-        AnswerColumn("waves_mean", None, "blocks of a launch over those that the device runs at once; mean by time"),
-        AnswerColumn("below_wave_percent", "%", "share of the time that is in launches of less than one wave"),
+        AnswerColumn("duration_ns", "ns", "total duration of these launches"),
+        AnswerColumn("blocks_per_sm", None, "concurrent blocks per multiprocessor; null if the device is unknown"),
+        AnswerColumn("occupancy_percent", "%", "their warps as a share of the most warps per multiprocessor"),
+        AnswerColumn("limit", None, "the limiting resource: warps, blocks, registers or shared memory"),
+        AnswerColumn("waves_mean", None, "a launch's blocks divided by the device's concurrent blocks; mean by time"),
+        AnswerColumn("below_wave_percent", "%", "share of duration_ns in launches of less than one wave"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("occupancy_percent",), detail="threads")
 
     map_sql = f"""
 WITH launched AS (
   SELECT rank, coalesce(short_name, name) AS name, block_x::BIGINT * block_y * block_z AS threads, registers,
-    -- the PyTorch profiler writes the sum alone; beside its parts nsys writes what the driver set aside, which is more
+    -- the PyTorch profiler writes only the sum; nsys also writes its parts and what the driver set aside, which is more
     if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
        coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
     grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},

@@ -38,7 +38,7 @@ class Operators(Recipe):
     GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
     all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture, where the
     trace has it. Total times count an operator within another of the same row once. Operations and bytes follow from the
-    shapes of matrix products, convolutions and attention, if shapes were recorded; what is around such operators has the sum of
+    shapes of matrix products, convolutions and attention, if shapes were recorded; entries around these operators have the sum of
     the outermost ones inside.
     """
 
@@ -54,33 +54,33 @@ class Operators(Recipe):
             "by",
             str,
             "operator",
-            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named range, or the "
-            "stack of Python functions that operators were called from",
+            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named range, or "
+            "the Python stack that called operators",
             tuple(_WHAT),
         ),
-        Option("top", int, 50, "how many rows, those with the most GPU time first; 0 for all", least=0),
+        Option("top", int, 50, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("name", None, "operator, path of modules, range, or stack, the outermost first"),
-        AnswerColumn("shapes", None, "shapes of the inputs; null unless asked for by shape, or where they were not recorded"),
+        AnswerColumn("shapes", None, "shapes of the inputs; null unless grouped by shape, or if they were not recorded"),
         AnswerColumn("ranks", None, "ranks that called it"),
         AnswerColumn("calls", None, "calls"),
         AnswerColumn("cpu_total_ns", "ns", "time in it on the host"),
-        AnswerColumn("cpu_self_ns", "ns", "of it, outside of others of its kind; calls of CUDA belong to it"),
+        AnswerColumn("cpu_self_ns", "ns", "part of cpu_total_ns outside of nested entries; includes CUDA calls"),
         AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels, copies and fills launched inside"),
-        AnswerColumn("gpu_self_ns", "ns", "of it, launched outside of others of its kind"),
-        AnswerColumn("gpu_self_percent", "%", "gpu_self_ns of the summed duration of all GPU work"),
+        AnswerColumn("gpu_self_ns", "ns", "part of gpu_total_ns launched outside of nested entries"),
+        AnswerColumn("gpu_self_percent", "%", "gpu_self_ns as a share of the summed duration of all GPU work"),
         AnswerColumn("gpu_operations", None, "kernels, copies and fills launched inside"),
         AnswerColumn(
             "backward_gpu_ns",
             "ns",
-            "GPU time of the backward of the operators called inside; null where the trace numbers no operators",
+            "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers",
         ),
-        AnswerColumn("flops", "FLOP", "floating-point operations by shape; null where no formula applies"),
-        AnswerColumn("tflop_per_s", "TFLOP/s", "operations by GPU time, over the calls that have both"),
+        AnswerColumn("flops", "FLOP", "floating-point operations by shape; null if no formula applies"),
+        AnswerColumn("tflop_per_s", "TFLOP/s", "flops divided by GPU time, over the calls that have both"),
         AnswerColumn("least_bytes", "bytes", "least bytes moved: every operand read once, the result written once"),
         AnswerColumn(
-            "flop_per_byte", "FLOP/byte", "arithmetic intensity: operations by least_bytes, over the calls that have both"
+            "flop_per_byte", "FLOP/byte", "arithmetic intensity: flops divided by least_bytes, over the calls that have both"
         ),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
@@ -122,7 +122,7 @@ class Operators(Recipe):
 
 
 def _wide(table: Any) -> Any:
-    """The table with its whole numbers as decimals, whose sums 64 bits need not hold."""
+    """The table with its integers as decimals, since sums may exceed 64 bits."""
     wide = pa.decimal128(38, 0)
     return table.cast(pa.schema([f.with_type(wide) if f.type == pa.int64() else f for f in table.schema]))
 

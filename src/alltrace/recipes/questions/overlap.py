@@ -34,13 +34,13 @@ class Overlap(Recipe):
         GPU,
         AnswerColumn("compute_ns", "ns", "at least one compute kernel runs"),
         AnswerColumn("communication_ns", "ns", "at least one communication kernel runs"),
-        AnswerColumn("overlapped_ns", "ns", "communication and compute run"),
+        AnswerColumn("overlapped_ns", "ns", "communication and compute run at the same time"),
         AnswerColumn("exposed_ns", "ns", "communication runs and no compute"),
-        AnswerColumn("overlap_percent", "%", "overlapped_ns of communication_ns"),
+        AnswerColumn("overlap_percent", "%", "overlapped_ns as a share of communication_ns"),
         AnswerColumn("copy_ns", "ns", "at least one copy or fill runs"),
-        AnswerColumn("copy_overlapped_ns", "ns", "a copy and any kernel run"),
+        AnswerColumn("copy_overlapped_ns", "ns", "a copy and any kernel run at the same time"),
         AnswerColumn("copy_exposed_ns", "ns", "a copy runs and no kernel"),
-        AnswerColumn("copy_overlap_percent", "%", "copy_overlapped_ns of copy_ns"),
+        AnswerColumn("copy_overlap_percent", "%", "copy_overlapped_ns as a share of copy_ns"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"

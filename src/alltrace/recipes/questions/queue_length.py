@@ -29,15 +29,15 @@ class QueueLength(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "graphs": GRAPHS}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
     options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 1, "a row for each of so many equal parts of the stream's time", least=1, most=100_000),
-        Option("full", int, 1024, "outstanding pieces at which a queue is full", least=1),
+        Option("bins", int, 1, "number of equal time bins per stream, one row each", least=1, most=100_000),
+        Option("full", int, 1024, "number of outstanding pieces at which a queue is full", least=1),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
         GPU,
         AnswerColumn("stream", None, "CUDA stream"),
-        AnswerColumn("start_ns", "ns", "start of the part of time on the run's aligned clock"),
-        AnswerColumn("span_ns", "ns", "its length: all parts together last from the first call to the last start of work"),
+        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
+        AnswerColumn("span_ns", "ns", "its length; all bins last from the first call to the last start of work"),
         AnswerColumn("launches", None, "calls that start in it"),
         AnswerColumn("mean_length", None, "mean number of outstanding pieces, weighted by time"),
         AnswerColumn("max_length", None, "largest number"),

@@ -35,9 +35,9 @@ class Limits:
     """What a query may cost.
 
     Attributes:
-        seconds: After so long it is stopped.
-        memory_bytes: What it may take in memory; it may not go to disk.
-        rows: So many rows of its answer are given, at most.
+        seconds: The time limit, after which it is stopped.
+        memory_bytes: The most memory it may use; it may not use disk.
+        rows: The most rows of its answer.
     """
 
     seconds: float
@@ -50,8 +50,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
 
     Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides there are
     `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The schema `ids` has the same
-    tables with ids of names, whose text is `text_of(id)`: what the statements of recipes read. A query that names `collectives`,
-    `members` or `steps`, which are derived over all ranks, has the run aligned first.
+    tables with ids instead of names; `text_of(id)` is the text of a name. The statements of recipes read these. A query that names
+    `collectives`, `members` or `steps`, which are derived over all ranks, has the run aligned first.
 
     Raises:
         UsageError: The text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own. Or it took too long.
@@ -148,7 +148,7 @@ def _alignment_notes(run: Run, text: str) -> tuple[str, ...]:
 
 
 def _scratch() -> TemporaryDirectory[str] | None:
-    """A temporary folder for what memory does not hold; None where none can be made, as most queries need none."""
+    """A temporary folder for what memory does not hold; None if none can be made, as most queries need none."""
     try:
         return scratch_folder("alltrace-sql-")
     except InputError:
@@ -156,8 +156,8 @@ def _scratch() -> TemporaryDirectory[str] | None:
 
 
 def _named(text: str) -> list[str] | None:
-    """The tables whose names occur in a query, which are all that it can read; None where it may reach files in other ways."""
-    if re.search(r"parquet|query", text, re.IGNORECASE):  # functions that take a file, or a table, by what an expression gives
+    """The tables with names that occur in a query, all that it can read; None if it may reach files in other ways."""
+    if re.search(r"parquet|query", text, re.IGNORECASE):  # functions that take a file, or a table, from an expression
         return None
     return [t for t in VIEWS if re.search(rf"\b{t}\b", text, re.IGNORECASE)]
 

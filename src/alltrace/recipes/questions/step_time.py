@@ -45,12 +45,12 @@ class StepTime(Recipe):
     At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a communication
     kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on the host;
     else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to the start of the
-    next one; the last lasts to its end, and to that of its device work.
-    Where work may have run in a step whose records are lost, what is below the devices' classes is null.
+    next one; the last one lasts to its end, and to the end of its device work.
+    If a step may have lost records, the classes after those of the devices are null.
 
     Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
     the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of kernels
-    whose names say a format that tensor cores compute.
+    with names that state a format of tensor cores.
     """
 
     name = "step-time"
@@ -65,13 +65,13 @@ class StepTime(Recipe):
     }
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs", "api", "ranges"),)
     options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank together", ("step", "rank")),
+        Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank", ("step", "rank")),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
-        AnswerColumn("step", None, "number of the step; null for all together"),
-        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all together"),
-        AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
+        AnswerColumn("step", None, "number of the step; null for all steps"),
+        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all steps"),
+        AnswerColumn("span_ns", "ns", "total time; the other columns are its parts"),
         AnswerColumn("kernel_ns", "ns", "a compute kernel runs"),
         AnswerColumn("communication_ns", "ns", "a communication kernel runs, and no compute kernel"),
         AnswerColumn("memcpy_ns", "ns", "a copy runs, and none of the above"),
@@ -81,21 +81,19 @@ class StepTime(Recipe):
         AnswerColumn("cpu_ns", "ns", "an operator runs on the host, and none of the above"),
         AnswerColumn("idle_ns", "ns", "none of the above"),
         AnswerColumn(
-            "occupancy_percent", "%", "mean achieved occupancy of the kernels as the trace estimates it; null where it does not"
+            "occupancy_percent", "%", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"
         ),
         AnswerColumn(
             "sm_efficiency_percent",
             "%",
-            "share of the step in which a kernel runs, times that of the multiprocessors its blocks can fill",
+            "share of the step in which a kernel runs, times the share of multiprocessors that its blocks can fill",
         ),
-        AnswerColumn(
-            "tensor_core_percent", "%", "of the kernels' time, that of kernels on tensor cores (FP16, BF16, TF32, FP8, FP4)"
-        ),
+        AnswerColumn("tensor_core_percent", "%", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per step, or one of them all."""
+        """One row per step, or one for all steps."""
         steps = _Steps.of(rank)
         if not len(steps.start):
             return pa.table({"span_ns": pa.array([], pa.int64())})

@@ -29,20 +29,20 @@ _ROWS = (
     AnswerColumn("duration_ns", "ns", "from start to end on the host"),
     AnswerColumn("device_start_ns", "ns", "first start of the device work launched in it"),
     AnswerColumn("device_end_ns", "ns", "last end of that work"),
-    AnswerColumn("device_span_ns", "ns", "from one to the other"),
-    AnswerColumn("source", None, "what the step was found by: range, kernels or collectives"),
-    AnswerColumn("phase", None, "of a server of language models: prefill, decode, mixed, or another mode that its names have"),
-    AnswerColumn("requests", None, "requests of the batch, of such a server"),
-    AnswerColumn("prefill_requests", None, "of them, those whose prompt is processed"),
-    AnswerColumn("query_tokens", None, "tokens that are computed: the query lengths of all requests together"),
-    AnswerColumn("kv_tokens", None, "the lengths of their keys and values together"),
+    AnswerColumn("device_span_ns", "ns", "from device_start_ns to device_end_ns"),
+    AnswerColumn("source", None, "how the step was found: range, kernels or collectives"),
+    AnswerColumn("phase", None, "for a server of language models: prefill, decode, mixed, or another mode in its range names"),
+    AnswerColumn("requests", None, "requests in the batch, for a server of language models"),
+    AnswerColumn("prefill_requests", None, "requests in prefill"),
+    AnswerColumn("query_tokens", None, "computed tokens: the sum of the query lengths of all requests"),
+    AnswerColumn("kv_tokens", None, "sum of the lengths of keys and values of all requests"),
 )
 _SUMMARY = (
     *_OWN,
     AnswerColumn("ranks", None, "number of ranks that have the step"),
     AnswerColumn("duration_ns", "ns", "exact median of its duration on the host over ranks"),
-    AnswerColumn("slowest_rank", None, "the rank that takes longest on the host, the lowest of equal ones"),
-    AnswerColumn("slowest_ns", "ns", "how long it takes"),
+    AnswerColumn("slowest_rank", None, "the rank with the longest duration on the host; the lowest if several are equal"),
+    AnswerColumn("slowest_ns", "ns", "its duration"),
     AnswerColumn("spread_ns", "ns", "from the shortest to the longest duration over ranks"),
     AnswerColumn("device_span_ns", "ns", "exact median of its span on the device over ranks that have work in it"),
     AnswerColumn("start_spread_ns", "ns", "from the first rank's start to the last one's, on the aligned clock"),
@@ -56,8 +56,9 @@ class Steps(Recipe):
     """The training steps: when each begins and ends on every rank, on the host and on the device.
 
     Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
-    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ones those count that hold one work of an optimizer each, else
-    the outermost. Where only optimizers are named, each ends a step; without names the period of the kernel sequence tells.
+    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one optimizer step count,
+    otherwise the outermost. If only optimizers are named, each ends a step; without names, the period of the kernel sequence is
+    used.
 
     A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
     step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
@@ -74,7 +75,7 @@ class Steps(Recipe):
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """Those of a step on a rank, or of a step over all ranks."""
+        """The columns of a step on a rank, or of a step over all ranks."""
         return _SUMMARY if options["per_step"] else _ROWS
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
@@ -144,7 +145,7 @@ def _batches(rank: RankTables) -> list[dict[str, Any]]:
 
 
 def _added(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """The iterations of a step together; null where one does not say."""
+    """The iterations of a step together; null if one does not say."""
     phases = {i.phase for i in iterations}
     sums = {
         name: None if any(getattr(i, name) is None for i in iterations) else sum(getattr(i, name) for i in iterations)

@@ -50,7 +50,7 @@ class Stragglers(Recipe):
     to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
     `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
-    With `--source inspector` the operations are those of NCCL Inspector's files, of the whole job. The rank that took the shortest
+    With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
     time arrived last. The files do not show why.
     """
 
@@ -65,32 +65,34 @@ class Stragglers(Recipe):
         AnswerColumn("rank", None, "rank"),
         AnswerColumn("host", None, "host"),
         AnswerColumn("waited_ns", "ns", "time it waited for others at matched operations"),
-        AnswerColumn("caused_ns", "ns", "time others waited for it, where it arrived last"),
+        AnswerColumn("caused_ns", "ns", "time others waited for it when it arrived last"),
         AnswerColumn("caused_percent", "%", "share of all waits"),
         AnswerColumn(
-            "root_rank", None, "who would have to change for most of what it caused; null if it caused none, or transfers did"
+            "root_rank",
+            None,
+            "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
         ),
         AnswerColumn("root_share", None, "share of all waits for which this rank would have to change, 0 to 1"),
         AnswerColumn("exposed_wait_ns", "ns", "part of its waits during which no compute kernel ran on its devices"),
         AnswerColumn("operations", None, "matched operations it took part in"),
-        AnswerColumn("last_percent", "%", "share of them at which it arrived last and somebody's wait counts"),
-        AnswerColumn("path_blame_ns", "ns", "its part of the critical path beyond its peers' median; negative where it was faster"),
+        AnswerColumn("last_percent", "%", "share of them at which it arrived last and another rank's wait counts"),
+        AnswerColumn("path_blame_ns", "ns", "its part of the critical path above its peers' median; negative if it was faster"),
         AnswerColumn("cause", None, "why it is late: compute, communication (other), copy, host, or mixed; null if it is not"),
-        AnswerColumn("cause_percent", "%", "share of that cause in the time it took beyond its peers"),
-        AnswerColumn("compute_excess_ns", "ns", "compute beyond the peers' median before operations at which it was last"),
-        AnswerColumn("communication_excess_ns", "ns", "other communication, likewise"),
-        AnswerColumn("copy_excess_ns", "ns", "copies, likewise"),
-        AnswerColumn("host_excess_ns", "ns", "time with nothing on the device, likewise"),
-        AnswerColumn("range", None, "where the cause is the host: the range in which most of that time went"),
-        AnswerColumn("pattern", None, "recurring, rotating or transient over steps; node or stage where all its ranks are late"),
-        AnswerColumn("confidence", None, "how sure the matching of the operations is at which it was last, from 0 to 1"),
+        AnswerColumn("cause_percent", "%", "share of that cause in its time above its peers' median"),
+        AnswerColumn("compute_excess_ns", "ns", "compute time above the peers' median before operations at which it was last"),
+        AnswerColumn("communication_excess_ns", "ns", "other communication, measured the same way"),
+        AnswerColumn("copy_excess_ns", "ns", "copies, measured the same way"),
+        AnswerColumn("host_excess_ns", "ns", "time with nothing on the device, measured the same way"),
+        AnswerColumn("range", None, "the range with most of that time, if the cause is the host"),
+        AnswerColumn("pattern", None, "recurring, rotating or transient over steps; node or stage if all its ranks are late"),
+        AnswerColumn("confidence", None, "confidence of the matching of the operations at which it was last, 0 to 1"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"
     )
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """What the source tells."""
+        """The answer from the selected source."""
         return select_columns(self.columns) if options.get("source") == "inspector" else self.columns
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -256,7 +258,7 @@ class _Question:
         return found
 
     def _roots(self, counted: Int64, replay: Replay, peers: Peers) -> tuple[dict[int, int], dict[int, float]]:
-        """For each rank who is to blame for most of what it caused, and its own share of all waits as the one to blame."""
+        """For each rank, the rank responsible for most of what it caused, and its own share of responsibility for all waits."""
         import numpy as np
 
         from alltrace.replay.root_causes import NOBODY, root_causes
@@ -330,7 +332,7 @@ class _Question:
         return found
 
     def _name_ranges(self, rows: list[dict[str, Any]], why: dict[int, Cause]) -> None:
-        """Name the range of the ranks whose hosts are at fault, the worst few."""
+        """Name the range for the ranks with the host as cause, the worst few."""
         import numpy as np
 
         from alltrace.recipes.analysis.lateness import host_range

@@ -34,23 +34,21 @@ class WhatIf(ReplayRecipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("rank", str, None, "the ranks to change, such as 3,8-11"),
         Option("op", str, None, "the collective operation to change, such as AllReduce"),
-        Option("communicator", str, None, "the communicator to change, by its name as `collectives` has it, or its number"),
-        Option("kernel", str, None, "the kernels to change: a regular expression that their name contains"),
+        Option("communicator", str, None, "the communicator to change, by its name in `collectives` or its number"),
+        Option("kernel", str, None, "the kernels to change: a regular expression to find in their names"),
         Option("scale", float, None, "multiply by this, instead of taking the peers' median"),
         Option("max_error", float, 5.0, "refuse to answer if the replay error is larger, in %"),
-        Option("per_step", bool, False, "give the time of every step"),
+        Option("per_step", bool, False, "add the time of every step"),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn(
-            "what", None, "what would be different: rank, op, communicator or kernel, with its name; of one rank only the word"
-        ),
-        AnswerColumn("rank", None, "the rank, where it is one"),
-        AnswerColumn("duration", None, "how long that would take: the peers' median, or its own times the scale"),
+        AnswerColumn("what", None, "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
+        AnswerColumn("rank", None, "the rank, if one rank changes"),
+        AnswerColumn("duration", None, "the new duration: the peers' median, or its own times the scale"),
         AnswerColumn("step", None, "the step, or null for the whole run"),
-        AnswerColumn("before_ns", "ns", "time of the replayed run, or step, as it was"),
+        AnswerColumn("before_ns", "ns", "time of the replayed run or step without the change"),
         AnswerColumn("after_ns", "ns", "time with the change"),
-        AnswerColumn("saved_ns", "ns", "the difference; negative where the change makes the run longer"),
-        AnswerColumn("saved_percent", "%", "the difference as a share of the time before"),
+        AnswerColumn("saved_ns", "ns", "the difference; negative if the change makes the run longer"),
+        AnswerColumn("saved_percent", "%", "saved_ns as a share of before_ns"),
     )
 
     chart: ClassVar[Chart | None] = Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save")
@@ -118,7 +116,7 @@ def _duration(scale: float | None) -> str:
 
 
 def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any]) -> tuple[str, Change]:
-    """The change that the options tell."""
+    """The change that the options describe."""
     from alltrace.replay.change import Change
 
     scale, labels = options["scale"], []

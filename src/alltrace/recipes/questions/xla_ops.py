@@ -38,9 +38,9 @@ _SUMS = ("executions", "kernels", "copies", "gpu_total_ns")
 class XlaOps(Recipe):
     """GPU time by compiled program and operation (HLO) of JAX and others on XLA, over all ranks.
 
-    XLA names the run of a program and of each of its operations by ranges: what was launched inside is theirs, of ranges in each
-    other the innermost counts. Work that was launched in no such range is in a row without a program. Not tried on a report of a
-    real run: the names are those that XLA's source writes.
+    XLA names the run of a program and of each of its operations by ranges: work launched inside belongs to them; of nested ranges
+    the innermost counts. Work launched outside of these ranges is in a row without a program. Not tested on a report of a
+    real run: the names are taken from XLA's source.
     """
 
     name = "xla-ops"
@@ -48,21 +48,21 @@ class XlaOps(Recipe):
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "kernels", "api")
     options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "op", "a row for each operation, scope in the source, or program", choices=("op", "scope", "program")),
-        Option("top", int, 0, "how many rows, those with the most GPU time first; 0 for all", least=0),
+        Option("top", int, 0, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     )
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("program", None, "compiled program (HLO module); null for work outside of programs"),
-        AnswerColumn("program_id", None, "its number; null where programs of one name are counted together, and without one"),
-        AnswerColumn("op", None, "operation (HLO); null of other rows, and for work of a program outside of its operations"),
-        AnswerColumn("scope", None, "where the source made it, such as `jit(step)/mul`; null where XLA does not say"),
+        AnswerColumn("program_id", None, "its number; null if programs of one name are counted together or without a program"),
+        AnswerColumn("op", None, "operation (HLO); null by scope or program, and for work outside of operations"),
+        AnswerColumn("scope", None, "where the source created it, such as `jit(step)/mul`; null if XLA does not record it"),
         AnswerColumn("kind", None, "`collective` by the operation's name, else `compute`; null without an operation"),
         AnswerColumn("ranks", None, "ranks on which it ran"),
-        AnswerColumn("executions", None, "ranges of it that launched work, over all ranks"),
+        AnswerColumn("executions", None, "its ranges that launched work, over all ranks"),
         AnswerColumn("kernels", None, "kernels and graphs that it launched"),
         AnswerColumn("copies", None, "copies and fills that it launched"),
-        AnswerColumn("gpu_total_ns", "ns", "their time"),
-        AnswerColumn("gpu_mean_ns", "ns", "the same of an execution"),
-        AnswerColumn("share_percent", "%", "gpu_total_ns of that of all rows"),
+        AnswerColumn("gpu_total_ns", "ns", "summed duration of this work"),
+        AnswerColumn("gpu_mean_ns", "ns", "mean GPU time of an execution"),
+        AnswerColumn("share_percent", "%", "gpu_total_ns as a share of that of all rows"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "op", ("gpu_total_ns",), "program")
 
@@ -136,7 +136,7 @@ class XlaOps(Recipe):
 
 
 def _parsed(name: str) -> dict[str, Any]:
-    """What a range's name says; empty where it is none of XLA's."""
+    """The content of a range's name; empty if it is not from XLA."""
     for kind, pattern in (("module", _MODULE), ("thunk", _THUNK)):
         if (found := pattern.fullmatch(name)) is not None:
             return {"kind": kind, **found.groupdict()}

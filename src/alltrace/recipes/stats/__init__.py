@@ -47,7 +47,7 @@ REPORTS: dict[str, str] = {
 
 
 def find_report(spec: str) -> StatsReport:
-    """The report that `spec` asks for, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
+    """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
 
     Args:
         spec: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`.
@@ -56,7 +56,7 @@ def find_report(spec: str) -> StatsReport:
         The report; the options named in `spec` are its defaults.
 
     Raises:
-        UsageError: There is no such report or option, or a value is not of the option's type.
+        UsageError: The report or option does not exist, or a value is not of the option's type.
     """
     name, *arguments = spec.split(":")
     if name not in REPORTS:

@@ -125,12 +125,12 @@ class StatsReport(Recipe):
 
     @property
     def rank_cell(self) -> Cell:
-        """The column that `--by-rank` adds, called otherwise where the report has a column `Rank` of its own."""
+        """The column that `--by-rank` adds, with another name if the report already has a column `Rank`."""
         taken = any(cell.title == RANK_CELL.title for cell in self.cells)
         return _OTHER_RANK_CELL if taken else RANK_CELL
 
     def answer_cells(self, options: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """The columns under `options`: `Rank` in front when asked for by rank."""
+        """The columns under `options`: `Rank` in front with `--by-rank`."""
         return (self.rank_cell, *self.cells) if options.get("by_rank") else self.cells
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
@@ -138,7 +138,7 @@ class StatsReport(Recipe):
         return tuple(cell.answer_column() for cell in self.answer_cells(options))
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """The report's picture; by rank, bars of equal names are told apart by it."""
+        """The report's chart; by rank, the rank distinguishes bars of equal names."""
         if self.chart is None or not options.get("by_rank") or "bars" not in self.chart.kind:
             return self.chart
         return self.chart._replace(detail=self.rank_cell.header)
@@ -161,7 +161,7 @@ class StatsReport(Recipe):
         return Answer(table, tuple(cell.answer_column() for cell in cells), tuple(notes))
 
     def as_made(self, tables: Generator[Any, None, None], options: Mapping[str, Any]) -> Answer:
-        """The answer whose rows are those of `tables`, each the table of an `answer`."""
+        """The answer with the rows of `tables`, each the table of an `answer`."""
         empty = self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
         return empty._replace(stream=RowStream(tables, empty.table))
 
@@ -169,11 +169,11 @@ class StatsReport(Recipe):
 class SumReport(StatsReport, SqlRecipe):
     """A report with a row of statistics per name.
 
-    A subclass has the statement that gives a rank's events (`events`) and what their keys are called (`labels`); the rest is the
+    A subclass has the statement that selects a rank's events (`events`) and the names of their keys (`labels`); the rest is the
     same in all.
 
     Attributes:
-        keys: The columns, beside `value`, of `events`.
+        keys: The columns of `events` except `value`.
         events: A SELECT of `rank`, `keys` and `value` (whole ns or bytes), a row for each event; see `SqlRecipe`.
         labels: An expression over the keys for the title of each of `named` and for each of `hidden`, with placeholders as in
             `events`; null is an empty text. Keys of equal labels become one row.
@@ -212,7 +212,7 @@ class SumReport(StatsReport, SqlRecipe):
         return Chart("bars", name, (total,), detail=self.named[0].header if len(self.named) > 1 else None)
 
     def distinct(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Those of the keys that tell values apart under `options`."""
+        """The keys that identify values under `options`."""
         return self.keys
 
     def map_statement(self, options: Mapping[str, Any]) -> str:
@@ -220,7 +220,7 @@ class SumReport(StatsReport, SqlRecipe):
         return distribution_statement(self.distinct(options), self.events.format_map(self.words(options)))
 
     def merge_statement(self, options: Mapping[str, Any]) -> str | None:
-        """The distribution over all ranks, unless each has rows of its own."""
+        """The distribution over all ranks, unless each has its own rows."""
         return None if self.ranks_stand_alone(options) else merged_statement(self.distinct(options))
 
     def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:
@@ -257,7 +257,7 @@ class TraceReport(StatsReport):
     A subclass says what the rows of one rank are (`rows`).
 
     Attributes:
-        by_call: Of `tables` those of launched work, where a row is a call of `api` and what it launched; the start is the call's.
+        by_call: The tables of launched work, if a row is a call of `api` and the work it launched; the start is the call's.
         order: Title of the column the rows are ordered by; rows with equal starts stay in the order of `rows`, lower ranks first.
         height: Title of the column that a picture shows over it.
         called: Title of the column that a picture has a colour for each value of.
@@ -352,7 +352,7 @@ def statistics_columns(table: Any, counted: str, *, sizes: bool = False, totaled
 
 
 def shares(totals: Any, within: Any = None) -> Any:
-    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null where that sum is 0."""
+    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null if that sum is 0."""
     values = np.asarray([float(v) for v in totals.to_pylist()])
     if within is None:
         sums = np.full(len(values), values.sum())
@@ -364,12 +364,12 @@ def shares(totals: Any, within: Any = None) -> Any:
 
 
 def stack(tables: Sequence[Any]) -> Any:
-    """The rows of all tables, whose dictionaries become one; Arrow makes one only of dictionaries without null."""
+    """The rows of all tables with one dictionary; Arrow unifies only dictionaries without null."""
     return pa.concat_tables([without_null_words(table) for table in tables]).unify_dictionaries()
 
 
 def without_null_words(table: Any) -> Any:
-    """The table with null where a word of a dictionary is null."""
+    """The table with null if a word of a dictionary is null."""
     for position, field in enumerate(table.schema):
         column = table.column(position)
         if pa.types.is_dictionary(field.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
@@ -391,7 +391,7 @@ def round_half_up(values: Any) -> Any:
 
 
 def round_printed(values: Any, decimals: int) -> Any:
-    """Float64 values rounded as printing with so many decimals does: a half in decimal goes where its binary value lies."""
+    """Float64 values rounded as printing with this many decimals does: a decimal half follows its binary value."""
     scale = 10.0**decimals
     scaled = values * scale
     rounded = np.rint(scaled) / scale

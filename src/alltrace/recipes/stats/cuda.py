@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 BASE = Option("base", bool, default=False, help="Name kernels without template arguments and parameters.")
-MANGLED = Option("mangled", bool, default=False, help="Name kernels as the linker knows them, where that is recorded.")
+MANGLED = Option("mangled", bool, default=False, help="Use the mangled names of kernels, if recorded.")
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")
 KERNEL_NAME = "coalesce(text_of(launch_range) || '/', '') || text_of(kernel)"
-"""What a kernel is called, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
+"""The name of a kernel, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
 
 COPY_LABELS = {
     "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
@@ -45,7 +45,7 @@ CATEGORY = Cell("Category", "text", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
 
 
 class NamedKernels(StatsReport, SqlRecipe):
-    """A report whose statement names kernels by its options.
+    """A report with a statement that names kernels by its options.
 
     `{kernel}` is the id of the name, `{launch_range}` of the range, and `{kernel_name}` the text over keys of these names.
     """
@@ -69,14 +69,14 @@ class NamedKernels(StatsReport, SqlRecipe):
         }
 
     def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The rank's tables; `kernels` with the column `launch_range` where that is asked for."""
+        """The rank's tables; `kernels` with the column `launch_range` if requested."""
         tables = super().rank_tables(rank, options)
         if options.get("nvtx_name"):
             tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
         return tables
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The ranges around launches, where they are asked for."""
+        """The ranges around launches, if requested."""
         return "the NVTX range around each launch" if options.get("nvtx_name") else None
 
 
@@ -101,7 +101,7 @@ def kernel_columns(options: Mapping[str, Any]) -> list[str]:
 
 
 def kernel_keys(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a kernel is called, as ids: the columns `KERNEL_KEYS`, to be made text by `kernel_labels`."""
+    """The name of a kernel, as ids: the columns `KERNEL_KEYS`, to be made text by `kernel_labels`."""
     nothing = pa.nulls(kernels.num_rows, pa.int64())
     named = name_column(options)
     return {
@@ -149,7 +149,7 @@ def call_labels(texts: Any) -> Any:
 
 
 def look_up(table: Any, name: str, rows: Any) -> Any:
-    """Values of a dictionary table's column at row numbers; null where the number is null or not in the table.
+    """Values of a dictionary table's column at row numbers; null if the number is null or not in the table.
 
     Args:
         table: A dictionary of the rank (`processes`, `threads`, `devices`).
@@ -210,7 +210,7 @@ def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def launch_ranges(rank: RankTables, kernels: Any) -> Any:
-    """The name id of the innermost NVTX range around the call that launched each kernel, null where there is none.
+    """The name id of the innermost NVTX range around the call that launched each kernel, null if there is none.
 
     Args:
         rank: The rank's tables.

@@ -22,7 +22,7 @@ API_TABLE = ("start", "end", "process", "thread", "correlation", "name")
 
 
 def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str] = ()) -> tuple[Any, Any]:
-    """The kernels whose launch is known, and beside them their phases.
+    """The kernels with a known launch, together with their phases.
 
     Args:
         rank: The rank's tables.
@@ -31,7 +31,7 @@ def executions(rank: RankTables, options: Mapping[str, Any], more: Sequence[str]
 
     Returns:
         Rows of `kernels`; and a table of as many rows: `api_start`, `api_ns`, `queue_ns` (from the end of the call to the start
-        of the kernel, null where the kernel started before), `kernel_start`, `kernel_ns`, `total_ns` (from the start of the call
+        of the kernel, null if the kernel started before), `kernel_start`, `kernel_ns`, `total_ns` (from the start of the call
         to the end of the call or the kernel, whichever is later), `api` (name id), `pid`, `tid`, `device` (CUDA ordinal).
     """
     wanted = ["start", "end", "process", "device", "correlation", *kernel_columns(options), *more]
@@ -66,6 +66,6 @@ def _taken(table: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def _ended(events: Any) -> Any:
-    """The events whose end is known; that of others is lacking in a damaged report."""
+    """The events with a known end; a damaged report lacks the end of others."""
     ends = events.column("end")
     return events.filter(ends.is_valid()) if ends.null_count else events

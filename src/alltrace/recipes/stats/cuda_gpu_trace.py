@@ -68,7 +68,7 @@ class CudaGpuTrace(TraceReport):
     )
 
     def is_event_wise(self, options: Mapping[str, Any]) -> bool:
-        """A kernel stands for itself, but for the range around its launch."""
+        """A kernel is its own row; only the range around its launch comes from the call."""
         return not options.get("nvtx_name")
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
@@ -147,7 +147,7 @@ def _operations(kinds: Any) -> Any:
 
 
 def _throughput(size: Any, duration: Any) -> Any:
-    """Bytes per second as nsys has it: bytes * floor(1e9 / ns); null for an operation that took no time."""
+    """Bytes per second as nsys computes it: bytes * floor(1e9 / ns); null for an operation that took no time."""
     took = pc.if_else(pc.greater(duration, 0), duration, None)
     return pc.multiply(
         size.cast(pa.float64(), safe=False), pc.divide(pa.scalar(1_000_000_000, pa.int64()), took).cast(pa.float64())

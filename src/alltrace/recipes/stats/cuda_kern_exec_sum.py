@@ -24,7 +24,7 @@ _LABELS = {
 }
 _KEYS = ("rank", "process_id", "thread_id", "ordinal", "api", "launch_range", "kernel")
 # `launches` has a row for each call of a kernel: T from the start of the call to the end of call or kernel, whichever is later;
-# Q null where the kernel started before the end of the call. Medians are of numbers below 2^52, for which DuckDB's are exact;
+# Q null if the kernel started before the end of the call. Medians are of numbers below 2^52, for which DuckDB's are exact;
 # deviations are from the integer part of the mean, so that all sums are of whole numbers.
 _MAP = """
 WITH launched AS (

@@ -20,7 +20,7 @@ _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 class CudaKernExecTrace(TraceReport):
-    """Every kernel whose launch is known: the call, the wait in the queue, the execution; in the order of the calls."""
+    """Every kernel with a known launch: the call, the wait in the queue, the execution; in the order of the calls."""
 
     name = "cuda_kern_exec_trace"
     title = "CUDA Kernel Launch & Exec Time Trace"
@@ -34,7 +34,7 @@ class CudaKernExecTrace(TraceReport):
     cells: ClassVar[tuple[Cell, ...]] = (
         Cell("API Start", "time", "Start of the call that launched the kernel."),
         Cell("API Dur", "time", "Length of the call."),
-        Cell("Queue Start", "time", "End of the call; empty where the kernel started before."),
+        Cell("Queue Start", "time", "End of the call; empty if the kernel started before."),
         Cell("Queue Dur", "time", "From there to the start of the kernel."),
         Cell("Kernel Start", "time", "Start of the kernel."),
         Cell("Kernel Dur", "time", "Length of the kernel."),

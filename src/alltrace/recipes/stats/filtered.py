@@ -32,7 +32,7 @@ class FilteredReport(StatsReport):
         vars(self).update({name: getattr(report, name) for name in shared}, tables=self.reads({}))
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """What the report reads, and what the filters read beside."""
+        """The tables that the report and the filters read."""
         return self._given.reads(self._report.reads(options))
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:

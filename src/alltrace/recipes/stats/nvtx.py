@@ -1,4 +1,4 @@
-"""What the NVTX reports share: how ranges are called and how long they are."""
+"""What the NVTX reports share: names and durations of ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {"pushpop": "PushPop", "startend": "StartEnd"}
 
 
 def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
-    """What ranges are called: `domain:text`, or the text alone in the default domain; null where there is no text.
+    """The names of ranges: `domain:text`, or the text alone in the default domain; null if there is no text.
 
     Args:
         domain: Name ids of the domains, an Arrow array.
@@ -29,7 +29,7 @@ def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
 
 
 def is_kind(kinds: Any, kind: str) -> Any:
-    """Whether ranges are of a kind: for the column `kind` of `ranges` a chunked array of booleans, null where it is null."""
+    """Whether ranges are of a kind: for the column `kind` of `ranges` a chunked array of booleans, null if it is null."""
     chunks = [pc.take(pa.array([word == kind for word in c.dictionary.to_pylist()], pa.bool_()), c.indices) for c in kinds.chunks]
     return pa.chunked_array(chunks, pa.bool_())
 

@@ -32,7 +32,7 @@ class ProjectionReport(StatsReport):
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The projected ranges of the rank, in the order of its report; `parent` is a row of the result.
 
-        A last row with a null `source_row` stands for the work outside all ranges, if there is any, with its correlation ids.
+        A last row with a null `source_row` represents the work outside all ranges, if there is any, with its correlation ids.
         """
         found = projection(rank)
         ranges = found.ranges

@@ -62,7 +62,7 @@ class NvtxGpuProjSum(ProjectionReport):
             keys = {RANK: whole.column(RANK).combine_chunks(), **keys}
         group_of, some = group(list(keys.values()))
         length = integers(whole.column("last")) - integers(whole.column("first"))
-        # the groups go by number, so that the sums made here and the statistics stand in one order
+        # groups are in order of number, so that these sums and the statistics have the same order
         stats = summarize(collect({"group": pa.array(group_of)}, length))
         stats = stats.take(pc.sort_indices(stats, [("group", "ascending")]))
         count = integers(stats.column(COUNT))

@@ -29,7 +29,7 @@ class NvtxGpuProjTrace(ProjectionReport):
     """Every range that launched GPU work: from the first start to the last end of what was launched inside.
 
     A range and a call belong together when they are of one thread and the range contains the call; only ranges that ended on the
-    thread they started on count. The first row, without a name, stands for the work launched outside all ranges.
+    thread they started on count. The first row, without a name, represents the work launched outside all ranges.
     """
 
     name = "nvtx_gpu_proj_trace"
@@ -54,7 +54,7 @@ class NvtxGpuProjTrace(ProjectionReport):
     chart: ClassVar[Chart | None] = Chart("scatter", "Projected Start (ns)", ("Projected Duration (ns)",), "Name")
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """All ranges by number, behind the work outside of ranges, some numbers after the other."""
+        """All ranges by number, after the work outside of ranges, a span of numbers at a time."""
         return self.as_made(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Generator[Any, None, None]:
@@ -75,7 +75,7 @@ class NvtxGpuProjTrace(ProjectionReport):
                     yield self.answer(columns, options).table
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """All ranges by number, behind the work outside of ranges."""
+        """All ranges by number, after the work outside of ranges."""
         first = _outside([(part.rank, outside_rows(part.table)) for part in parts], options)
         inside = [part for part in (Part(part.rank, _inside(part.table)) for part in parts) if part.table.num_rows]
         numberings = number_ranges(inside, run, "source_row")
@@ -95,12 +95,12 @@ def _outside(alone: Sequence[tuple[int, Any]], options: Mapping[str, Any]) -> li
 
 
 def _inside(table: Any) -> Any:
-    """The rows of a part that stand for ranges; that of the work outside is its last."""
+    """The rows of a part that are ranges; its last row is the work outside."""
     return table.slice(0, table.num_rows - outside_rows(table).num_rows)
 
 
 def _follow(parts: Iterable[Part], numberings: Iterable[Numbering]) -> bool:
-    """Whether each rank's ranges have numbers behind those of the rank before: no two ranks are of one report."""
+    """Whether each rank's range numbers follow those of the previous rank: no two ranks are of one report."""
     last = None
     for part, numbering in zip(parts, numberings, strict=True):
         number = numbering.numbers(_inside(part.table).column("source_row"))
@@ -115,7 +115,7 @@ def _rows(part: Part, numbering: Numbering, run: RunFacts) -> Any:
 
 
 def _in_order(tables: Sequence[Any]) -> dict[str, Any]:
-    """The columns of all ranges in the order of their numbers; none where there is no range."""
+    """The columns of all ranges in the order of their numbers; none if there is no range."""
     some = [table for table in tables if table.num_rows]
     if not some:
         return {}
@@ -127,12 +127,12 @@ def _in_order(tables: Sequence[Any]) -> dict[str, Any]:
 
 
 def outside_rows(table: Any) -> Any:
-    """The rows of a part that stand for work outside all ranges: one, or none."""
+    """The rows of a part for work outside all ranges: one, or none."""
     return pc.filter(table, pc.is_null(table.column("start"))) if table.num_rows else table
 
 
 def _distinct(columns: Iterable[Any]) -> int:
-    """How many distinct numbers the lists of all columns hold; those of one rank are looked at after the other."""
+    """How many distinct numbers the lists of all columns hold; reads one rank after the other."""
     ids = np.empty(0, np.int64)
     for column in columns:
         ids = np.sort(np.concatenate((ids, pc.list_flatten(column).to_numpy())), kind="stable")

@@ -55,7 +55,7 @@ class NvtxKernSum(StatsReport):
         STYLE,
         Cell("PID", "int", "Process id."),
         Cell("TID", "int", "Thread id."),
-        Cell("NVTX Inst", "int", "Ranges of that name with such a kernel."),
+        Cell("NVTX Inst", "int", "Ranges of that name with the kernel."),
         Cell("Kern Inst", "int", "Kernels."),
         Cell("Total Time", "time", "Time of the kernels together."),
         Cell("Avg", "mean_time", "Mean."),
@@ -79,7 +79,7 @@ class NvtxKernSum(StatsReport):
         kernel_of, some_kernel = group(list(names.values()))
         length = integers(kernels.column("end")) - integers(kernels.column("start"))
         ranges = launch_spans(rank)
-        # without a text a range is called nothing in whichever domain, so that a kernel in two of them is one kernel
+        # a range without a text has no name in any domain, so that a kernel in two of them is one kernel
         domain = pc.if_else(pc.is_valid(ranges.column("name")), ranges.column("domain"), pa.scalar(None, pa.int64()))
         ranges = ranges.set_column(ranges.column_names.index("domain"), "domain", domain)
         calls = match_launches(
@@ -139,7 +139,7 @@ class NvtxKernSum(StatsReport):
         )  # fmt: skip
         ordered = table
         order = []
-        for title in keys:  # nulls first: whether there is a value is a key of its own
+        for title in keys:  # nulls first: whether there is a value is a separate key
             ordered = ordered.append_column(f"has {title}", pc.is_valid(table.column(title)))
             order += [(f"has {title}", "ascending"), (title, "ascending")]
         order[-4:-4] = [("Total Time", "descending")]
@@ -173,7 +173,7 @@ def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: In
 
 
 def _spread(rows: Int64, values: Int64, first: Int64, stop: Int64) -> tuple[Int64, Int64]:
-    """Each row beside each of `values[first:stop]`."""
+    """Each row combined with each of `values[first:stop]`."""
     many = stop - first
     reach = np.cumsum(many)
     at = np.arange(int(reach[-1]) if len(reach) else 0) + np.repeat(first - (reach - many), many)
@@ -252,9 +252,9 @@ def _in_portions(parts: Sequence[Part]) -> Iterator[list[Part]]:
 
 
 def _statistics(parts: Sequence[Part], groups: Sequence[Int64], number: int) -> Any:
-    """The statistics of each of so many groups, in their order; `groups` has the group of each row of each part.
+    """The statistics of each group, in their order; `groups` has the group of each row of each part.
 
-    Each part is let go of after each look, as those in files take room while they are looked at.
+    Each part is released after use, since parts in files take memory while in use.
     """
     orders = [np.argsort(of, kind="stable") for of in groups]
     ordered = [of[order] for of, order in zip(groups, orders, strict=True)]

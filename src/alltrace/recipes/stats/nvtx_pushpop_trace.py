@@ -73,7 +73,7 @@ class NvtxPushpopTrace(StatsReport):
         else:
             parent, level = integers(ranges.column("parent"), -1), integers(ranges.column("depth"))
             parent = parent if place is None else np.where(parent >= 0, place[np.maximum(parent, 0)], -1)
-            # the stored depth goes no further than int16, and counts ranges that lie outside of the steps asked about
+            # the stored depth is limited to int16, and counts ranges outside of the selected steps
             if int(level.max(initial=0)) >= np.iinfo(np.int16).max or (level[parent < 0] > 0).any():
                 level = levels(parent)
         number, length = children(parent, end - start)

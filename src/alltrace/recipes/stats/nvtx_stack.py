@@ -69,7 +69,7 @@ def stacks(level: Int64, parent: Int64, number: Int64) -> tuple[Any, Int64]:
         number: Its number.
 
     Returns:
-        The texts, a chunked array in an order of its own, and the place of each range's text in it.
+        The texts, a chunked array in any order, and the index of each range's text in it.
 
     Raises:
         UsageError: The texts would need more than 8 GiB.
@@ -104,7 +104,7 @@ def stacks(level: Int64, parent: Int64, number: Int64) -> tuple[Any, Int64]:
 
 
 def name_tree(level: Int64, labels: Any) -> Any:
-    """The name of each range behind two dashes for each of its ancestors, a dictionary array; null where it has no name.
+    """The name of each range after two dashes for each of its ancestors, a dictionary array; null if it has no name.
 
     Args:
         level: How many ancestors each range has.
@@ -137,7 +137,7 @@ def number_ranges(parts: Iterable[Part], run: RunFacts, column: str) -> list[Num
     """How the ranges of each part are numbered: as in the report, the reports one after the other.
 
     Args:
-        parts: Tables of ranges, one per rank; each is looked at once.
+        parts: Tables of ranges, one per rank; each is read once.
         run: Says which rank is of which report.
         column: The column with the row number of the range in its report.
     """

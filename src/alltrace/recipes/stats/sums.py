@@ -24,14 +24,14 @@ _OPERATION = Cell("Operation", "text", "Copy, with its direction, or fill.")
 
 
 class KernelSum(NamedKernels, SumReport):
-    """A report that counts kernels; what they are called depends on its options."""
+    """A report that counts kernels; their names depend on its options."""
 
     def distinct(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys; without the range where that is not asked for, as it is null then."""
+        """The keys; without the range if it is not requested, as it is null then."""
         return tuple(key for key in self.keys if key != "launch_range" or options.get("nvtx_name"))
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that `map` reads under `options`: launches only where ranges around them are asked for."""
+        """The tables and columns that `map` reads under `options`: launches only if ranges around them are requested."""
         reads = super().reads(options)
         if not options.get("nvtx_name"):
             reads["kernels"] = tuple(c for c in reads["kernels"] if c not in ("process", "correlation"))
@@ -242,9 +242,7 @@ class OpenaccSum(SumReport):
     keys: ClassVar[tuple[str, ...]] = ("name", "file", "line")
     ties: ClassVar[tuple[str, ...]] = ("Name",)
     counted = "Num Calls"
-    named: ClassVar[tuple[Cell, ...]] = (
-        Cell("Name", "text", "Construct, and the file and line where it stands: `Wait@main.f90:12`."),
-    )
+    named: ClassVar[tuple[Cell, ...]] = (Cell("Name", "text", "Construct, and its file and line: `Wait@main.f90:12`."),)
     events = """SELECT rank, name, file, line, "end" - start AS value FROM openacc"""
     labels: ClassVar[Mapping[str, str]] = {
         "Name": "text_of(name) || coalesce('@' || text_of(file) || coalesce(':' || line, ''), '')"

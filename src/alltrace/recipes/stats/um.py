@@ -23,8 +23,8 @@ _SCHEMA = pa.schema([(name, pa.int64()) for name in ("address", *_SUMS)])
 class ActivityReport(StatsReport):
     """A report on the activity of all ranks by virtual address.
 
-    A part has `address` (null where the source has none), `htod` and `dtoh` (bytes migrated), `took_ns` (time of these migrations),
-    `cpu` and `gpu` (page faults); each null where there was none.
+    A part has `address` (null if the source has none), `htod` and `dtoh` (bytes migrated), `took_ns` (time of these migrations),
+    `cpu` and `gpu` (page faults); each null if there was none.
     """
 
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -45,7 +45,7 @@ class ActivityReport(StatsReport):
         return _summed(pa.concat_tables(parts, promote_options="default"), ["address"])
 
     def together(self, parts: Sequence[Part], options: Mapping[str, Any]) -> Any:
-        """The activity of all ranks by address, and by rank (first column `rank`) where that is asked for."""
+        """The activity of all ranks by address, and by rank (first column `rank`) if requested."""
         tables = [with_rank(part) for part in parts if part.table.num_rows]
         empty = _SCHEMA.insert(0, pa.field(RANK, pa.int64())).empty_table()
         return _summed(pa.concat_tables([empty, *tables]), [RANK, "address"] if options.get("by_rank") else ["address"])
@@ -111,7 +111,7 @@ class UmTotalSum(ActivityReport):
         Cell("Total HtoD Migration Size", "size", "Bytes moved from host to device."),
         Cell("Total DtoH Migration Size", "size", "Bytes moved from device to host."),
         Cell("Total CPU Page Faults", "int", "Page faults on the CPU."),
-        Cell("Total GPU PageFaults", "int", "Page faults on GPUs; empty where there were none."),
+        Cell("Total GPU PageFaults", "int", "Page faults on GPUs; empty if there were none."),
         Cell("Minimum Virtual Address", "text", "Lowest address moved or faulted on."),
         Cell("Maximum Virtual Address", "text", "Highest address moved or faulted on."),
     )

@@ -22,12 +22,12 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True)
 class Fault:
-    """The base of all faults; does nothing by itself.
+    """The base of all faults; does nothing.
 
     Attributes:
         kind: The fault's name.
         finding: The kind of finding that a diagnosis names for it.
-        everywhere: Without ranks, all ranks have it; otherwise ranks must be given.
+        everywhere: Whether all ranks have it if no ranks are set; otherwise ranks are required.
         in_capture: Only the reports are at fault, not the run; such a fault costs no time.
         ranks: The ranks at fault.
         steps: The first and the last step that have it, both included; None for all.
@@ -49,7 +49,7 @@ class Fault:
         return self.steps is None or self.steps[0] <= step <= self.steps[1]
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions of one rank and step with the fault put in; the given list is not changed.
+        """The instructions of one rank and step with the fault added; the input list is not changed.
 
         Args:
             rank: A rank that has the fault.
@@ -60,15 +60,15 @@ class Fault:
         return ops
 
     def cured(self) -> Fault:
-        """What is in its place in the run that tells what it costs: nothing, or what of it costs time for other reasons."""
+        """Its replacement in the run that measures its cost: nothing, or the part that costs time for other reasons."""
         return Fault()
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
-        """How long a collective lasts after its last arrival, with the fault put in."""
+        """How long a collective lasts after its last arrival, with the fault added."""
         return transfer_ns
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """What the report of a rank that has the fault has of what happened; None for no report at all.
+        """The recorded part of what happened, in the report of a rank with the fault; None for no report.
 
         Args:
             line: What happened, or what other faults left of it.
@@ -126,7 +126,7 @@ class Fault:
                 raise UsageError(f"{field.name} of fault {self.kind!r} must be at most {most:g}; {value:g} was given")
 
     def truth(self) -> dict[str, Any]:
-        """The fault as it stands in the truth file: its kind and its values."""
+        """The fault in the form of the truth file: its kind and its values."""
         return {"kind": self.kind, **{name: value for name, value in dataclasses.asdict(self).items() if value is not None}}
 
 

@@ -48,7 +48,7 @@ class MissingRank(CaptureFault):
 
 @dataclass(frozen=True)
 class CutShort(CaptureFault):
-    """A report that ends before the run does: what is not over by then is missing.
+    """A report that ends before the run does: what has not ended by then is missing.
 
     Attributes:
         share: The share of the run that the report has.
@@ -68,7 +68,7 @@ class LateStart(CaptureFault):
     """A report that begins after the run did: what began before is missing.
 
     Attributes:
-        share: The share of the run that is over by then.
+        share: The share of the run that has passed by then.
     """
 
     kind: ClassVar[str] = "late-start"
@@ -82,7 +82,7 @@ class LateStart(CaptureFault):
 
 @dataclass(frozen=True)
 class DroppedEvents(CaptureFault):
-    """The profiler's buffers overflowed: records of the device and of API calls are missing, and the report says so.
+    """The profiler's buffers overflowed: records of the device and of API calls are missing, and the report states it.
 
     Attributes:
         share: The share that is missing, drawn for each record.

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SlowCommunicator(Fault):
-    """Communicators whose transfers take longer, such as over a bad link.
+    """Communicators with slower transfers, such as over a bad link.
 
     Without communicators it is those that have all of `ranks` as members, which is how a link is named; without ranks either,
     the first one after the one of all ranks.
 
     Attributes:
         communicators: Their names.
-        factor: Transfers take so many times as long.
+        factor: Transfers take this many times as long.
     """
 
     kind: ClassVar[str] = "slow-communicator"

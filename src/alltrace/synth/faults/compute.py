@@ -28,11 +28,11 @@ def _stretched(ops: list[Op], factor: float) -> list[Op]:
 
 @dataclass(frozen=True)
 class SlowRank(Fault):
-    """A rank whose kernels take longer, such as one with a throttled device.
+    """A rank with slower kernels, such as one with a throttled device.
 
     Attributes:
         factor: Its kernels' durations are multiplied by this.
-        rotate_every: After so many steps it is the next of the ranks; 0 for all of them all the time.
+        rotate_every: After this many steps the fault moves to the next of the ranks; 0 for all of them all the time.
     """
 
     kind: ClassVar[str] = "slow-rank"
@@ -48,7 +48,7 @@ class SlowRank(Fault):
         return _stretched(ops, self.factor)
 
     def truth(self) -> dict[str, Any]:
-        """The fault as it stands in the truth file."""
+        """The fault in the form of the truth file."""
         facts = super().truth()
         if not self.rotate_every:
             del facts["rotate_every"]
@@ -99,7 +99,7 @@ class Imbalance(Fault):
     Where the model has experts, only these get more; in other layouts all layers do.
 
     Attributes:
-        extra: So many more kernels, as a share.
+        extra: Additional kernels, as a share.
     """
 
     kind: ClassVar[str] = "imbalance"

@@ -46,7 +46,7 @@ class SyncCopy(Fault):
 
     Attributes:
         size_bytes: Size of each copy.
-        host_ns: What the host does with it before it goes on.
+        host_ns: Host time with it before it continues.
     """
 
     kind: ClassVar[str] = "sync-copy"
@@ -67,11 +67,11 @@ class SyncCopy(Fault):
 
 @dataclass(frozen=True)
 class LowBandwidth(Fault):
-    """A rank whose copies in one direction, or whose link to the other devices, are far slower than its peers'.
+    """A rank with copies in one direction, or a link to the other devices, far slower than its peers'.
 
     Attributes:
         direction: `to-device`, `to-host`, or `link` for all collectives that the rank takes part in.
-        factor: They take so many times as long.
+        factor: They take this many times as long.
     """
 
     kind: ClassVar[str] = "low-bandwidth"

@@ -20,7 +20,7 @@ class LaunchBound(Fault):
     """Many tiny kernels that the host launches more slowly than the device runs them.
 
     Attributes:
-        pieces: Every kernel becomes so many, as long as before in sum.
+        pieces: Every kernel is split into this many, with the same total duration.
         gap_ns: Host time between two launches.
     """
 
@@ -57,7 +57,7 @@ class NeedlessSync(Fault):
 
     Attributes:
         device: It waits for the whole device and not for a stream.
-        host_ns: What it does with the result before it goes on.
+        host_ns: Host time with the result before it continues.
     """
 
     kind: ClassVar[str] = "sync"
@@ -73,11 +73,11 @@ class NeedlessSync(Fault):
 
 @dataclass(frozen=True)
 class HostPause(Fault):
-    """The launching thread stops now and then, as for a garbage collection; each rank at its own place in the step.
+    """The launching thread sometimes pauses, as for a garbage collection; each rank at its own place in the step.
 
     Attributes:
         pause_ns: How long.
-        every: In one of so many steps, the last of them.
+        every: In one of this many steps, the last of them.
     """
 
     kind: ClassVar[str] = "host-pause"
@@ -102,7 +102,7 @@ class DataStall(Fault):
 
     Attributes:
         stall_ns: How much longer a batch takes.
-        every: In one of so many steps, from the first on.
+        every: In one of this many steps, from the first on.
     """
 
     kind: ClassVar[str] = "data-stall"
@@ -123,7 +123,7 @@ class DataStall(Fault):
 
 @dataclass(frozen=True)
 class IdleGap(Fault):
-    """The device stands still once in every step although work is queued, and nothing in the report says why.
+    """The device pauses once in every step although work is queued, and nothing in the report shows why.
 
     Attributes:
         gap_ns: How long.

@@ -24,7 +24,7 @@ def parse_fault(text: str) -> Fault:
         text: The kind, then fields and values.
 
     Raises:
-        UsageError: There is no such kind or field, or a value cannot be read.
+        UsageError: The kind or field does not exist, or a value cannot be read.
     """
     kind, *parts = text.split(":")
     if kind not in FAULTS:

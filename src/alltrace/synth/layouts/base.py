@@ -90,7 +90,7 @@ class Frame:
         return ops if work.nvtx else [op for op in ops if not isinstance(op, (Push, Pop))]
 
     def kernels(self, menu: tuple[int, ...], count: int, rng: np.random.Generator, thread: int, part: str = "layer") -> list[Op]:
-        """`count` kernels, of the menu in turn; or of many names on three streams, if the work is so.
+        """`count` kernels, from the menu in turn; or with many names on three streams, if the work requires it.
 
         Args:
             menu: Indices into `KERNELS`.
@@ -115,7 +115,7 @@ class Frame:
         ]
 
     def backward(self, passes: Callable[[int], list[Op]]) -> list[Op]:
-        """The backward pass, on the autograd thread where there is one, for which the main thread waits.
+        """The backward pass, on the autograd thread if there is one, for which the main thread waits.
 
         Args:
             passes: The instructions of all layers on a thread.

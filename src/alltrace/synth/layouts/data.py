@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class DataParallel(Frame):
-    """Data parallel over hosts, with tensor parallel groups of neighbouring ranks inside a host if asked for.
+    """Data parallel over hosts, optionally with tensor parallel groups of neighbouring ranks inside a host.
 
-    The first group holds all ranks. Gradients are all-reduced in buckets while the backward pass goes on; the last bucket
+    The first group holds all ranks. Gradients are all-reduced in buckets while the backward pass continues; the last bucket
     is ready only at its end, so its all-reduce is exposed.
     """
 

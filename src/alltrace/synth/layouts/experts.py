@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class ExpertParallel(Frame):
-    """A mixture of experts: attention is data parallel over all ranks, experts lie on the neighbouring ranks of a group.
+    """A mixture of experts: attention is data parallel over all ranks, experts are on the neighbouring ranks of a group.
 
     Every layer has its attention kernels, an all-to-all that sends the tokens, the expert's kernels, and an all-to-all that brings
-    them back. Gradients of the attention are all-reduced over all ranks, those of the experts over the ranks with the same ones.
+    them back. Gradients of the attention are all-reduced over all ranks, gradients of the experts over the ranks with the same
+    experts.
     """
 
     def __init__(self, scenario: Scenario) -> None:

@@ -29,7 +29,7 @@ class PipelineParallel(Frame):
     """One forward, one backward (1F1B) over the stages, data parallel over the ranks of a stage.
 
     Stages are blocks of ranks; rank `r` hands activations to `r + width`, where `width` is the number of ranks of a stage, over a
-    communicator of these two. A send and a receive that meet are one group of calls and one kernel. The gradients of a stage are
+    communicator of these two. A matching send and receive are one group of calls and one kernel. The gradients of a stage are
     all-reduced while the last microbatch goes back.
     """
 

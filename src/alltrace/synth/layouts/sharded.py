@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class FullySharded(Frame):
     """Parameters are all-gathered before each layer's forward and backward pass, gradients reduce-scattered after the latter.
 
-    The gather of the next layer is asked for before the kernels of this one, so that only the first of a pass is exposed. Gathers
-    and reductions have communicators and streams of their own, both of all ranks.
+    The gather of the next layer is requested before the kernels of this one, so that only the first of a pass is exposed. Gathers
+    and reductions have separate communicators and streams, both of all ranks.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -66,6 +66,6 @@ class FullySharded(Frame):
         return Collective(self.number("gather"), "AllGather", self._part, GATHER_STREAM_OF_NCCL, thread=thread)
 
     def _gathered(self, thread: int, more: bool) -> list[Op]:
-        """Waits for this layer's parameters and asks for the next one's, which start when the layer before is done."""
+        """Waits for this layer's parameters and requests the next one's, which start when the previous layer is done."""
         ops: list[Op] = [StreamWait(COMPUTE_STREAM, GATHER_STREAM_OF_NCCL, thread)]
         return [*ops, self._gather(thread)] if more else ops

@@ -1,5 +1,5 @@
 // @ts-check
-/** What is told of a selected area: some tracks in a range of time. */
+/** The details of a selected area: some tracks in a range of time. */
 import { classColor } from "./colors.js";
 import { choice, h } from "./dom.js";
 import { FlameGraph } from "./flame.js";

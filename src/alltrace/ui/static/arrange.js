@@ -84,7 +84,7 @@ export class Arrangement {
     this.#told();
   }
 
-  /** What an address is told. */
+  /** The part of the address. */
   values() {
     return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(",") };
   }
@@ -120,7 +120,7 @@ export class Arrangement {
   }
 
   /**
-   * The ranks in order; along a dimension those that differ in it alone stand together.
+   * The ranks in order; along a dimension, ranks that differ only in it are adjacent.
    * @param {number[]} ranks
    */
   sorted(ranks) {
@@ -137,7 +137,7 @@ export class Arrangement {
   }
 
   /**
-   * What is told of a rank beside its host.
+   * The text about a rank next to its host.
    * @param {number} rank
    */
   told(rank) {
@@ -151,7 +151,7 @@ export class Arrangement {
     return ` · ${(this.run.dimensions ?? []).map((d, i) => `${d.name} ${this.#place(rank, i)}`).join(", ")}`;
   }
 
-  /** Whether tracks of one kind of all ranks stand together, in place of all tracks of one rank. */
+  /** Whether tracks of one kind are grouped over all ranks, instead of all tracks of one rank. */
   get byKind() {
     return this.order === "tracks";
   }

@@ -1,5 +1,5 @@
 // @ts-check
-/** What was found, for people: the verdict, a card for each finding, and where the time of the job went. */
+/** The findings in readable form: the verdict, a card for each finding, and where the time of the job went. */
 import { classColor } from "./colors.js";
 import { h } from "./dom.js";
 import { duration, rankText } from "./units.js";

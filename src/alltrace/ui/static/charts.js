@@ -32,7 +32,7 @@ export async function picture(place, figure) {
   /** @type {any} */
   const layout = { ...figure.layout, font: { color: text }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true };
   layout.height ??= 380;
-  delete layout.title; // the page says what it asks
+  delete layout.title; // the page has its own title
   for (const name of Object.keys(figure.layout).concat("xaxis", "yaxis")) {
     if (/^[xy]axis/.test(name)) layout[name] = { ...figure.layout[name], ...axis };
   }

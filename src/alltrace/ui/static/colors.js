@@ -18,7 +18,7 @@ const SLICES = /** @type {[string, number][]} */ ([
 ]);
 const HUES = SLICES.map(([name, saturation]) => [hue(PALETTE[name]), saturation]);
 
-/** The class of ranges, whose names count steps and operators: what differs in numbers alone has one shade. */
+/** The class of ranges; their names count steps and operators, so names that differ only in numbers have one shade. */
 const RANGE = 4;
 
 /** @type {Map<string, string>} */
@@ -57,7 +57,7 @@ export function classColor(name) {
 /** @type {Record<string, Uint32Array>} */
 const tables = {};
 
-/** 256 colours from nothing to all, and what stands for no data at 256, as pixels. */
+/** 256 colours from nothing to all, and the colour of missing data at 256, as pixels. */
 export function shades() {
   const theme = dark() ? "dark" : "light";
   tables[theme] ??= scale(

@@ -88,7 +88,7 @@ export function listen(timeline) {
       timeline.clear();
       box.focus();
     }
-    // Enter in a search that was asked goes on to the next event
+    // Enter in a finished search moves to the next event
     const input = timeline.find.querySelector("input");
     if (e.key === "Enter" && input?.value && input.value === timeline.search.pattern) timeline.search.step(e.shiftKey ? -1 : 1);
   });

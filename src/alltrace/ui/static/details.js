@@ -9,7 +9,7 @@ import { link } from "./url.js";
 /** @typedef {import("./types.js").EventId} EventId */
 
 /**
- * When an event is drawn: a range that nobody closed ends with the run, an operation of which only the call is known has its times.
+ * When an event is drawn: a range that was not closed ends with the run, an operation of which only the call is known has its times.
  * @param {any} found
  * @param {number} whole
  * @returns {import("./types.js").Span}
@@ -19,7 +19,7 @@ function spanOf({ table, columns }, whole) {
   return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
 }
 
-/** What is told below the timeline: of an event, of a range of time, of a search. */
+/** The details below the timeline: of an event, of a range of time, of a search. */
 export class Details {
   /**
    * @param {import("./main.js").Context} ctx
@@ -50,7 +50,7 @@ export class Details {
     this.element.replaceChildren(h("p", { class: "muted" }, "Click an event for its details, drag over tracks to select an area; ? shows the keys."));
   }
 
-  /** Hide what is told, or show it again. */
+  /** Hide the details, or show them again. */
   toggle() {
     this.element.hidden = !this.element.hidden;
   }
@@ -220,7 +220,7 @@ export class Details {
   }
 
   /**
-   * What is told of a slice that is not an event of the run.
+   * The details of a slice that is not an event of the run.
    * @param {import("./types.js").Tile} tile
    * @param {number} item
    */

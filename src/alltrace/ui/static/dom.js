@@ -71,7 +71,7 @@ export function typing() {
 }
 
 /**
- * A canvas of so many CSS pixels, sharp on the screen it is on; its context draws in CSS pixels.
+ * A canvas with this size in CSS pixels, sharp on the screen it is on; its context draws in CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width
  * @param {number} height
@@ -92,7 +92,7 @@ export function fit(canvas, width, height) {
   return context;
 }
 
-/** The bubble beside the pointer. */
+/** The bubble next to the pointer. */
 class Tip {
   constructor() {
     this.element = h("div", { class: "tip", hidden: true, role: "presentation" });

@@ -89,7 +89,7 @@ function drawItems(tile, { context, frame, from, to, y, height, style, hits }) {
     const x0 = frame.left + (start[i] - frame.start) * frame.scale;
     const x1 = x0 + length[i] * frame.scale;
     if (x1 < from - 1 || x0 > to) continue;
-    const x = Math.max(x0, frame.left - 2); // the same in every tile, so that the text lies at one place
+    const x = Math.max(x0, frame.left - 2); // the same in every tile, so that the text is at one place
     const w = Math.max(Math.min(x1, frame.width + 2) - x, 1);
     const top = y + 1 + lane[i] * LANE;
     if (top >= y + height) continue;

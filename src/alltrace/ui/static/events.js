@@ -16,7 +16,7 @@ const COLUMNS = [
 ];
 
 /**
- * The table behind a selection.
+ * The table of a selection.
  * @param {import("./main.js").Context} ctx
  * @param {Record<string, string>} values
  */
@@ -116,7 +116,7 @@ export function show(ctx, values) {
       const found = await ctx.api.post("events", body).catch(ctx.failed);
       if (!found) return;
       const at = found.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === number && found.table[i] === table);
-      if (at < 0) break; // it is not among the first events, which is all that is told of so many: what was found nearer stays
+      if (at < 0) break; // it is not among the first events, the only ones listed if there are many: the nearer result stays
       const rows = found.row.map((/** @type {number} */ _, /** @type {number} */ i) => [i < at ? "before" : i > at ? "after" : "this", found.name[i], found.start[i], found.duration_ns[i], found.start[i] - (i ? found.start[i - 1] + found.duration_ns[i - 1] : found.start[i])]);
       part = rows.slice(Math.max(0, at - 6), at + 7);
       if (part.length >= 13) break;

@@ -79,7 +79,7 @@ export class FlameGraph {
       if (depth >= MOST_ROWS) return;
       for (const node of list) {
         const w = (width * nodes.total_ns[node]) / Math.max(total, 1);
-        if (w < 0.6) break; // those behind it are shorter
+        if (w < 0.6) break; // the following ones are shorter
         this.drawn.push({ node, x, y: depth * ROW, w });
         place(this.children[node], x, depth + 1);
         x += w;

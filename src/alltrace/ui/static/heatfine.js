@@ -1,5 +1,5 @@
 // @ts-check
-/** The heat map finer than what is kept of all ranks: asked of the rows in view, some at a time, and drawn as they come. */
+/** The heat map finer than the stored data of all ranks: requested for the rows in view, some at a time, and drawn as they arrive. */
 
 const AT_ONCE = 16;
 const MOST_TILES = 12;
@@ -38,7 +38,7 @@ export class FineHeat {
   }
 
   /**
-   * Ask for what is missing of a view; what was asked for another view is no longer waited for.
+   * Request what is missing of a view; requests of another view are cancelled.
    * @param {string} metric
    * @param {number} level
    * @param {number} first
@@ -86,7 +86,7 @@ export class FineHeat {
       if (this.tiles.size > MOST_TILES) this.tiles.delete(/** @type {string} */ (this.tiles.keys().next().value));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
-      this.failedKey = view; // the coarse one stays; it is asked again for another view
+      this.failedKey = view; // the coarse one stays; another view requests it again
       this.calls.failed(error);
     } finally {
       if (!signal.aborted) this.asking = "";

@@ -20,7 +20,7 @@ export class HeatMap {
   /**
    * @param {import("./api.js").Api} api
    * @param {Run} run
-   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or cannot be had; `most`: pixels of height; `extent`: ns that can be shown, the run's span where it is not given
+   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by default the run's span
    */
   constructor(api, run, calls) {
     this.api = api;
@@ -38,7 +38,7 @@ export class HeatMap {
     this.element = h("div", { class: "heat" }, this.ruler);
     this.rowOf = new Map(run.ranks.map((r, i) => [r.rank, i]));
     /** @type {Set<number>} */
-    this.marked = new Set(); // ranks whose labels stand out
+    this.marked = new Set(); // ranks with highlighted labels
     /** @type {number[]} */
     this.shown = [];
     this.wanted = 0;
@@ -92,7 +92,7 @@ export class HeatMap {
     return (this.span.end - this.span.start) / (this.width - GUTTER);
   }
 
-  /** The level whose bins are as wide as a pixel. */
+  /** The level with bins as wide as a pixel. */
   get #level() {
     return Math.ceil(Math.log2(Math.max(this.perPixel, 1)));
   }
@@ -149,7 +149,7 @@ export class HeatMap {
     this.canvas.setAttribute("aria-label", `heat map of ${this.metric}: ${rows.length} ranks from ${exact(this.span.start)} to ${exact(this.span.end)}`);
   }
 
-  /** Whether the view is finer than what is kept of all ranks, and the metric can be asked of events. */
+  /** Whether the view is finer than the stored data of all ranks, and the metric can be computed from events. */
   get #finer() {
     return this.#level < this.run.grid.level && !this.run.metrics.find((m) => m.name === this.metric)?.scale;
   }
@@ -276,7 +276,7 @@ export class HeatMap {
   }
 
   /**
-   * The share under a point, 0 to 1; null where nothing is known.
+   * The share under a point, 0 to 1; null if nothing is known.
    * @param {number} rank
    * @param {number} ns
    */

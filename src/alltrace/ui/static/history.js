@@ -84,7 +84,7 @@ export function show(ctx, values) {
 }
 
 /**
- * What the history says of the run that is shown.
+ * What the history has on the run that is shown.
  * @param {Told} told
  */
 function sentence(told) {

@@ -1,5 +1,5 @@
 // @ts-check
-/** What is told of the place under the pointer where no single event is drawn. */
+/** The text about the place under the pointer if no single event is drawn there. */
 import { TILE_BINS } from "./tiles.js";
 import { duration, exact } from "./units.js";
 

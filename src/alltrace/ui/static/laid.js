@@ -46,7 +46,7 @@ export class Laid {
   }
 
   /**
-   * What is told of a slice.
+   * The details of a slice.
    * @param {Tile} tile
    * @param {number} item
    */

@@ -7,7 +7,7 @@ import { Waiting } from "./waiting.js";
 
 /** @typedef {import("./types.js").Run} Run */
 /**
- * What a view is given.
+ * The arguments of a view.
  * @typedef {Object} Context
  * @property {HTMLElement} main
  * @property {Api} api
@@ -16,8 +16,8 @@ import { Waiting } from "./waiting.js";
  * @property {Run|null} runB
  * @property {(stage: string) => Promise<void>} after once a stage of the server is over
  * @property {(stage: string) => Promise<void>} afterB the same of the second run
- * @property {(error: any) => void} failed tell an error
- * @property {(text: string) => void} tell tell anything
+ * @property {(error: any) => void} failed show an error
+ * @property {(text: string) => void} tell show a message
  */
 /** @typedef {{close?: () => void, themed?: () => void, changed?: (values: Record<string, string>) => boolean}} View */
 /** @typedef {(ctx: Context, values: Record<string, string>) => View|void} Show */
@@ -54,7 +54,7 @@ const KEYS = [
   ["R", "select all that is shown: totals, flame graph, durations"],
   ["B", "write a note on what is selected, or at the pointer"],
   ["Q", "hide or show the details"],
-  ["Esc, click beside events", "choose nothing"],
+  ["Esc, click next to events", "choose nothing"],
   ["Arrows, Enter", "on the roofline: from point to point, and choose one; W, S and 0 zoom"],
 ];
 
@@ -90,7 +90,7 @@ function tell(text) {
 class Source {
   /**
    * @param {Api} api
-   * @param {Promise<any>} asked its facts, asked already
+   * @param {Promise<any>} asked its facts, already requested
    */
   constructor(api, asked) {
     this.api = api;
@@ -123,7 +123,7 @@ class Source {
    */
   async #renew(number) {
     if (this.run && this.run.shown >= number) return;
-    while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // nobody is interrupted
+    while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // do not interrupt the user
     const run = await this.api.get("run");
     if (this.run && this.run.shown >= run.shown) return;
     this.#take(run);
@@ -134,7 +134,7 @@ class Source {
 async function start() {
   applyTheme();
   const api = new Api("/api");
-  const first = api.get("run"); // beside the question after the runs, not behind it
+  const first = api.get("run"); // at the same time as the request for the runs, not after it
   first.catch(() => undefined);
   const { runs } = await (await fetch("/api/runs", { credentials: "same-origin" })).json();
   if (!Array.isArray(runs)) throw new Refused(403, "the token is missing or wrong; open the address that the command printed");
@@ -159,7 +159,7 @@ function takeContext() {
   if (a.run) context = { main: byId("main"), api: a.api, run: a.run, apiB: b?.api ?? null, runB: b?.run ?? null, after: after(a), afterB: after(b), failed, tell };
 }
 
-/** Show the view anew with what there is by now, where it was. */
+/** Show the view again with the current data, at the same place. */
 async function exchange() {
   settle();
   const places = ["#main", ".tracks", ".heat-scroll"];
@@ -175,7 +175,7 @@ async function exchange() {
 }
 
 /**
- * Whether more of a run is there that was still being imported; then the page is loaded anew.
+ * Whether more of a run that is still being imported is available; then the page is reloaded.
  * @param {Api} api
  * @param {Run} before
  */
@@ -184,7 +184,7 @@ async function again(api, before) {
   if (now?.state.ready && (now.run.ranks !== before.run.ranks || !now.state.partial)) location.reload();
 }
 
-/** @param {boolean} [anew] whether the view is made again though it is shown */
+/** @param {boolean} [anew] whether to rebuild the view even if it is shown */
 async function route(anew = false) {
   if (!context) return;
   forget();

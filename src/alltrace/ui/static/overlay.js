@@ -5,7 +5,7 @@ import { line } from "./heatmap.js";
 import { exact } from "./units.js";
 
 /**
- * What lies over the tracks: steps, the selected range, arrows, cursors.
+ * The overlay of the tracks: steps, the selected range, arrows, cursors.
  * @param {import("./timeline.js").Timeline} timeline
  * @param {CanvasRenderingContext2D} context
  */
@@ -84,7 +84,7 @@ function arrows(timeline, context) {
   context.globalAlpha = 0.7;
   const near = (/** @type {import("./timeline.js").Row} */ r) => timeline.top(r) > -40 && timeline.top(r) < timeline.height + 40;
   for (const m of members) {
-    const there = m.certain ? rowOf(m.rank, key) : null; // what the clocks cannot tell is not drawn
+    const there = m.certain ? rowOf(m.rank, key) : null; // waits that the clocks cannot resolve are not drawn
     if (there && timeline.behind(there)) continue;
     if (there && !timeline.behind(origin) && (near(there) || near(origin))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(found.instance.last_arrival), middle(there));
     if (there) context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
@@ -93,7 +93,7 @@ function arrows(timeline, context) {
 }
 
 /**
- * From the record of a CUDA event to the calls that wait for it, and from the work before the record to that behind the wait.
+ * From the record of a CUDA event to the calls that wait for it, and from the work before the record to the work after the wait.
  * @param {import("./timeline.js").Timeline} timeline
  * @param {CanvasRenderingContext2D} context
  * @param {(rank: number, key: string) => import("./timeline.js").Row|undefined} rowOf

@@ -25,7 +25,7 @@ export function show(ctx, values) {
   let time = null;
   const map = new HeatMap(api, run, {
     failed: (e) => ctx.failed(e),
-    painted: () => ask(), // what costs the server more comes behind the first picture
+    painted: () => ask(), // data that costs the server more follows the first picture
     moved: () => remember(),
     opened: (rank, ns, perPixel) => {
       const half = Math.max(perPixel * 60, 500);
@@ -151,7 +151,7 @@ export function show(ctx, values) {
     place?.replaceChildren(map.told(0), bar, map.told(1));
   }
 
-  /** What the server makes behind the first picture comes as soon as it is there. */
+  /** Data that the server computes after the first picture is shown as soon as it is there. */
   function ask() {
     void ctx.after("levels").then(sortable);
     void ctx.after("job-time").then(jobTime);
@@ -190,7 +190,7 @@ export function show(ctx, values) {
     }
   }
 
-  /** What costs the server more comes behind the findings, and not at all where another view is shown by then. */
+  /** Data that costs the server more follows the findings, and is skipped if another view is shown by then. */
   function further() {
     if (closed) return;
     if (ctx.runB && ctx.apiB) {

@@ -53,7 +53,7 @@ export function detailsBorder(details) {
 }
 
 /**
- * The border beside the labels of tracks.
+ * The border next to the labels of tracks.
  * @param {() => void} changed
  */
 export function labelsBorder(changed) {

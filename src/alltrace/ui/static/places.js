@@ -16,7 +16,7 @@ const plain = ({ name }) => name.replace(/_ns$| \(ns\)$/, "").replace(/_/g, " ")
  * Where the rows of a table are on the timeline.
  * @param {Column[]} columns
  * @param {number} [zero] what a time of the table is at the run's start: of `stats` and `nsys` the session's clock
- * @returns {{column: number, address: (row: any[]) => string|null}|null} the column that leads there; null where no row has a time
+ * @returns {{column: number, address: (row: any[]) => string|null}|null} the column that leads there; null if no row has a time
  */
 export function placesOf(columns, zero = 0) {
   const names = columns.map(plain);

@@ -18,7 +18,7 @@ import { keep, link } from "./url.js";
 const named = (answer) => answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]])));
 
 /**
- * The roofline of the launches that Nsight Compute measured, and what they stand for in the run.
+ * The roofline of the launches that Nsight Compute measured, and what they represent in the run.
  * @param {import("./main.js").Context} ctx
  * @param {Record<string, string>} values
  */
@@ -154,26 +154,26 @@ class Roofline {
   }
 
   /**
-   * The table beside the picture: a row for each launch of the device.
+   * The table next to the picture: a row for each launch of the device.
    * @param {(Row & {of: number})[]} points
    * @param {(launch: Row) => boolean} mine
    */
   #fill(points, mine) {
     /** @type {Map<number, Row>} */
     const best = new Map();
-    // of all levels the one whose ceiling is nearest
+    // the level with the nearest ceiling
     for (const p of points) if (!best.has(p.of) || (p.roof_percent ?? -1) > (best.get(p.of)?.roof_percent ?? -1)) best.set(p.of, p);
     const head = [
       { name: "launch", unit: null, doc: "number of the launch, over all reports" },
       { name: "name", unit: null },
       { name: "in_run_ns", unit: "ns", doc: "time of the kernel with this grid and block in the run, over all ranks" },
-      { name: "share_percent", unit: "%", doc: "that, of the time of all kernels of the run" },
+      { name: "share_percent", unit: "%", doc: "that, as a share of the time of all kernels of the run" },
       { name: "duration_ns", unit: "ns", doc: "of the measured launch" },
       { name: "roof_percent", unit: "%", doc: "work per second, of the lower ceiling at its intensity" },
       { name: "limiter", unit: null, doc: "the ceiling that the point is under" },
       { name: "occupancy limiter", unit: null, doc: "what lets the fewest blocks onto a multiprocessor" },
       { name: "advice", unit: null, doc: "the rule with the largest gain" },
-      { name: "gain_percent", unit: "%", doc: "of the launch's time, at most" },
+      { name: "gain_percent", unit: "%", doc: "upper bound of the gain, as a share of the launch's time" },
       { name: "grid", unit: null },
       { name: "block", unit: null },
       ...(this.ctx.run.kernel_reports.length > 1 ? [{ name: "report", unit: null }] : []),

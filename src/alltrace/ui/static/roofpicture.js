@@ -149,7 +149,7 @@ export class RoofPicture {
   }
 
   /**
-   * The ceilings: those of the chosen precision and level strong, the others faint.
+   * The ceilings: strong for the chosen precision and level, faint for the others.
    * @param {Scales} scales
    */
   #roofs({ e, X, Y, width }) {

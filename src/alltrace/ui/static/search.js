@@ -136,7 +136,7 @@ export class Search {
   }
 
   /**
-   * How many were found on a rank, as its label has it.
+   * How many were found on a rank, for its label.
    * @param {number} rank
    */
   of(rank) {

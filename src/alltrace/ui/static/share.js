@@ -15,7 +15,7 @@ export async function copyLink(tell) {
 }
 
 /**
- * A picture of the view: an SVG where it is one, else a PNG of its canvases and the labels beside them.
+ * A picture of the view: an SVG if it is one, else a PNG of its canvases and the labels next to them.
  * @param {HTMLElement} main
  * @param {string} name what the file is called
  * @returns {Promise<boolean>} whether there was something to draw
@@ -42,7 +42,7 @@ const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharr
 const SVG = "http:" + "//www.w3.org/2000/svg";
 
 /**
- * Drawings that lie on each other, as one.
+ * Merges drawings on top of each other into one.
  * @param {SVGSVGElement[]} layers
  */
 function joined(layers) {

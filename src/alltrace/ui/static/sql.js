@@ -50,7 +50,7 @@ export function show(ctx, values) {
 }
 
 /**
- * The ranks that an answer is about, as the timeline is asked for them.
+ * The ranks that an answer is about, in the form that the timeline requests.
  * @param {import("./types.js").Answer} answer
  */
 function ranksOf({ columns, rows }) {

@@ -13,7 +13,7 @@ const MOST_TEXT = 112;
  * @param {Column[]} columns
  * @param {any[][]} rows
  * @param {{name: string, total?: number, chosen?: (row: any[], element: HTMLTableRowElement) => void, links?: (row: any[], column: number) => string|null, filter?: boolean, sort?: string, sorted?: (text: string) => void, key?: (row: any[]) => string}} options
- *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` gives the address of a cell; `key` names a row, as its `data-key`
+ *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of a cell; `key` names a row, as its `data-key`
  */
 export function tableOf(columns, rows, options) {
   const numeric = columns.map((_, c) => rows.some((r) => typeof r[c] === "number") && rows.every((r) => r[c] === null || typeof r[c] === "number"));
@@ -94,12 +94,12 @@ export function tableOf(columns, rows, options) {
 }
 
 /**
- * Names of hundreds of characters are cut in the middle, so that a row stays a row: their ends are what tells them apart.
+ * Names of hundreds of characters are cut in the middle, so that a row stays on one line: their ends distinguish them.
  * @param {string} text
  */
 const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT / 2)} … ${text.slice(-MOST_TEXT / 2)}` : text);
 
-/** @param {Column} column its moments are shown as numbers, so their unit stands above them */
+/** @param {Column} column its moments are shown as numbers, so their unit is in the header */
 const heading = ({ name, unit }) => name.replace(/_ns$/, "").replace(/_percent$/, " %").replace(/_/g, " ") + (unit === "ns" && /^(start|end|time)/.test(name) ? " [ns]" : "");
 
 /**

@@ -1,5 +1,5 @@
 // @ts-check
-/** The tiles of tracks: asked for as views need them, kept within a bound, dropped when they are no longer wanted. */
+/** The tiles of tracks: requested as views need them, kept within a limit, dropped when no longer needed. */
 
 /** @typedef {import("./types.js").Tile} Tile */
 
@@ -57,7 +57,7 @@ export class TileStore {
   }
 
   /**
-   * Ask for what is missing of a view; what was asked for another view is no longer waited for.
+   * Request what is missing of a view; requests of another view are cancelled.
    * @param {string[]} tracks
    * @param {number} level
    * @param {number} first

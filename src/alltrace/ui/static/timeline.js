@@ -26,7 +26,7 @@ import { keep } from "./url.js";
 const HEAD = 20;
 const LEAST_NS = 20;
 const MOST_STUCK = 0.6; // pinned tracks that fill more of the height scroll with the others
-const MOST_ASKED = 256; // ranks whose tracks are asked for at once
+const MOST_ASKED = 256; // ranks with tracks requested at once
 
 export class Timeline {
   /**
@@ -42,7 +42,7 @@ export class Timeline {
     this.ranks = [];
     /** @type {Set<number>} */
     this.open = new Set();
-    /** @type {Set<string>} tracks, a rank and a key; behind a star those that are like it on all ranks shown */
+    /** @type {Set<string>} tracks, a rank and a key; after a star, equal tracks on all ranks shown */
     this.pins = new Set();
     /** @type {Map<number, Track[]>} */
     this.tracks = new Map();
@@ -83,7 +83,7 @@ export class Timeline {
     this.height = 500;
     this.scrolled = 0;
     this.pinned = 0; // the height of the pinned tracks in pixels
-    this.stuck = 0; // that of those which do not scroll with the others
+    this.stuck = 0; // the height of those that do not scroll with the others
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
     this.details = new Details(ctx, this);
     this.laid = new Laid(ctx, () => this.layout());
@@ -145,7 +145,7 @@ export class Timeline {
   }
 
   /**
-   * Whether a row lies behind the pinned ones.
+   * Whether a row is behind the pinned ones.
    * @param {Row} row
    */
   behind(row) {
@@ -196,7 +196,7 @@ export class Timeline {
     this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
     if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
-    this.chosen = this.facts = this.range = this.area = null; // what was chosen before stays only where the address says so
+    this.chosen = this.facts = this.range = this.area = null; // an earlier choice stays only if the address has it
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
     const range = /^(\d+)-(\d+)$/.exec(values.range ?? "");
     if (range) this.selectRange({ start: Number(range[1]), end: Number(range[2]) }, areaOf(values.area ?? "", known));
@@ -335,7 +335,7 @@ export class Timeline {
       const every = ranks.filter((r) => this.open.has(r)).flatMap((rank) => shownOf(rank).map((t) => ({ rank, t, like: likeness(t) })));
       const [groups, likes] = [[...new Set(every.map((e) => e.t.group))], [...new Set(every.map((e) => e.like))]];
       const [group, like] = [groups, likes].map((names) => new Map(names.map((name, i) => [name, i])));
-      // what is alike stands together, such as one stream of every rank
+      // equal tracks are grouped, such as one stream of every rank
       every.sort((a, b) => (group.get(a.t.group) ?? 0) - (group.get(b.t.group) ?? 0) || (like.get(a.like) ?? 0) - (like.get(b.like) ?? 0));
       for (const { rank, t } of every) add(rank, t.key, `${rank}: ${t.label}`);
     }
@@ -345,7 +345,7 @@ export class Timeline {
   }
 
   /**
-   * The tracks that a pin stands for, as far as they are known.
+   * The tracks of a pin, as far as they are known.
    * @param {string} pin
    * @param {number[]} ranks those that are shown, in their order
    */
@@ -428,7 +428,7 @@ export class Timeline {
         if (drawn.has(tile)) continue;
         drawn.add(tile);
         const wide = 2 ** tile.level * TILE_BINS;
-        // a coarser tile stands in only where finer ones are missing
+        // a coarser tile is used only if finer ones are missing
         const from = tile.level === level ? tile.index * wide : i * tileNs;
         let to = tile.level === level ? from + wide : from + tileNs;
         for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++) to = (k + 1) * tileNs;
@@ -613,7 +613,7 @@ export class Timeline {
       const found = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
       if (!found) return;
       const places = found.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
-      // several may start together: their order is that of the answer
+      // several may start together: they keep the order of the answer
       const own = this.chosen?.rank === rank ? this.chosen : null;
       const at = places.findIndex((/** @type {{i: number}} */ p) => own && found.row[p.i] === own.row && found.table[p.i] === own.table);
       const good = places.filter((/** @type {{s: number, i: number}} */ p) => (at >= 0 ? (forward ? p.i > at : p.i < at) : forward ? p.s >= from : p.s <= from));
@@ -665,7 +665,7 @@ export class Timeline {
   }
 
   /**
-   * The tracks that lie between two heights on the screen; those of a query are none of the run's.
+   * The tracks between two heights on the screen; those of a query are not the run's.
    * @param {number} from
    * @param {number} to
    */
@@ -682,7 +682,7 @@ export class Timeline {
   hit(x, y) {
     let best;
     for (const b of this.hits) {
-      if (y < this.stuck && b.y + b.h > this.stuck) continue; // it lies behind the pinned ones
+      if (y < this.stuck && b.y + b.h > this.stuck) continue; // it is behind the pinned ones
       if (x >= b.x - 1 && x <= b.x + b.w + 1 && y >= b.y && y <= b.y + b.h && (!best || Math.abs(b.x + b.w / 2 - x) < Math.abs(best.x + best.w / 2 - x))) best = b;
     }
     return best;

@@ -14,7 +14,7 @@
  * @property {Facts} run
  * @property {string} name
  * @property {State} state
- * @property {number} shown how often what is shown had been exchanged when these facts were told
+ * @property {number} shown how often the shown data had been replaced when these facts were sent
  * @property {RankFacts[]} ranks
  * @property {any[]} clocks
  * @property {number[]} missing_ranks
@@ -25,7 +25,7 @@
  * @property {Record<string, string>} broken
  * @property {Step[]} steps
  * @property {{name: string, ranks: number[]}[]} [communicators]
- * @property {{name: string, size: number}[]} [dimensions] of the grid that communicators form, that of neighbouring ranks first
+ * @property {{name: string, size: number}[]} [dimensions] of the grid that communicators form, the one of neighbouring ranks first
  * @property {string|null} history name of the history of many runs
  * @property {string[]} kernel_reports names of the reports of Nsight Compute
  *

@@ -1,5 +1,5 @@
 // @ts-check
-/** Numbers as people read them. Times are whole ns from the run's start, exact in a double for 104 days. */
+/** Readable numbers. Times are whole ns from the run's start, exact in a double for 104 days. */
 
 const STEPS = /** @type {[number, string][]} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]);
 

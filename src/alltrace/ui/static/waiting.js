@@ -1,5 +1,5 @@
 // @ts-check
-/** What the server is still making of a run: asked until all is there, and told as a bar. */
+/** What the server is still computing of a run: polled until complete, and shown as a bar. */
 import { h } from "./dom.js";
 import { count, duration } from "./units.js";
 
@@ -43,7 +43,7 @@ export class Waiting {
   }
 
   /**
-   * Fulfilled once a stage is over, done or failed; at once where the server does not make it by itself.
+   * Fulfilled once a stage has ended, done or failed; at once if the server does not start it.
    * @param {string} stage
    * @returns {Promise<void>}
    */

@@ -141,7 +141,7 @@ def test_a_journal_that_is_over_is_left_alone(tmp_path, make, both):
     assert journal
     assert both(path)["StringIds"].num_rows == 3000
     assert Path(f"{path}-journal").read_bytes() == journal
-    with closing(open_sqlite(path, "fast")) as source, pytest.raises(InputError, match="a journal lies beside the file"):
+    with closing(open_sqlite(path, "fast")) as source, pytest.raises(InputError, match="a journal is next to the file"):
         list(source.batches("StringIds", {"id": pa.int64()}))
 
 

@@ -1,4 +1,4 @@
-"""Waits for ranks that have no report, against simulated runs whose slow rank's report was taken away."""
+"""Waits for ranks that have no report, on simulated runs without the slow rank's report."""
 
 from __future__ import annotations
 

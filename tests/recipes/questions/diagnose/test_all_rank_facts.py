@@ -1,4 +1,4 @@
-"""All ranks side by side, also those whose reports end too soon."""
+"""Facts over all ranks, including ranks with reports that end too early."""
 
 from __future__ import annotations
 

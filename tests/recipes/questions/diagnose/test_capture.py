@@ -1,4 +1,4 @@
-"""Faults of the capture that reports tell of by their warnings."""
+"""Faults of the capture that reports show in their warnings."""
 
 from __future__ import annotations
 

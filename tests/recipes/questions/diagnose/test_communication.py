@@ -1,4 +1,4 @@
-"""What is told of each rank and communicator is what a look at all members for it finds."""
+"""The result for each rank and communicator equals a search over all members for it."""
 
 from __future__ import annotations
 

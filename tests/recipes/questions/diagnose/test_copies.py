@@ -1,4 +1,4 @@
-"""Findings about copies, on ranks made by hand whose loss is plain, and on real reports."""
+"""Findings about copies, on hand-made ranks with an obvious loss, and on real reports."""
 
 from __future__ import annotations
 

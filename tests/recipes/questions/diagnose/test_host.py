@@ -1,4 +1,4 @@
-"""Findings about the host: on real reports of which the truth was measured, and what pauses behind waits are."""
+"""Findings about the host: on real reports with measured truth, and the meaning of pauses after waits."""
 
 from __future__ import annotations
 

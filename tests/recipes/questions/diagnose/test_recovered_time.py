@@ -1,4 +1,4 @@
-"""What jobs whose every time is known get back without waits and queues of communication."""
+"""The time that jobs with known times recover without waits and queues of communication."""
 
 from __future__ import annotations
 

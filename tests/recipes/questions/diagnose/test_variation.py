@@ -1,4 +1,4 @@
-"""What belongs to ranks, what rotates and what is random, on values whose making is known."""
+"""Variation by rank, rotating variation and random variation, on generated values."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _NEEDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "COMPOSITE_EVENTS": (("samples",), ("start",)),
     "OSRT_FILE_ACCESS_EVENTS": (("file_accesses",), ("startedAt", "fileAccessId")),
 }
-"""Tables that no `Source` maps: what is made of them, and the columns without which their rows mean nothing."""
+"""Tables that no `Source` maps: their canonical tables, and the columns that their rows require."""
 
 
 def missing_columns(table: str, columns: Collection[str]) -> list[str]:
@@ -44,7 +44,7 @@ def missing_columns(table: str, columns: Collection[str]) -> list[str]:
 
 
 def unreadable(tables: Mapping[str, Collection[str]]) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
-    """The tables of an export that cannot be read: what would be made of each, and the columns it lacks for that."""
+    """The tables of an export that cannot be read: the canonical table of each, and the columns it lacks for that."""
     for stem, (made, _) in _NEEDED.items():
         table = find_table(tables, stem)
         if table is not None and (missing := missing_columns(table, tables[table])):

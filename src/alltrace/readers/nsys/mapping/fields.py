@@ -11,9 +11,9 @@ class Field(NamedTuple):
     """How one canonical column is made.
 
     Attributes:
-        how: `copy`: the value, which must fit the canonical type. `loose`: the value, null where it does not fit. `id`: the value,
-            null where it is 2^32-1, with which CUPTI marks what does not apply. `string`: the
-            name whose id in `StringIds` the column holds. `text`: the name that the column holds itself. `thread` and
+        how: `copy`: the value, which must fit the canonical type. `loose`: the value, null if it does not fit. `id`: the value,
+            null if it is 2^32-1, with which CUPTI marks what does not apply. `string`: the
+            name with the id in `StringIds` that the column has. `text`: the name in the column itself. `thread` and
             `process`: the row of a global thread or process id. `device`: the row of a CUDA ordinal. `words`: the word at
             the number in `words`. `flag`: whether the number is not 0. `constant`: always `word`.
         column: The source column.
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
     Attributes:
         table: The canonical table.
-        source: The table of the export; one that ends in `*` stands for all tables with that beginning.
+        source: The table of the export; one that ends in `*` means all tables with that beginning.
         fields: Canonical column to field; the columns not named are null.
         only: Column of the export and number: only rows with that number there are events, unless the column is missing.
     """
@@ -63,7 +63,7 @@ def identifier(column: str) -> Field:
 
 
 def string(column: str) -> Field:
-    """The name whose id the column holds."""
+    """The name with the id in the column."""
     return Field("string", column)
 
 

@@ -1,4 +1,4 @@
-"""SQLite exports of Nsight Systems: pages decoded directly, with the `sqlite3` module for whatever is out of the ordinary."""
+"""SQLite exports of Nsight Systems: pages decoded directly, with the `sqlite3` module for unusual files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def open_sqlite(path: str | PathLike[str], engine: Literal["auto", "fast", "sqlite3"] = "auto") -> RawSource:
-    """Open an SQLite export of Nsight Systems; nothing is ever written beside it.
+    """Open an SQLite export of Nsight Systems; nothing is written next to it.
 
     Args:
         path: The file.
-        engine: `auto` decodes the pages of a table directly, and reads with `sqlite3` from where that cannot go on (a table
+        engine: `auto` decodes the pages of a table directly, and continues with `sqlite3` where that is not possible (a table
             WITHOUT ROWID, UTF-16, a value of another type than declared); `sqlite3` always reads with `sqlite3`; `fast` never
-            does and gives an error instead. They answer the same.
+            does and raises an error instead. Results are equal.
 
     Raises:
         InputError: The file cannot be read, is not an SQLite database or not whole, is being written, or is not an export of

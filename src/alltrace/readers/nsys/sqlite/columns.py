@@ -92,7 +92,7 @@ class Columns:
         """Copy the text of the `count` rows after `rows` out of `buffer`.
 
         Args:
-            buffer: Where it lies.
+            buffer: The bytes.
             at: Where each value begins; shape (text columns, at least count).
             size: The bytes of each; the same shape.
             count: Rows.

@@ -1,4 +1,4 @@
-"""The database as the `sqlite3` module opens it: without writing beside it, and without trusting what it holds."""
+"""The database as the `sqlite3` module opens it: without writing next to it, and without trusting its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LOCK_WAIT_S = 1.0
-_STALL_S = 60.0  # a view that gives no row for so long is given up
+_STALL_S = 60.0  # a view that yields no row for this time is interrupted
 _STEPS = 1_000_000  # of SQLite's machine between two looks at the clock
 
 
@@ -28,8 +28,8 @@ class Access(NamedTuple):
     Attributes:
         path: The file that the user named, for messages.
         file: The file to open: the same, or a copy.
-        immutable: Whether SQLite is told that nobody writes the file, so that it needs no locks and no files beside it.
-        journal: Whether a rollback journal lies beside it, so that the pages are SQLite's alone to read.
+        immutable: Whether SQLite may assume that the file does not change, so that it needs no locks and no further files.
+        journal: Whether there is a rollback journal next to it, so that only SQLite may read the pages.
         scratch: The folder of the copy, to be removed in the end.
     """
 
@@ -41,9 +41,9 @@ class Access(NamedTuple):
 
 
 def plan_access(path: Path, header: Header) -> Access:
-    """How to open the database at `path` so that nothing is written beside it.
+    """How to open the database at `path` so that nothing is written next to it.
 
-    SQLite makes a `-shm` file beside a database in write-ahead mode even when it only reads. So such a database is opened as
+    SQLite creates a `-shm` file next to a database in write-ahead mode even when it only reads. So such a database is opened as
     immutable if its log is empty, and with a log of changes not yet in the file, a copy of both is opened elsewhere.
 
     Raises:
@@ -62,7 +62,7 @@ def plan_access(path: Path, header: Header) -> Access:
 
 
 def unfinished(path: Path) -> InputError:
-    """The error for a database whose last transaction was cut off or is still going on."""
+    """The error for a database whose last transaction was cut off or is still in progress."""
     return InputError(
         path,
         found="has an unfinished transaction (a -journal file is next to it)",
@@ -96,7 +96,7 @@ def _connect(access: Access) -> sqlite3.Connection:
     try:
         return _try_connect(access, immutable=access.immutable)
     except sqlite3.OperationalError as error:
-        # Some network file systems have no locks. Without a journal, nobody can be in the middle of writing.
+        # Some network file systems have no locks. Without a journal, no write can be in progress.
         if access.immutable or access.journal or "disk I/O error" not in str(error):
             raise
         return _try_connect(access, immutable=True)
@@ -119,7 +119,7 @@ def _try_connect(access: Access, *, immutable: bool) -> sqlite3.Connection:
 
 
 class Watch:
-    """Interrupts a query that gives nothing for a minute, such as a view made to run for ever."""
+    """Interrupts a query that yields nothing for a minute, such as a malicious view that never ends."""
 
     def __init__(self, opened: sqlite3.Connection) -> None:
         self._last = time.monotonic()

@@ -118,7 +118,7 @@ def read_header(path: str | PathLike[str], descriptor: int) -> Header:
 
 
 def check_export(path: str | PathLike[str], tables: Iterable[str]) -> None:
-    """Raise an InputError unless some of the names `tables` are those of an export of Nsight Systems."""
+    """Raise an InputError unless some of the names `tables` belong to an export of Nsight Systems."""
     names = sorted(tables)
     if any(name in _KNOWN or name.startswith(_KNOWN_STARTS) for name in names):
         return

@@ -1,4 +1,4 @@
-"""Rows of a table by the `sqlite3` module: slow, and able to read whatever SQLite can."""
+"""Rows of a table by the `sqlite3` module: slow, and able to read everything that SQLite can."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def fallback_batches(
         table: The table or view.
         types: The columns wanted, with the type to deliver.
         batch_rows: The most rows of a batch.
-        after: Only rows whose number is larger; None for all.
+        after: Only rows with a larger number; None for all.
 
     Raises:
         InputError: SQLite finds the file broken, or a value does not fit its column's type.
     """
-    # A tree that goes in circles gives rows for ever; one that does not can only give so many
+    # A cyclic tree yields rows forever; an acyclic one can only yield this many
     limit = header.page_count * header.page_size // _SMALLEST_ROW if table.root else None
     rows: list[tuple[Any, ...]] = []
     size = given = 0
@@ -84,7 +84,7 @@ def fallback_count(access: Access, table: Table) -> int:
 def _query(table: Table, types: Mapping[str, pa.DataType], after: int | None) -> str:
     query = f"SELECT {', '.join(map(quoted, types))} FROM {quoted(table.name)}"
     if table.root:
-        query += " NOT INDEXED"  # an index that has all columns would give the rows in its own order
+        query += " NOT INDEXED"  # an index with all columns would return the rows in its own order
     if table.rowid:
         if after is not None:
             query += f" WHERE {table.rowid} > ?"

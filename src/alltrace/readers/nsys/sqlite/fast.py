@@ -98,7 +98,7 @@ class Scan:
         low: int,
         count: int,
     ) -> tuple[int, NDArray[np.uint8]]:
-        """Put together the long rows from `low` on, up to some size.
+        """Assemble the long rows from `low` on, up to some size.
 
         Returns:
             One past the last row that is now whole, and the buffer with them, into which their `start` points.

@@ -1,6 +1,6 @@
 """The pages of one table: which they are, and what is in them, read in pieces into one buffer.
 
-The file is read, not mapped: memory stays the same whatever its size, and a file cut short meanwhile is an error, not a crash.
+The file is read, not mapped: memory is independent of its size, and a file cut short meanwhile is an error, not a crash.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TreePages:
         if self.root_kind() != core.INTERIOR:
             return level, most
         for _ in range(_MAX_DEPTH):
-            # All leaves of a tree are at one depth, so the first page of a level tells for all; `cells` finds a liar
+            # All leaves of a tree are at one depth, so the first page of a level decides for all; `cells` detects a wrong one
             if self._kind(int(level[0])) != core.INTERIOR:
                 return level, most
             level, most = self._below(level, most)
@@ -117,7 +117,7 @@ class TreePages:
         return total
 
     def chunks(self, pages: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint8]]]:
-        """The given pages, some at a time: their numbers, and a buffer with them one after the other, which is used again."""
+        """The given pages, some at a time: their numbers, and a reused buffer with them one after the other."""
         size = self.header.page_size
         for low in range(0, len(pages), self.chunk_pages):
             some = pages[low : low + self.chunk_pages]

@@ -49,7 +49,7 @@ class SqliteSource:
         self.path: Path = Path(path)
         self._engine = engine
         self._lock = threading.Lock()
-        self._counted_about: dict[str, int] = {}  # opening asks three times
+        self._counted_about: dict[str, int] = {}  # opening calls this three times
         self._warnings: dict[str, str] = {}
         self._descriptor = -1
         self._release: weakref.finalize[..., SqliteSource] | None = None
@@ -104,7 +104,7 @@ class SqliteSource:
         Raises:
             InputError: The file is corrupt or cut short or changes meanwhile, or a value does not fit its column's type; the
                 message names the table and the column.
-            UsageError: There is no such table or column.
+            UsageError: The table or column does not exist.
         """
         found = self._table(table)
         if batch_rows is not None and batch_rows < 1:
@@ -157,7 +157,7 @@ class SqliteSource:
         if name not in table.columns:
             raise UsageError.unknown(f"column of table {table.name!r}", name, table.columns)
         own = table.columns[name].type
-        # a column declared as text can hold bytes all the same
+        # a column declared as text can still hold bytes
         more = {"int64": [pa.int32(), pa.int16(), pa.int8()], "string": [pa.binary()]}
         allowed = [getattr(pa, own)(), *more.get(own, [])]
         if wanted not in allowed:
@@ -203,7 +203,7 @@ class SqliteSource:
     def _why_not_fast(self, table: Table) -> str | None:
         """What about a table only SQLite can read, or None."""
         if self._access.journal:
-            return "a journal lies beside the file"
+            return "a journal is next to the file"
         if not self._header.utf8:
             return "its text is not UTF-8"
         if not table.plain:

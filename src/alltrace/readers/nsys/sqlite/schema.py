@@ -28,8 +28,8 @@ class Column(NamedTuple):
         name: Its name.
         type: `int64`, `float64`, `string` or `binary`.
         field: Its place in a record.
-        has_default: Whether a record that is too short to have it stands for something else than NULL.
-        is_rowid: Whether it stands for the row's number (an INTEGER PRIMARY KEY), which the record does not repeat.
+        has_default: Whether a record that is too short to have it means another value than NULL.
+        is_rowid: Whether it is the row's number (an INTEGER PRIMARY KEY), which the record does not repeat.
         not_null: Whether it must have a value.
     """
 
@@ -50,7 +50,7 @@ class Table(NamedTuple):
         columns: By name, in order of declaration.
         rowid: A name for the row's number; None in a view and in a table WITHOUT ROWID, or where columns hide it.
         plain: Whether the records hold just the declared columns in order.
-        fields: The number of declared columns, those among them whose names are not UTF-8.
+        fields: The number of declared columns, including those with names that are not UTF-8.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Table(NamedTuple):
 
 
 def read_schema(access: Access) -> dict[str, Table]:
-    """All tables and views of the database, by name, but SQLite's own and those whose names are not UTF-8.
+    """All tables and views of the database, by name, except SQLite's own and those with names that are not UTF-8.
 
     Raises:
         InputError: The schema cannot be read.
@@ -82,9 +82,9 @@ def read_schema(access: Access) -> dict[str, Table]:
 
 
 def declared_type(declaration: str) -> str:
-    """The type that a declaration stands for, by SQLite's rules of affinity, with text where nothing is declared.
+    """The type of a declaration, by SQLite's rules of affinity, with text if nothing is declared.
 
-    Source: https://www.sqlite.org/datatype3.html, section 3.1; a declaration that gives "numeric" is read as `float64`.
+    Source: https://www.sqlite.org/datatype3.html, section 3.1; a declaration with "numeric" affinity is read as `float64`.
     """
     upper = declaration.upper()
     if "INT" in upper:

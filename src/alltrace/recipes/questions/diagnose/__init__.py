@@ -48,8 +48,8 @@ class Diagnose(Recipe):
     Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what it does
     meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
     that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
-    `evidence` says in `basis` whether a replay or a ceiling tells it. Losses are exclusive: what a larger one takes of the time of
-    a class is not lost again, so they sum to the judged time at most. Rows come by severity, then by loss. Opportunities come last:
+    `evidence` has in `basis` whether it comes from a replay or a ceiling. Losses are exclusive: time of a class in a larger one
+    is not counted again, so they sum to at most the judged time. Rows come by severity, then by loss. Opportunities come last:
     no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share` at most.
     """
 
@@ -288,7 +288,7 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
 
 
 def _basis(all_ranks: AllRankFacts) -> str:
-    """What stands behind the losses."""
+    """The data from which losses are computed."""
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
     if all_ranks.doubt is not None:

@@ -1,4 +1,4 @@
-"""Ranks without a report that the others wait for, as far as the operations that they share tell."""
+"""Ranks without a report that the others wait for, as far as the shared operations show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _LONGER = 1.25
-"""Operations wait for an absent rank when they take so many times what the same ones can take."""
+"""Operations wait for an absent rank if they take this many times the time that equal ones can take."""
 
 _FACTORS = {"AllReduce": 2.0}
 _ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
@@ -34,8 +34,8 @@ _ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
 """Operations that use a communicator's links alike."""
 
 _FAR_LONGER = 4.0
-"""Where nothing shows that a rank is absent, operations must take so many times what they need. And where each of a communicator
-takes so many times what links usually make of it, none of them tells what they need."""
+"""If nothing shows that a rank is absent, operations must take this many times what they need. And if each of a communicator
+takes this many times the usual time of its links, none of them shows what they need."""
 
 _UNNUMBERED = frozenset({"order", "file name"})
 """Sources of ranks' numbers that do not show how many ranks the job has."""
@@ -50,9 +50,9 @@ class Awaited:
 
     Attributes:
         transfer: For each row of `Members` the part of its transfer that is such a wait, ns.
-        moved: Likewise of the time that its rank's device waits for it.
-        shares: For each communicator with such waits their part of all of its transfers.
-        compared: Of these the ones that complete communicators of the same size tell the usual time of.
+        moved: The same for the time that its rank's device waits for it.
+        shares: For each communicator with these waits, their part of all of its transfers.
+        compared: Those of them with a usual time from complete communicators of the same size.
     """
 
     transfer: Int64
@@ -65,7 +65,7 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
     """What the transfers of communicators with absent members take beyond what they need.
 
     When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is what the same
-    one takes in complete communicators of the same size, at the median; where there is none, the least that it ever takes, that a
+    one takes in complete communicators of the same size, at the median; if there is none, the least that it ever takes, that a
     larger one takes, or that a smaller one takes for each byte; where that is far longer than links need, what they usually do.
 
     Where the reports do not show how many ranks the job has, a communicator of all of them may have an absent member too: it has
@@ -99,7 +99,7 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
 def _groups(all_ranks: AllRankFacts) -> list[Group]:
     """The communicators, each with its size. One of all ranks that have a report is taken to be of all ranks of the job.
 
-    Where no report tells sizes, only the members seen are counted, and the ranks without a report that make it like another one.
+    If no report states sizes, only the members seen are counted, and the ranks without a report that make it equal to another one.
     """
     present, missing = tuple(all_ranks.ranks.tolist()), all_ranks.alignment.run.manifest.missing_ranks
     groups = _completed(all_ranks.alignment.groups, missing) if missing else list(all_ranks.alignment.groups)
@@ -112,7 +112,7 @@ def _groups(all_ranks: AllRankFacts) -> list[Group]:
 def _completed(groups: Sequence[Group], missing: Sequence[int]) -> list[Group]:
     """The communicators; the size of one that is like another, but for its place, only with ranks without a report counts these.
 
-    Those of messages stay: a slow link between two of its members holds up all the others, as an absent one does.
+    Communicators of messages stay: a slow link between two members delays all the others, as an absent member does.
     """
     shapes = {tuple(r - g.ranks[0] for r in g.ranks) for g in groups if g.ranks and g.size == len(g.ranks)}
     lengths = sorted({len(s) for s in shapes})
@@ -135,7 +135,7 @@ def _completed(groups: Sequence[Group], missing: Sequence[int]) -> list[Group]:
 
 
 def _all_known(all_ranks: AllRankFacts) -> bool:
-    """Whether the reports tell which ranks the job has."""
+    """Whether the reports state which ranks the job has."""
     manifest = all_ranks.alignment.run.manifest
     return any(r.rank_source not in _UNNUMBERED for r in manifest.ranks)
 
@@ -167,12 +167,12 @@ def _usual_ns(moved: float, ranks: int, links: tuple[bool, str]) -> float:
 def _needed(
     members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], ranks: int, links: tuple[bool, str] = (False, "")
 ) -> tuple[Int64, bool]:
-    """What each operation of `mine` needs, ns, and whether `others` tell it of most.
+    """What each operation of `mine` needs, ns, and whether `others` determine it for most.
 
     Args:
         members: The members.
         mine: The rows of a communicator.
-        others: Those of complete ones of the same size.
+        others: The rows of complete communicators of the same size.
         ranks: That size.
         links: Whether the communicator is of several hosts, and the name of its devices.
     """
@@ -261,7 +261,7 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
                 alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
                 usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
             needed[n] = usual[key] * lone.count[n]
-        # once is chance, such as that of a first step
+        # one occurrence is chance, such as a first step
         if np.median(lone.took_ns / needed) >= _LONGER:
             known = np.isin(lone.step, all_ranks.steps)
             over = np.clip(lone.took_ns - needed, 0, lone.waited_ns)
@@ -270,7 +270,7 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
 
 
 def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:
-    """The ranks without a report that are members of all these communicators together; empty where they cannot be known."""
+    """The ranks without a report that are members of all these communicators together; empty if they cannot be known."""
     found: set[int] = set()
     for group in groups:
         candidates = [r for r in missing if r not in group.ranks]
@@ -283,6 +283,6 @@ def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:
 
 
 def _evenly(ranks: Iterable[int], candidates: Iterable[int], count: int) -> list[set[int]]:
-    """The sets of `count` candidates that make the distances of the ranks equal, as those of a communicator are."""
+    """The sets of `count` candidates that make the distances of the ranks equal, as in a communicator."""
     sets = [set(chosen) for chosen in islice(combinations(candidates, count), _MOST_GUESSES)]
     return [s for s in sets if len(set(np.diff(sorted({*ranks, *s})).tolist())) == 1]

@@ -37,13 +37,13 @@ CULPRIT_SHARE = 0.5
 """A rank is a culprit when it loses at least this share of what the worst rank loses."""
 
 _WORTH_A_REPLAY = 0.002
-"""Below this share of the judged time a ceiling is all that is asked."""
+"""Below this share of the judged time only the ceiling is computed."""
 
 _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
-"""Only steps that every rank has are judged, where they are this share of those that half of the ranks have, and so many."""
+"""Only steps of every rank are judged, if they are this share of the steps of half of the ranks, and at least this many."""
 
 _ALIKE = 0.8
-"""Where every rank loses this share of the ceiling by itself, the ceiling holds whoever waits for whom."""
+"""If every rank itself loses this share of the ceiling, the ceiling holds independent of who waits for whom."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Members:
         last_arrival: Of the instance.
         transfer: From the last arrival to the instance's end.
         waited: Time in which the rank's device waits for communication during the rank's own operation.
-        moved: The part of that after the last arrival; 0 where less than three residuals of the clocks, or they are not known.
+        moved: The part of that after the last arrival; 0 if less than three residuals of the clocks, or they are not known.
         fact: Whether the rank's wait for the last arrival is at least three residuals of the clocks.
         certain: Whether the instance's transfer is at least three residuals of every member's clock.
     """
@@ -84,18 +84,18 @@ class Members:
 class AllRankFacts:
     """The facts of all ranks, on the steps that all of those with steps have, or half of them where all have few.
 
-    Who is late in a step cannot be told where a rank does not show it.
+    The late rank of a step is unknown if a rank lacks the step.
 
-    Where some ranks have steps, the others, of reports that end too soon, are not judged: a whole run is not a step beside them.
+    If some ranks have steps, the others, with reports that end too early, are not judged: a whole run does not compare with a step.
 
     Args:
-        given: What each rank gives: its facts, and its graph.
+        given: Each rank's part: its facts, and its graph.
         hosts: The host of each rank of the run.
         alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
         texts: The texts of ids of names.
-        join: The graph of the run, from those of its ranks.
-        peers: What the peers of a graph take.
-        roles: What ranks do in a program of several groups of ranks; ranks are compared with those of their role.
+        join: The graph of the run, from the graphs of its ranks.
+        peers: The times of a graph's peers.
+        roles: The role of each rank in a program of several groups of ranks; ranks are compared with those of their role.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AllRankFacts:
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
         self.stepless: tuple[int, ...] = tuple(r for r, f in facts.items() if f.whole_run)
         self.whole_run: bool = len(self.stepless) == len(facts)
-        """Whether the ranks' runs had to be taken for one step."""
+        """Whether the ranks' runs had to count as one step."""
         if self.whole_run:
             self.stepless = ()
         self.facts: dict[int, RankFacts] = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
@@ -169,13 +169,13 @@ class AllRankFacts:
         return at, known
 
     def of(self, name: str) -> Float:
-        """(ranks, steps) of one class, ns; 0 where a rank lacks a step."""
+        """(ranks, steps) of one class, ns; 0 if a rank lacks a step."""
         found: Float = np.nan_to_num(self.times[:, :, CLASSES.index(name)])
         return found
 
     @cached_property
     def own(self) -> Float:
-        """(ranks, steps): what a rank takes by itself, without what it waits for communication, ns."""
+        """(ranks, steps): a rank's own time, without waits for communication, ns."""
         found: Float = np.nan_to_num(self.times.sum(axis=2)) - self.of("communication")
         return found
 
@@ -211,11 +211,11 @@ class AllRankFacts:
         """What the job gets back without a cause.
 
         Args:
-            classes: The `CLASSES` of time that the loss is made of: what bounds it.
+            classes: The `CLASSES` of time in the loss, which bound it.
             lost: What each rank loses in each step, (ranks, steps), ns; ranks and steps without a loss have 0.
-            change: The weights of the replay without the cause, or another order; None where a replay cannot tell.
-            ceiling_ns: The ceiling of the loss; None for, of each step, the longest own time now less that without `lost`.
-            shared: Other classes that the loss can be made of as far as no other finding claims them: a host that is delayed at one
+            change: The weights of the replay without the cause, or another order; None if a replay cannot determine it.
+            ceiling_ns: The ceiling of the loss; None for the longest own time of each step minus that without `lost`.
+            shared: Other classes that the loss can use as far as no other finding claims them: a host that is delayed at one
                 place is late at others.
         """
         rows, every = np.asarray((lost > 0).any(axis=1)), tuple(dict.fromkeys((*classes, *shared)))
@@ -223,7 +223,7 @@ class AllRankFacts:
         if ceiling_ns is None:
             ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
         if self.doubt is not None:
-            # what each rank loses by itself is lost whoever waits for whom
+            # each rank's own loss is lost independent of who waits for whom
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
             return Loss(ceiling_ns, "ceiling", every, own, bound, None if alone >= _ALIKE * ceiling_ns else self.doubt, alone)
         if change is not None and ceiling_ns >= _WORTH_A_REPLAY * self.span_ns and self.recovery is not None:
@@ -235,8 +235,8 @@ class AllRankFacts:
     def bound_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> int:
         """The most that the job can get back of the time of some classes on some ranks.
 
-        Of each step no more than these ranks have of the classes, together, as one may wait for the other; and no more than what
-        the step takes beyond the rank with most time of its own outside of them.
+        For each step at most these ranks' total time in the classes, as one may wait for the other; and at most what
+        the step takes beyond the rank with the most own time outside of them.
 
         Args:
             classes: Some of `CLASSES`.
@@ -258,13 +258,13 @@ class AllRankFacts:
         return int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0
 
     def carries_on(self, rank: NDArray[np.int64], row: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which collectives may need what one before them brought (`RecoveredTime.carries_on`); all where there is no graph."""
+        """Which collectives may need what one before them brought (`RecoveredTime.carries_on`); all if there is no graph."""
         every: NDArray[np.bool_] = np.ones(len(rank), np.bool_)
         return every if self._recovery is None else self._recovery.carries_on(rank, row, ahead)
 
     @cached_property
     def doubt(self) -> str | None:
-        """Why it is not known who waits for whom, so that losses cannot be computed; None where it is."""
+        """Why it is not known who waits for whom, so that losses cannot be computed; None if it is."""
         lossy = [r for r, f in self.facts.items() if f.left_out]
         if lossy and self.whole_run:
             return f"rank {lossy[0]} has no record of some of its work, and no steps show which time is complete"
@@ -286,7 +286,7 @@ class AllRankFacts:
 
     @property
     def recovery(self) -> RecoveredTime | None:
-        """The run as it can be replayed; None where it cannot, is too far from the run, or it is in doubt who waits for whom."""
+        """The run as it can be replayed; None if it cannot, is too far from the run, or it is in doubt who waits for whom."""
         if self.doubt is not None or self._recovery is None or self._recovery.error > MOST_ERROR:
             return None
         return self._recovery
@@ -295,7 +295,7 @@ class AllRankFacts:
         """The share of what some ranks did in the judged steps that their reports show: without steps that they lack, and graphs.
 
         Args:
-            ranks: The ranks; all where there is none of them.
+            ranks: The ranks; all if there is none of them.
         """
         rows = [n for n, r in enumerate(self.ranks.tolist()) if r in set(ranks)] or list(range(len(self.ranks)))
         if not self.times.size:
@@ -307,12 +307,12 @@ class AllRankFacts:
 
     @cached_property
     def clocks_unknown(self) -> bool:
-        """Whether some matched operation is between ranks whose clocks' error is not known."""
+        """Whether some matched operation is between ranks with an unknown clock error."""
         return self.alignment is not None and self.alignment.members.column("residual_ns").null_count > 0
 
     @property
     def replay_error(self) -> float | None:
-        """How far the replay of the unchanged run is from it, as a share of it; None where it is not replayed."""
+        """How far the replay of the unchanged run is from it, as a share of it; None if it is not replayed."""
         return self._recovery.error if self.doubt is None and self._recovery is not None else None
 
     def culprits(self, lost: Float, share: float = CULPRIT_SHARE) -> NDArray[np.bool_]:
@@ -343,7 +343,7 @@ class AllRankFacts:
         return list(rows.values())
 
     def hosts_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
-        """The hosts all of whose ranks are among `ranks`."""
+        """The hosts with all their ranks among `ranks`."""
         chosen = set(ranks)
         by_host: dict[str, list[int]] = {}
         for rank, host in self.hosts.items():

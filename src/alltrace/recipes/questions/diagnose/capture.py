@@ -1,4 +1,4 @@
-"""Reports that do not tell all: missing ranks, dropped events, no ranges, hidden kernels, clocks apart."""
+"""Incomplete reports: missing ranks, dropped events, no ranges, hidden kernels, clocks that differ."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _fault(
 
 
 def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """Ranks whose first or last step is not the others', where the program numbers its steps."""
+    """Ranks with another first or last step than the others, if the program numbers its steps."""
     steps = run.alignment.steps if run.alignment is not None else None
     found: list[Finding] = []
     if steps is None or not steps.num_rows:

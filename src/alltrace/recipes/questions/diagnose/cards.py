@@ -1,4 +1,4 @@
-"""Findings as people read them: the verdict in a sentence, and a card for each finding. Every face tells the same."""
+"""Findings in readable form: the verdict in a sentence, and a card for each finding, equal in all interfaces."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Proof(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A finding for people.
+    """A finding in readable form.
 
     Attributes:
         kind: Its kind.
         severity: `high`, `medium` or `low`.
         what: What happens, in a sentence without a full stop.
-        who: The culprits with their hosts; empty where it is nobody's.
-        where: The kernel, range, communicator or call, and what launched it; empty where there is none.
+        who: The culprits with their hosts; empty without culprits.
+        where: The kernel, range, communicator or call, and what launched it; empty if there is none.
         cost: What it costs, with units, or why that is not known.
         evidence: What it rests on, in sentences.
         advice: What to do.
@@ -93,7 +93,7 @@ class Card(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found, for people.
+    """What `diagnose` found, in readable form.
 
     Attributes:
         verdict: A sentence or two on what costs most.
@@ -107,7 +107,7 @@ class Diagnosis(NamedTuple):
 
 
 def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
-    """The answer of `diagnose` for people.
+    """The answer of `diagnose` in readable form.
 
     Args:
         answer: The answer.

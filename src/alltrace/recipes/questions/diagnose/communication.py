@@ -1,4 +1,4 @@
-"""Communication that costs time by itself: slow links, what could overlap, what queues needlessly."""
+"""Communication that costs time: slow links, operations that could overlap, needless queueing."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
 
 
 def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[NDArray[np.bool_], list[Finding]]:
-    """Operations behind which one of another communicator, which needs nothing of them, queues while the device waits."""
+    """Operations after which an independent one of another communicator queues while the device waits."""
     order = np.lexsort((members.start, members.stream, members.rank))
     rank, stream, group = (v[order] for v in (members.rank, members.stream, members.communicator))
     same = (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]) & (group[1:] != group[:-1])
@@ -135,8 +135,8 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
 def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the operations `after` may need what those `ahead` of them brought; rows of `members`.
 
-    They do where they carry what was computed after that, or may pass on to other ranks what they found: as much as the one ahead
-    gave, as where ranks of a node reduce first, and then nodes. A message that was sent gives nothing.
+    They do if they carry data that was computed after that, or may pass its result to other ranks: if their input is as large as
+    its output, for example if ranks of a node reduce first, and then nodes. A sent message has no output.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     ranks = np.array([groups[n].size if n in groups else 0 for n in members.communicator.tolist()])
@@ -180,7 +180,7 @@ def _unqueued(
     ahead, behind = ahead[other], behind[other]
     needs = _needs(all_ranks, members, behind, ahead)
     own[behind[needs]] = members.row[ahead[needs]]
-    # what a slow communicator takes too long is a loss of its own
+    # the excess of a slow communicator is a separate loss
     weights = run.less_transfer(shares) if shares else None
     return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind], weights)
 
@@ -197,7 +197,7 @@ def _exposed(
 
     Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
     run under compute. What a layer needs of its peers at once (all-to-all, messages between stages, all-reduces that the forward
-    pass has too) is a finding of its own.
+    pass has too) is a separate finding.
     """
     hideable = _hideable(all_ranks, members) & ~queued
     # what the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's
@@ -238,7 +238,7 @@ def _exposed(
 
 
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The instances that nothing hides at all although a step's compute could; none where it could not hide all of them.
+    """The instances that nothing hides although a step's compute could; none if it could not hide all of them.
 
     Args:
         all_ranks: All ranks.
@@ -307,7 +307,7 @@ def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
 
 
 def _only_sent(members: Members) -> NDArray[np.bool_]:
-    """Which operations are sends whose kernel receives nothing."""
+    """Which operations are sends with a kernel that receives nothing."""
     order = np.lexsort((members.start, members.stream, members.rank))
     keys = [v[order] for v in (members.rank, members.stream, members.start)]
     first = np.ones(len(order), bool)

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key", int, str)
 
 _CLASSES = ("compute",)
-"""Whose time these findings lose."""
+"""The class of time that these findings lose."""
 
 _ALIKE = 0.1
 """Ranks are slow alike where their slowdowns differ by this share or less."""
 
 _OF_HOST = 0.75
-"""A host is slow where all of its ranks are, and so many of them alike."""
+"""A host is slow if all of its ranks are, and this share of them by a similar amount."""
 
 _DEVICE = 0.5
 """A device is slow where kernels of a family with this share of the family's time take longer."""
@@ -52,7 +52,7 @@ _USUAL_WORK = 0.01
 """A step has a rank's usual work where it differs by this share or less."""
 
 _STEADY = 3
-"""From so many steps on, what is always so is told from chance."""
+"""From this number of steps on, a constant difference is distinguished from chance."""
 
 _CULPRIT = 0.5
 """Ranks with this share of the largest excess of work have too much of it."""
@@ -62,8 +62,8 @@ _CULPRIT = 0.5
 class _Cause:
     """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns.
 
-    `even` is for durations that vary at random: which ranks are like none but themselves, and which steps of which ranks have
-    even durations in a replay without the cause. None where a replay leaves out `lost`.
+    `even` is for durations that vary at random: the ranks without peers, and the steps of each rank that have even durations in a
+    replay without the cause. None if a replay leaves out `lost`.
     """
 
     kind: str
@@ -104,7 +104,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     compute = float(np.median(all_ranks.of("compute")))
     if not compute:
         return []
-    # what costs less of a step than is told of anything
+    # costs below the smallest share of a step that is reported
     least = LEAST_SHARE * length / compute
     slow = variation(work.ratio, least)
     uneven = variation(work.own, least, spread=False)
@@ -146,7 +146,7 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
 def _slow_hosts(
     all_ranks: AllRankFacts, excess: Float, slow: NDArray[np.bool_], tolerance: float
 ) -> tuple[dict[str, float], dict[str, Int64]]:
-    """The excess of slow hosts, and the places of their ranks that have it."""
+    """The excess of slow hosts, and the indexes of their ranks that have it."""
     places: dict[str, list[int]] = {}
     for row, rank in enumerate(all_ranks.ranks.tolist()):
         places.setdefault(all_ranks.hosts.get(rank, ""), []).append(row)
@@ -163,7 +163,7 @@ def _slow_hosts(
 
 
 def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
-    """Those of equal excess together, the largest first."""
+    """Groups of equal excess, the largest first."""
     groups: list[list[_Key]] = []
     for key in sorted(excess, key=lambda k: -excess[k]):
         if groups and excess[groups[-1][0]] - excess[key] <= _ALIKE * excess[groups[-1][0]] + tolerance:
@@ -214,7 +214,7 @@ def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows:
 def _lost_to_slowness(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64) -> tuple[Float, Int64]:
     """Compute time beyond the peers' pace, ns, and in how many steps each of the ranks has it.
 
-    A rank that is always slow is so by its level; a step that is off it by more than noise counts by itself.
+    A rank that is always slow is so by its level; a step that differs from it by more than noise counts separately.
     """
     values = slow.values[rows]
     noise = 4 * np.nan_to_num(slow.noise)
@@ -342,7 +342,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     least = max(LEAST_SHARE * all_ranks.span_ns, 1)
     steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
     compute = all_ranks.of("compute")
-    # between ranks whose clocks nothing connects, a replay has no waiting
+    # between ranks with unconnected clocks, a replay has no waiting
     first, *others = all_ranks.ranks.tolist()
     connected = all_ranks.alignment is not None and all(all_ranks.alignment.residual_ns(first, r) is not None for r in others)
     found = []

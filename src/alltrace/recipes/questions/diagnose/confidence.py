@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 _PLAIN = 20.0
-"""The odds of a finding whose detector is sure by `_SURE`, and that nothing speaks for or against."""
+"""The odds of a finding with a detector confidence of `_SURE`, without evidence for or against it."""
 
 _SURE = 0.9
 
 _OF_NOBODY_KNOWN = 0.05
-"""Where it is not known who waits for whom, or waiting for a rank without a report can look the same, odds are so many times."""
+"""The factor for the odds if it is unknown who waits for whom, or if a wait for a rank without a report can look the same."""
 
 _CEILING = 0.4
 """The same where no replay says what the job gets back, but a ceiling."""
@@ -32,7 +32,7 @@ _MOST_BY_SIZE, _LEAST_BY_SIZE = 1.5, 0.6
 
 
 _FAR, _MARGIN_POWER = 3.0, 1.5
-"""A loss of so many times the largest smaller one of another kind is clear of it. Closer ones are in doubt, by this power of the
+"""A loss that is this many times the largest smaller loss of another kind is clear of it. Closer ones are in doubt, by this power of the
 ratio: losses are uncertain by a third, so either cause may be the larger, and one cause that is seen as two kinds has two losses
 that are alike."""
 

@@ -30,7 +30,7 @@ _SLOW_COPY = 0.5
 _CULPRIT_SHARE = 0.25
 
 _USUAL_SHARE_OF_LINK = 0.8
-"""What pinned copies reach of their link's rate, where the run has none that tell."""
+"""The share of their link's rate that pinned copies reach, if the run has none to measure it."""
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -42,8 +42,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]) -> list[Finding]:
     """Transfers over a link during which nothing computes.
 
-    What a slow link takes too long is reported separately. The loss is what the job gets back if the data stays where it is, or
-    moves beside other work; evidence says how much the compute at hand could hide.
+    The excess of a slow link is reported separately. The loss is what the job gains if the data stays where it is, or
+    moves during other work; the evidence states how much the available compute could hide.
     """
     lost = np.maximum(all_ranks.of("transfer") - excess, 0)
     if not lost.any():
@@ -74,7 +74,7 @@ def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]
 
 
 def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
-    """Copies from or to pageable memory: lost is what the same bytes do not take pinned and beside compute."""
+    """Copies from or to pageable memory: lost is the difference to the same bytes pinned and during compute."""
     stalled = all_ranks.of("pageable-copy")
     if not stalled.any():
         return []
@@ -123,7 +123,7 @@ def _blocking(
 
 
 def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, float]]:
-    """Ranks whose copies of one kind are far slower than their peers', what that costs each rank and step, and their part of it."""
+    """Ranks with copies of one kind far slower than their peers', the cost to each rank and step, and their part of it."""
     rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
     kinds = sorted({k for r in rates.values() for k in r})
     worst: dict[int, tuple[float, str, float, float]] = {}
@@ -192,7 +192,7 @@ def _largest(facts: Sequence[RankFacts], wanted: Callable[[str], bool]) -> tuple
 
 
 def _rate(facts: Sequence[RankFacts], moved: int, took: int) -> dict[str, float]:
-    """The rate of copies, GB/s, and its share of the rate of the link where that is known."""
+    """The rate of copies, GB/s, and its share of the rate of the link if known."""
     if not took:
         return {}
     rate = moved / took
@@ -209,7 +209,7 @@ def _rates(facts: RankFacts) -> dict[str, float]:
 def _pinned_ns(facts: RankFacts) -> float:
     """What the bytes that a rank copies from and to pageable memory would take pinned, ns.
 
-    At the rate of the rank's own pinned copies of the same direction, else at what its link usually gives, else at their own rate.
+    At the rate of the rank's own pinned copies of the same direction, else at the usual rate of its link, else at their own rate.
     """
     rates, link = _rates(facts), link_of(facts.device)
     total = 0.0

@@ -2,7 +2,8 @@
 
 Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike. Segments
 with the same place in the step, the same number of kernels and the same names are the same; each then takes the mean of their
-middle half, which a few long ones do not change. Those of a slow device are the same among themselves, so that it stays slow.
+middle half, which a few long ones do not change. The kernels of a slow device are only compared with each other, so that it stays
+slow.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _MIX = np.int64(0x9E3779B97F4A7C1)
-"""An odd number, whose multiples tell sets of names apart."""
+"""An odd number; its multiples distinguish sets of names."""
 
 
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArray[np.bool_], even: NDArray[np.bool_]) -> Int64:

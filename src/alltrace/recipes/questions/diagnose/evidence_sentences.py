@@ -115,7 +115,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("components",), "{components} groups of hosts that no evidence connects"),
     (("covered_share",), "the reports show {covered_share} of what the culprits did in the judged steps"),
 )
-"""What is said of some numbers together; the first phrase whose numbers are all there and not yet said is said."""
+"""A phrase about several numbers: the first phrase for which all numbers exist and are not yet mentioned."""
 
 
 def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_time: bool) -> str:

@@ -103,11 +103,11 @@ EVIDENCE = {
     "graph_launches": "graphs traced as a whole",
     "components": "groups of hosts that no evidence connects",
     "lost_records": "launches without what they ran, or kernels without their launch",
-    "of_records": "of so many",
+    "of_records": "total number of these records",
     "first_step": "first step of the first such report",
     "first_missing_step": "first step that the first such report lacks",
 }
-"""The numbers that evidence is made of; each kind has some of them, and `basis`."""
+"""The numbers in the evidence; each kind has some of them, and `basis`."""
 
 HIGH_SHARE = 0.10
 """From this share of the judged time on a finding is `high`."""
@@ -128,12 +128,12 @@ class Loss:
 
     Attributes:
         estimate_ns: That time, as well as it can be computed.
-        basis: `replay` for what a replay gave back, `ceiling` for the most that it can be.
-        classes: The classes of the ranks' time that it is made of (`alltrace.recipes.questions.diagnose.gaps.CLASSES`), and those
-            that it shares: what delays a host at one place makes it late at others too.
+        basis: `replay` for the gain in a replay, `ceiling` for an upper bound.
+        classes: The classes of the ranks' time in it (`alltrace.recipes.questions.diagnose.gaps.CLASSES`), and those
+            that it shares: a delay of a host at one place makes it late at others too.
         own_ns: The most that its own classes let it be: what no other finding may claim.
         bound_ns: The most that all of its classes let it be.
-        unknown: Why the estimate is not to be stated; None where it is.
+        unknown: Why the estimate is not to be stated; None if it is.
         least_ns: Of an estimate that is not stated, what the job gets back at least.
     """
 
@@ -162,11 +162,11 @@ class Finding:
         advice: One sentence.
         evidence: Numbers.
         confidence: 0 to 1.
-        hosts: Hosts all of whose ranks are culprits.
-        severity: Of a finding that costs no time; else it follows from the share.
-        needed_at_once: Whether it is about transfers that the next kernel needs: how the program was made, and no fault.
+        hosts: Hosts with only culprits as ranks.
+        severity: For a finding that costs no time; otherwise it follows from the share.
+        needed_at_once: Whether it is about transfers that the next kernel needs: part of the program's design, not a fault.
         told: Whether it is reported even if its loss is small, because something else currently hides it.
-        opportunity: Of an opportunity the share of the judged time that a change can give back at most; None for what is lost.
+        opportunity: For an opportunity, the largest share of the judged time that a change can gain; None for a loss.
     """
 
     kind: str

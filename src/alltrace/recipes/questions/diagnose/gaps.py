@@ -45,7 +45,7 @@ _DEVICE_GAP_NS = 5_000
 """A pause between queued kernels up to this long is how devices work."""
 
 _LAUNCHED = {"start": 0, "end": 0, "correlation": -1, "process": -1}
-"""What is read of work that calls launched, and what stands for null."""
+"""The columns of work that calls launched, with their values for null."""
 
 WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")
 """Kinds of copies that move nothing over a link."""
@@ -60,9 +60,9 @@ class HostSets:
 
     Attributes:
         sets: Intervals by class, which may overlap.
-        names: The name that each class is mostly made of.
-        calls: How many calls or ranges it is made of.
-        known: Whether the report has calls at all.
+        names: The most frequent name in each class.
+        calls: Its number of calls or ranges.
+        known: Whether the report has calls.
         exchanges: When it exchanged data with other ranks itself, by MPI: it waits for them, or transfers.
         threads: Rows of `threads`: those that launch kernels.
     """
@@ -81,9 +81,9 @@ class Activity:
 
     Attributes:
         compute, communication, copies: When at least one runs.
-        short: When nothing but rows of queued kernels runs that are no longer than an empty one, with the pauses behind them.
+        short: When only rows of queued kernels as short as an empty one run, with the pauses after them.
         transfers: When a copy from or to the host or another device runs, from or to memory that is not pageable.
-        queued: When one of these runs whose call had returned before it ended, so that no host waits for it for its own sake.
+        queued: When one of these runs and its call had returned before it ended, so that no host waits for the copy itself.
         pageable: When one from or to pageable memory runs.
         starts: int64 array of the starts of compute kernels, ascending.
         launch_start, launch_end: When their launching calls began and ended; their own start where no call is known.
@@ -167,7 +167,7 @@ def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: NDArray[np.boo
 
 
 def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) -> tuple[Int64, Int64, NDArray[np.bool_]]:
-    """When the calls that launched work began and ended, and whether one is known; where none is, when the work began."""
+    """When the calls that launched work began and ended, and whether one is known; if none is, when the work began."""
     keys, correlations = joined(api, processes, correlations)
     if not len(keys):
         return starts.copy(), starts.copy(), np.zeros(len(starts), np.bool_)
@@ -180,7 +180,7 @@ def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) ->
 
 
 def joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
-    """A number for each call and for each piece of work, equal where one launched the other; below 0 where none is known.
+    """A number for each call and for each piece of work, equal where one launched the other; below 0 if none is known.
 
     Correlation ids count within a process, and a rank may have several.
     """
@@ -208,7 +208,7 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
         regions: int64 array (n, 2) of regions, ascending, without overlap.
 
     Returns:
-        int64 array (n, len(CLASSES)), ns, whose rows sum to the regions' lengths; and the intervals of `communication`.
+        int64 array (n, len(CLASSES)), ns, with rows that sum to the regions' lengths; and the intervals of `communication`.
     """
     count = len(regions)
     times = np.zeros((count, len(CLASSES)), np.int64)
@@ -260,9 +260,9 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
 
 
 def _launched(work: Activity, holes: Merged) -> tuple[Int64, NDArray[np.bool_]]:
-    """Until when the host is late with the kernel behind each hole, ns within the hole, and whether its launch is known.
+    """Until when the host is late with the kernel after each hole, ns within the hole, and whether its launch is known.
 
-    Nothing comes behind the last hole, so nobody is late with it.
+    Nothing follows the last hole, so nothing is late there.
     """
     if not len(work.starts):
         return holes.starts.copy(), np.ones(len(holes.starts), np.bool_)
@@ -297,7 +297,7 @@ def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:
 
     Returns:
         int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work;
-        and, where others are left, those behind a checkpoint, which begin with nothing queued as no other does.
+        and, if others remain, those after a checkpoint, which alone begin with nothing queued.
     """
     ordered = sorted((s for s in steps if s["device_start"] is not None), key=lambda s: s["start"])
     saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}

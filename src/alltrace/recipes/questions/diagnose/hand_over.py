@@ -1,4 +1,4 @@
-"""Roles that take turns: in a program of several groups of ranks, one stands still while another works."""
+"""Roles that take turns: in a program of several groups of ranks, one is idle while another works."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST_ALONE = 0.8
 """Roles take turns where for this share of the time in which any works only one does."""
 
 _LEAST_TURNS = 3
-"""So many hand-overs make turns: each of two roles works twice."""
+"""The least number of hand-overs for turns: each of two roles works twice."""
 
 _WAITING = frozenset({*HOST_CLASSES, "idle", "unknown"})
 
@@ -38,8 +38,8 @@ class HandOvers(NamedTuple):
 
     Attributes:
         findings: One finding, or none.
-        span_ns: From the first work of any role to the last; 0 where they take no turns.
-        waited_ns: How long each rank stood still while another role worked.
+        span_ns: From the first work of any role to the last; 0 if they take no turns.
+        waited_ns: How long each rank was idle while another role worked.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -58,7 +58,7 @@ def working(compute: Merged, copies: Merged) -> np.ndarray[tuple[int, int], np.d
 
 
 def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
-    """`hand-over` where roles of the run that use devices of their own take turns.
+    """`hand-over` if roles of the run with separate devices take turns.
 
     Were each role's work done while the others do theirs, the job would take as long as the role that works longest. What it takes
     longer is the ceiling of the loss.
@@ -113,7 +113,7 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
 def with_roles(found: Sequence[Finding], turns: HandOvers) -> list[Finding]:
     """The findings as they are of a program with roles.
 
-    Those of hosts and idle devices leave out the time that their ranks wait for another role.
+    Findings on hosts and idle devices leave out the time that their ranks wait for another role.
     """
     kept = []
     for finding in found:

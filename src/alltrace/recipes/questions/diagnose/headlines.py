@@ -17,7 +17,7 @@ _PLACE = 60
 
 
 def who(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
-    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; nothing for nobody.
+    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; empty without culprits.
 
     Args:
         ranks: Their ranks.
@@ -61,7 +61,7 @@ def headline(row: Mapping[str, Any], total: int) -> str:
 
 
 class _Row:
-    """A row with the words that sentences are made of."""
+    """A row with the words for its sentences."""
 
     def __init__(self, row: Mapping[str, Any], total: int) -> None:
         ranks = row["ranks"] or []

@@ -1,4 +1,4 @@
-"""Devices that stand still because of the host: launches, waits, pauses, data, allocations; or for none."""
+"""Devices that are idle because of the host: launches, waits, pauses, data, allocations; or for no known reason."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _USUAL_SHARE = 0.6
 
 
 _BEHIND = 0.75
-"""The pauses of a program are behind its waits where this share of them begins as a wait ends,"""
+"""The pauses of a program follow its waits if this share of them begins as a wait ends,"""
 
 _BECAUSE = 0.5
-"""and leaving out the waits gives back this share of what leaving out the pauses does."""
+"""and leaving out the waits gains this share of leaving out the pauses."""
 
 _EVERY_STEP = 0.9
-"""They are part of the program where they come in this share of the steps; what pauses now and then is not."""
+"""They are part of the program if they occur in this share of the steps; occasional pauses are not."""
 
 _SAME = 0.1
 """A step is affected where it loses this share of what the worst one does."""
@@ -90,7 +90,7 @@ _KINDS = {
 }
 
 _WITHOUT_A_NAME = {"host-pause": "no call of any thread", "idle": "queued work", "unknown": "nothing that runs"}
-"""What stands for the name of classes that no call or range is of."""
+"""The name of classes without a call or range."""
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -109,7 +109,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "host-pause":  # a pause that another rank's hides is one all the same
             paused = np.array([f.paused_ns for f in all_ranks.facts.values()])
             chosen = paused >= _CULPRIT_SHARE * paused.max()
-        if name == "launch":  # whose launches take longer than its kernels, even where waiting for others hides that
+        if name == "launch":  # with launches that take longer than its kernels, even if waiting for others hides it
             paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in all_ranks.facts.values()])
             chosen = paced if (paced & chosen).any() and not all_ranks.of("short-kernels").any() else chosen
         ranks = all_ranks.ranks[chosen].tolist()
@@ -168,7 +168,7 @@ def _without_waits(all_ranks: AllRankFacts, run: RecoveredTime) -> Altered | Non
 
 
 def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> NDArray[np.int64] | None:
-    """Kernels that are launched in no time, and no short ones: fused, they are none of their own."""
+    """Kernels that launch in no time, and no short ones, since fused ones are not separate."""
     weights, short = run.no_host("launch"), all_ranks.of("short-kernels")
     if not short.any():
         return weights

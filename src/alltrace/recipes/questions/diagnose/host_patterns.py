@@ -1,7 +1,7 @@
 """What the host's work is called: names of ranges, calls and Python functions, each with the source of the name.
 
-Each table is one kind of work. Names are looked for in any case; what is longer than 200 characters holds arguments and text of the
-program, in which anything may stand, and matches nothing.
+Each table is one kind of work. Upper and lower case are equal; names longer than 200 characters have arguments and text of the
+program, which can be anything, and match nothing.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ WAITING_FRAMES = (
 NAMED_DATA = (
     Pattern(
         r"(?:^|[^a-z])(?:data|dataloader|data_?load(?:er|ing)?|next_?batch|load_?batch|get_?batch|batch_?load|fetch)(?:[^a-z]|$)",
-        "names that people give to ranges of their own",
+        "names of ranges that users write",
     ),
 )
-"""Ranges that a user named after data. They often hold the copy to the device too: calls that block are of their own kind."""
+"""Ranges that a user named after data. They often hold the copy to the device too: blocking calls are a separate kind."""
 
 LOADING = (
     Pattern(r"^\[DALI\]\[(?:Executor\] Run(?:CPU|$)|CPU op\])", "DALI, NVTX ranges of its executors (exec_node_task.cc)"),
     Pattern(r"^Iterator::", "TensorFlow, tf.data's iterators on threads of the input pipeline"),
 )
-"""Ranges in which a batch is made ready, on a thread of its own as a rule."""
+"""Ranges in which a batch is prepared, usually on a separate thread."""
 
 OS_READS = (Pattern(r"^(?:p?read(?:64|v)?|fread|recv(?:from|msg)?)$", "POSIX and C standard library"),)
 """Calls of the operating-system runtime that read."""
@@ -65,7 +65,7 @@ OS_WAITS = (
     ),
 )
 """Calls of the operating-system runtime that wait for another thread or process; a launching thread that calls nothing of CUDA
-meanwhile waits for what it works on. Condition variables are left out: Python's interpreter lock is made of them."""
+meanwhile waits for its work. Condition variables are left out: Python's interpreter lock is made of them."""
 
 COMPILING = (
     Pattern(
@@ -89,7 +89,7 @@ COMPILED_REGIONS = (
     Pattern(r"^Torch-Compiled Region", "PyTorch, torch/_dynamo/eval_frame.py"),
     Pattern(r"^(?:## Call )?CompiledFxGraph\b", "PyTorch, torch/_inductor"),
 )
-"""Ranges around code that was compiled. One that loads code of its own is run for the first time, and the host's silence in it is
+"""Ranges around code that was compiled. One that loads its own code is run for the first time, and the host's silence in it is
 compilation: inductor compiles its kernels at their first call."""
 
 COMPILING_CALLS = (Pattern(r"^nvrtc(?:Compile|Create)Program", "NVRTC"),)

@@ -37,23 +37,23 @@ _FOLLOWING_NS = 50_000
 """A wait that a thread begins so soon after a pageable copy is the end of that copy: frameworks copy and wait as one operation."""
 
 _LONG_LAUNCH = 20
-"""The first launch of a kernel that takes so many times the median of all launches loads the kernel's code,"""
+"""The first launch of a kernel that takes this many times the median of all launches loads the kernel's code,"""
 
 _LONG_LAUNCH_NS = 100_000
 """if it takes at least this long."""
 
 _FEW_TEXTS = 1_000
-"""Names of ranks are remembered up to so many of a table."""
+"""The most names of a table to keep per rank."""
 
 _MOST_LAUNCHES = 0.1
-"""Ranges of one name that hold a larger share of the launches are not waiting for data, whatever their name says."""
+"""Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
 
 
 def host_sets(rank: RankTables, api: Any) -> HostSets:
     """What the host did.
 
-    Calls and ranges of the threads that launch kernels count. What other threads do, such as those of a data loader, holds the
-    device up only while the launching threads call nothing for `SILENCE_NS` or more.
+    Calls and ranges of the threads that launch kernels count. Other threads, such as those of a data loader, delay the
+    device only while the launching threads call nothing for `SILENCE_NS` or more.
 
     Args:
         rank: The rank's tables.
@@ -99,9 +99,9 @@ def coded_names(rank: RankTables, table: Any) -> tuple[Int64, tuple[str, ...]]:
 
 
 def _having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
-    """Which rows, whose names are `texts` by `codes`, have a name that one of the patterns is found in."""
+    """Which rows, with names `texts` by `codes`, have a name that one of the patterns matches."""
     matching = _known_matching if len(texts) <= _FEW_TEXTS else patterns.matching
-    found = np.zeros(len(texts) + 1, np.bool_)  # the last is for -1, no name
+    found = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
     found[matching(texts, wanted)] = True
     return found[codes]
 
@@ -141,7 +141,7 @@ class _Calls:
         return found
 
     def of_launching(self, threads: Int64) -> NDArray[np.bool_]:
-        """Which of these threads launch kernels; all of them where that is not known."""
+        """Which of these threads launch kernels; all of them if not known."""
         return np.isin(threads, self.threads) if len(self.threads) else np.ones(len(threads), np.bool_)
 
     def named(self, wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
@@ -149,7 +149,7 @@ class _Calls:
         return _having_name(self.codes, self.texts, wanted) & self.mine
 
     def set_of(self, rows: NDArray[np.bool_]) -> tuple[Merged, str, int]:
-        """When these calls are, the name that they are mostly made of, and how many they are."""
+        """The times of these calls, their most frequent name, and their number."""
         start, end = self.start[rows], self.end[rows]
         return merge(start, end), _mostly(self.codes[rows], end - start, self.texts), int(rows.sum())
 
@@ -160,7 +160,7 @@ class _Calls:
         pageable = is_copy & later & self._pageable
         ends = sync & self._follow(pageable)
         sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), self.end) < 0
-        # a synchronous copy is one for its own sake, from whatever memory
+        # a synchronous copy waits for itself, from any memory
         found = {
             "allocation": self.set_of(self.named(patterns.ALLOCATIONS)),
             "pageable-copy": self.set_of(pageable | ends),
@@ -261,17 +261,17 @@ class _Named:
         threads: bool = True,
         holds_launches: bool = True,
     ) -> tuple[Merged, str, int]:
-        """When rows of a table with such names are, the name that they are mostly made of, and how many they are.
+        """The times of a table's rows with these names, their most frequent name, and their number.
 
         Args:
             table: The table.
             wanted: The names.
-            others: Whether those of other threads count while the launching ones call nothing.
-            threads: Whether rows have a thread at all.
-            holds_launches: Whether names count whose rows hold many launches.
+            others: Whether rows of other threads count while the launching ones call nothing.
+            threads: Whether rows have a thread.
+            holds_launches: Whether names with many launches in their rows count.
         """
         start, end, thread, codes, texts = self._read(table)
-        # what is still open, or takes no time, tells nothing
+        # open rows and rows without duration have no information
         rows = _having_name(codes, texts, wanted) & (end > start)
         if not rows.any():
             return NOTHING, "", 0
@@ -286,7 +286,7 @@ class _Named:
         return union(sets), _mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
 
     def _holding_launches(self, start: Int64, end: Int64, codes: Int64) -> list[int]:
-        """The codes of names in whose ranges a large part of all launches is made."""
+        """The codes of names with a large part of all launches in their ranges."""
         launches = self._calls.start[self._calls.launches]
         found = []
         for code in np.unique(codes).tolist():

@@ -91,7 +91,7 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one rank gives to a diagnosis.
+    """One rank's part of a diagnosis.
 
     Attributes:
         facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.

@@ -1,4 +1,4 @@
-"""Ranks that all others wait for though nothing of their own singles them out: neither their kernels nor what their host did."""
+"""Ranks that all others wait for without a visible cause: neither their kernels nor their host differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 _LEAST_EXCESS = 0.01
-"""A rank stands out when its own time exceeds the others' by this share of the step."""
+"""A rank differs if its own time exceeds the others' by this share of the step."""
 
 _LEAST_LAST = 0.5
 """It must arrive last at this share of the operations at which somebody waits."""
@@ -41,7 +41,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
     told = {r for f in others if len(f.ranks) <= few for r in f.ranks}
     excess = all_ranks.excess(all_ranks.own)
     length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2))))
-    # an operation counts where some wait at it can be told from an error of the clocks
+    # an operation counts if some wait at it is larger than an error of the clocks
     late = members.fact & (members.last_arrival > members.start)
     first = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
     number = np.cumsum(first) - 1

@@ -6,4 +6,4 @@ LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "dynami
 """What launches of one kernel must have in common to be the same work."""
 
 RESOURCES = ("registers", "static_shared_memory")
-"""What a launch takes of a multiprocessor beside `LAUNCH`."""
+"""What a launch uses of a multiprocessor in addition to `LAUNCH`."""

@@ -21,7 +21,7 @@ specifications): 15.75, 31.5 and 63 GB/s over 16 lanes. Packets' headers leave a
 
 
 def link_of(device: str | None) -> tuple[float, str] | None:
-    """The rate of the link in one direction, GB/s, and what it is; None where the device's name does not say.
+    """The rate of the link in one direction, GB/s, and what it is; None if the device's name does not say.
 
     A slice of a GPU (MIG) shares the link with others, so nothing is said of it.
     """
@@ -38,10 +38,10 @@ def usual_bus_gb_per_s(device: str | None, *, across: bool) -> float:
     """The bus bandwidth that large collectives usually reach, at its lower end, GB/s.
 
     By runs of nccl-tests: 36 GB/s over 8 nodes of Polaris (A100, Slingshot), 11 to 20 GB/s over nodes of ABCI (V100, InfiniBand
-    EDR); over NVLink from 120 GB/s (V100) on; without it what PCIe 4.0 gives.
+    EDR); over NVLink from 120 GB/s (V100) on; without it the rate of PCIe 4.0.
 
     Args:
-        device: The name of the GPUs, where it is known.
+        device: The name of the GPUs, if known.
         across: Whether they are in several hosts.
     """
     if across:

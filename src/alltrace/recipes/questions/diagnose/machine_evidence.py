@@ -30,11 +30,11 @@ _TRANSFERS = ("low-bandwidth", "slow-communicator")
 network did is stated, or how to find it out."""
 
 _EXPOSED = "exposed-communication"
-"""For communication that is not slow, what the network did is stated where it stands out."""
+"""For communication that is not slow, what the network did is stated if it is unusual."""
 
 _LATE_HOST = {"host-pause": "host-pause", "data-stall": "data", "launch-bound": "launch"}
-"""Kinds that CPUs can be the cause of, with the class of the host's time that each is of: what they did is stated, or how to find
-it out where the report shows nothing that the host does, or only some ranks have it."""
+"""Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they did, or how
+to find it out if the report shows nothing that the host does, or only some ranks have it."""
 
 _FINE = ("_share", "gb_per_s")
 """Numbers that are stated with three decimals; others have one."""
@@ -42,7 +42,7 @@ _FINE = ("_share", "gb_per_s")
 
 @dataclass(frozen=True)
 class MachineState:
-    """What the machine of a rank did in its judged steps; None where it is unknown.
+    """What the machine of a rank did in its judged steps; None if it is unknown.
 
     Attributes:
         gpu: How its GPU ran.

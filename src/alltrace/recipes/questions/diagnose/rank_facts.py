@@ -51,9 +51,9 @@ class RankFacts:
         copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
         copy_bytes: Bytes of large copies of each, in the judged steps.
         copy_ns: Their summed durations.
-        call_names: For each class of host calls the name it is mostly made of.
+        call_names: For each class of host calls its most frequent name.
         call_counts: For each the number of calls in the whole run.
-        paused_ns: Time in judged steps in which no thread calls anything, whether or not the device stands still for it.
+        paused_ns: Time in judged steps in which no thread calls anything, whether or not the device is idle.
         paused_behind_ns: The part of that in pauses that begin as a wait of class `sync` ends.
         launch_ns: Median time from one launch of a compute kernel to the next.
         kernels: Compute kernels in the judged steps.
@@ -61,11 +61,11 @@ class RankFacts:
         graphs: Graphs traced as a whole.
         graph_ns: Their time in the judged steps.
         ranges: Whether the rank has any range.
-        whole_run: Whether no steps were known, so that the run was taken for one.
-        device: The name of its first device, where the report tells.
+        whole_run: Whether no steps were known, so that the run counts as one.
+        device: The name of its first device, if the report has it.
         calls: Whether the report has calls, without which nothing is known of the host.
         working: When the devices compute or copy, in the whole run, pauses of less than 10 ms closed, (k, 2).
-        left_out: Steps that are not judged because work may have run in them whose records are lost; of a whole run 1 for a part.
+        left_out: Steps that are not judged because their records may be lost; for a whole run 1 for a part.
     """
 
     steps: Int64
@@ -107,7 +107,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """
     api = rank.table("api", ("start", "end", "process", "thread", "correlation", "name"))
     work = activity(rank, api)
-    # what took no time tells nothing
+    # an entry without duration has no information
     spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
         return None

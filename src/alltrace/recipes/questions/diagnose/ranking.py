@@ -37,19 +37,19 @@ class Ranked:
 
     @property
     def lost_ns(self) -> int | None:
-        """What is stated as its loss; None where that is not known, or other findings state all of it."""
+        """What is stated as its loss; None if that is not known, or other findings state all of it."""
         return self.claim_ns if self.note is None else None
 
     @property
     def note(self) -> str | None:
-        """Why no loss is stated; None where one is."""
+        """Why no loss is stated; None if one is."""
         if self.finding.loss.unknown is None and not self.claim_ns and _most(self.finding) > 0:
             return _STATED
         return self.finding.loss.unknown
 
     @property
     def share(self) -> float | None:
-        """The loss as a share of the judged time, 0 to 1; None where it is not known."""
+        """The loss as a share of the judged time, 0 to 1; None if it is not known."""
         if self.lost_ns is None:
             return None
         return self.claim_ns / self.span_ns if self.span_ns else 0.0

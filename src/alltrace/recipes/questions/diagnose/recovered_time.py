@@ -33,12 +33,12 @@ MOST_ERROR = 0.05
 
 
 _AT_THE_END = 0.1
-"""A wait is at the end of a step where this share of the step's kernels is launched behind it at most."""
+"""A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
 
 
 @dataclass(frozen=True)
 class OtherOrder:
-    """A run whose work waits for other work than it did.
+    """A run with changed dependencies between its work.
 
     Attributes:
         graph: The graph: the nodes of the run's, other arcs.
@@ -60,10 +60,10 @@ class RecoveredTime:
 
     Args:
         replay: The joined graphs of the ranks.
-        given: What each rank gives, in the order of the graphs.
+        given: The part of each rank, in the order of the graphs.
         members: The members of all instances (`Aligned.members`).
         steps: The judged steps; None to judge the whole run as one.
-        peers: Gives what the peers of the replay take, when that is asked for.
+        peers: Returns the times of the replay's peers on demand.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RecoveredTime:
         self._members = members
         self._find_peers = peers
         self.replay = replay
-        # where each rank's arcs are in the joint graph: after those of each rank comes one to its first moment
+        # where each rank's arcs are in the joint graph: after the arcs of each rank there is one to its first moment
         count = np.array([len(part.source) + 1 for part in replay.parts])
         self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
         self._place = np.full(int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1)
@@ -92,7 +92,7 @@ class RecoveredTime:
         return self.replay.error
 
     def saved_ns(self, changed: Altered) -> int:
-        """How much shorter the judged steps are under other weights or in another order, ns; 0 where they are not."""
+        """How much shorter the judged steps are under other weights or in another order, ns; 0 if they are not."""
         if isinstance(changed, OtherOrder):
             whole, steps = replayed(replace(self.replay, graph=changed.graph), changed.weights)
             against = changed.against
@@ -115,7 +115,7 @@ class RecoveredTime:
         Args:
             kind: Class of the work, `COMPUTE` or `COPY`.
             ranks: The ranks, ascending.
-            steps: The steps, ascending; None where the whole run is one.
+            steps: The steps, ascending; None if the whole run is one.
             share: Float array (ranks, steps): the part of the work that is left out.
         """
         replay = self.replay
@@ -166,7 +166,7 @@ class RecoveredTime:
 
         Args:
             instances: Their numbers.
-            weights: The weights under which that is asked, ns; None for the recorded ones.
+            weights: The weights to use, ns; None for the recorded ones.
         """
         replay = self.replay
         before = replay.weights if weights is None else weights
@@ -176,7 +176,7 @@ class RecoveredTime:
     def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
         """Which collectives carry what was computed after one before them had ended, and so may need what that brought.
 
-        So the norm of gradients needs the gradients. Also true where it is not known what they carry.
+        So the norm of gradients needs the gradients. Also true if not known what they carry.
 
         Args:
             rank: The rank of each.
@@ -202,8 +202,8 @@ class RecoveredTime:
         Args:
             rank: The rank of each.
             row: Its row of the rank's `collectives`.
-            ends_step: Whether what computes after it waits all the same, and only other collectives do not.
-            weights: The weights under which that is asked, ns; None for the recorded ones.
+            ends_step: Whether computation after it still waits, and only other collectives do not.
+            weights: The weights to use, ns; None for the recorded ones.
         """
         graph, replay = self.replay.graph, self.replay
         ends, arrivals = self.replay.nodes(rank, row)
@@ -235,8 +235,8 @@ class RecoveredTime:
             row: Its row of the rank's `collectives`.
             ahead: The row of the one ahead of it on its stream.
             own: The row of the one that it waits for all the same, -1 for none.
-            needed: Whether device work needs what it brings.
-            weights: The weights under which that is asked, ns; None for the recorded ones.
+            needed: Whether device work needs its data.
+            weights: The weights to use, ns; None for the recorded ones.
         """
         graph = self.replay.graph
         ends, arrivals = self.replay.nodes(rank, row)
@@ -294,7 +294,7 @@ class RecoveredTime:
         return replay.weights - np.where(replay.graph.source == 0, 0, replay.idle_ns)
 
     def no_host(self, name: str) -> Int64 | None:
-        """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None where that is not a change.
+        """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None if that is not a change.
 
         Of the waits of class `sync` the last of a rank's step stays where it is at the step's end: a program reads its loss.
         """
@@ -318,7 +318,7 @@ class RecoveredTime:
             place = self._place[first + gone]
             weights[place[place >= 0]] = NEVER
             changed |= bool(taken.any() or len(gone))
-            # these copies go to a stream of their own, where nothing waits for them
+            # these copies go to a separate stream, where nothing waits for them
             away[base : base + len(part.when)] = host.copy_class == column
         weights -= np.where(away[self.replay.graph.target], self.replay.work_ns, 0)
         return weights if changed else None
@@ -339,7 +339,7 @@ class RecoveredTime:
         weights[place[there]] -= taken[there]
 
     def _last_of_step(self, part: RankGraph, base: int, arcs: Int64) -> NDArray[np.bool_]:
-        """Which arcs lead to the last of their step's waits, where little of the step's work is launched behind it."""
+        """Which arcs lead to the last of their step's waits, if little of the step's work is launched after it."""
         node = part.target[arcs]
         step = self.replay.step[base + node]
         found: NDArray[np.bool_] = np.zeros(len(arcs), np.bool_)

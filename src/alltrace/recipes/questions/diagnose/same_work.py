@@ -33,10 +33,10 @@ class SameWork:
     """Ranks and steps in the order of `AllRankFacts`; a run without steps has `PIECES` instead, (ranks, pieces).
 
     Attributes:
-        ratio: Time for the same work by what it takes elsewhere, (ranks, pieces); NaN where that is not known.
+        ratio: Time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known.
         kernel_ns: Time in kernels, (ranks, pieces).
-        own: Compute time at the peers' pace, ns, (ranks, steps); NaN where a rank lacks a step.
-        typical_ns: By rank, what each of its works takes elsewhere; NaN where no other rank has it.
+        own: Compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step.
+        typical_ns: By rank, the time of each of its works on other ranks; NaN if no other rank has it.
     """
 
     ratio: Float
@@ -75,7 +75,7 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
 def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
     """The share of like kernels, by time, that take longer on a rank, where some do.
 
-    A slower device runs all matrix products, or all that moves memory, longer. Where some of a family take longer and others do
+    A slower device runs all matrix products, or all that moves memory, longer. If some of a family take longer and others do
     not, their data differ: persistent kernels, for instance, have one grid for any number of tokens.
     """
     facts = list(all_ranks.facts.values())[row]

@@ -1,4 +1,4 @@
-"""Which communicators are far slower than others of as many ranks and hosts, whose links should be like theirs."""
+"""Which communicators are far slower than others with as many ranks and hosts, which should have similar links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLOWER = 1.25
 """The same where its peers differ little from each other, and where it shares a rank with one that is slow,"""
 
 _FAR = 4
-"""which they do where the fastest exceeds the slowest of them by so many times less."""
+"""which they do if the fastest exceeds the slowest of them by this many times less."""
 
 _LEAST_PART = 0.1
 """A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as slow."""
@@ -37,7 +37,7 @@ _AS_MANY = 0.1
 """Communicators have as many operations where their numbers differ by this share or less."""
 
 _AS_LARGE = 4
-"""Rates of messages are compared whose typical sizes differ by this factor at most: larger ones use more of a link."""
+"""Rates of messages are compared if their typical sizes differ by at most this factor: larger ones use more of a link."""
 
 
 _RING = ("AllGather", "AllReduce", "ReduceScatter")
@@ -49,8 +49,8 @@ class SlowCommunicator(NamedTuple):
 
     Attributes:
         ratio: How many times as long as its peers its transfers take.
-        gb_per_s: The bus bandwidth of the operation that it spends most time in; None where no message is large enough to tell.
-        peers_gb_per_s: That of its peers for the same operation, median.
+        gb_per_s: The bus bandwidth of the operation that it spends most time in; None if no message is large enough to measure it.
+        peers_gb_per_s: The median of its peers for the same operation.
     """
 
     ratio: float
@@ -99,7 +99,7 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
 
 
 def _that_cost(members: Members, first: NDArray[np.int64], slow: Mapping[int, float]) -> dict[int, float]:
-    """The slow communicators without those that lose little beside others and are far less slow: by the latency of a few bytes."""
+    """The slow communicators without those that lose little and are far less slow than others: from the latency of few bytes."""
     lost = {
         n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio) for n, ratio in slow.items()
     }
@@ -141,7 +141,7 @@ def _typical(values: Sequence[_Rate]) -> _Rate:
 
 
 def _compared(own: Mapping[str, _Rate], others: Iterable[Mapping[str, _Rate]]) -> tuple[SlowCommunicator | None, bool]:
-    """How many times as long as at its peers' rates a communicator takes; None where no peer has an operation of its own.
+    """How many times as long as at its peers' rates a communicator takes; None if no peer has one of its operations.
 
     And whether its peers differ so little from each other, of each operation, that less of a difference says the same.
     """
@@ -170,7 +170,7 @@ def _as_large(one: _Rate, other: _Rate) -> bool:
 def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
     """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
 
-    So messages are compared that are too small to tell a bandwidth, or of which no report tells the size.
+    So this compares messages that are too small for a bandwidth, or without a size in the reports.
 
     Args:
         members: The members.

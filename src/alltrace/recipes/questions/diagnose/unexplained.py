@@ -1,4 +1,4 @@
-"""Time without compute that no finding explains: what can be said where nothing else can."""
+"""Time without compute that no finding explains: what can be said if nothing else can."""
 
 from __future__ import annotations
 

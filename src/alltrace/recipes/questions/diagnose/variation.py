@@ -4,7 +4,7 @@ Values are ratios, (ranks, steps), each by what is usual in its step, so that a 
 rank's level is the median over steps, so that single steps do not make it. A rank is persistently above the others where its level
 exceeds the lower quartile of all levels in most steps, and by more than chance and the usual differences between ranks explain: the
 standard error of a median, by the pooled deviation within ranks (MAD), and the spread of the levels below their median. For normal
-values the largest of n lies at about sqrt(2 ln n) deviations, so the bound grows with the number of ranks.
+values the largest of n is at about sqrt(2 ln n) deviations, so the bound grows with the number of ranks.
 
 What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are far apart
 (Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5, by the place of the
@@ -27,13 +27,13 @@ _NORMAL = 1.4826
 """A normal distribution's deviation by its median absolute deviation."""
 
 _MEDIAN_ERROR = 1.2533
-"""The standard error of a median of normal values by that of their mean, sqrt(pi / 2)."""
+"""The ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)."""
 
 _MOSTLY = 0.7
 """A persistent rank has more than half of its excess in this share of the steps."""
 
 _MANY = 8
-"""From so many ranks on, a few that differ from step to step make neither what is usual nor the deviation within ranks."""
+"""With this many ranks, a few that differ from step to step do not affect the usual value or the deviation within ranks."""
 
 _FAR = 5.0
 """Ashman's D from which two parts are apart."""
@@ -54,9 +54,9 @@ class Variation:
 
     Attributes:
         values: The values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps).
-        level: Of each rank its median over steps; NaN where nothing is known.
+        level: Of each rank its median over steps; NaN if nothing is known.
         least: What exceeds 1 by less may be chance.
-        noise: Deviation within ranks from step to step; NaN where there is one step only.
+        noise: Deviation within ranks from step to step; NaN if there is one step only.
         persistent: Which ranks exceed the others in most steps.
         sometimes: Which ranks exceed them in some steps, where others do not.
         slow: Which values of other ranks are far above the rest, (ranks, steps).
@@ -82,7 +82,7 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     """How ratios vary.
 
     Args:
-        ratios: Values that are proportional to what is compared, (ranks, steps); NaN where not known.
+        ratios: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
         least: What exceeds the usual by less is none.
         spread: Whether the usual differences between ranks count as chance.
     """
@@ -127,7 +127,7 @@ def _by_step(values: Float) -> Float:
 
 
 def _bound(ranks: int) -> float:
-    """Deviations above the lower quartile that the largest of so many normal values stays below, as a rule."""
+    """Deviations above the lower quartile that the largest of this many normal values usually stays below."""
     return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
@@ -153,7 +153,7 @@ def _spread(levels: Float) -> float:
 
 
 def _apart(values: Float, least: float) -> NDArray[np.bool_]:
-    """Which values are far above the others; none where they are not in two parts."""
+    """Which values are far above the others; none if they are not in two parts."""
     there = np.flatnonzero(~np.isnan(values))
     found = np.zeros(values.size, np.bool_)
     given = values.ravel()[there]
@@ -176,7 +176,7 @@ def _apart(values: Float, least: float) -> NDArray[np.bool_]:
 
 
 def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The few ranks that nearly all slow steps belong to; none where they are many."""
+    """The few ranks that nearly all slow steps belong to; none if they are many."""
     counts = slow.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
     held = np.cumsum(counts[order])

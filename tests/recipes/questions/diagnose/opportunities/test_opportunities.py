@@ -1,4 +1,4 @@
-"""Opportunities in compute, on kernels whose saving follows from a data sheet or from counting."""
+"""Opportunities in compute, on kernels with savings that follow from a data sheet or from counting."""
 
 from __future__ import annotations
 

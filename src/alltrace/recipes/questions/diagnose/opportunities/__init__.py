@@ -1,7 +1,7 @@
 """Opportunities in compute: nothing is lost to a fault, yet other kernels would do the same work sooner.
 
-What a rank could save is the most that it can be (`potential`); of the job it is that of the rank that could save most. It is not a
-loss, of which severities speak, so all are `low`.
+The saving of a rank is an upper bound (`potential`); the saving of the job is that of the rank that could save most. It is not a
+loss, to which severities apply, so all are `low`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 * `precision`: of matrix products, convolutions and attention in fp32 or TF32, what fp16 or bf16 takes less by the data sheet; of
   products with a vector, which only read, half.
-* `attention`: all that stands between the two products of an attention that is not a fused kernel, which keeps the scores on the
+* `attention`: all kernels between the two products of an attention that is not a fused kernel; a fused one keeps the scores on the
   chip.
 * `fusion`: of kernels in a row that read and write each element once or so, all but the longest: a fused kernel does so once.
-* `shapes`: of matrix products and convolutions, the part of the multiprocessors that stands empty in the last wave of blocks.
+* `shapes`: of matrix products and convolutions, the part of the multiprocessors that is empty in the last wave of blocks.
 * `small-kernels`: the idle time, of 10 microseconds at most, before kernels below 10 microseconds that are queued: those of a graph
   follow one another.
 """
@@ -201,7 +201,7 @@ def _rows_of(chosen: NDArray[np.bool_], follows: NDArray[np.bool_]) -> Int64:
 
 
 def _attention(kernels: _Kernels) -> NDArray[np.bool_]:
-    """What stands between the two matrix products of attention: a row with a softmax, directly after one and before another."""
+    """The kernels between the two matrix products of attention: a row with a softmax, directly after one and before another."""
     follows = _follows(kernels)
     row = _rows_of(kernels.has(BANDWIDTH_FAMILIES), follows)
     count = int(row.max(initial=-1)) + 1
@@ -234,7 +234,7 @@ def _fusion(kernels: _Kernels, others: NDArray[np.bool_]) -> Int64:
 
 
 def _shapes(kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
-    """The part of each matrix product in which the multiprocessors of its last wave stand empty."""
+    """The part of each matrix product in which multiprocessors of its last wave are empty."""
     saved = np.zeros(len(kernels.start), np.int64)
     mine = np.flatnonzero(kernels.has(frozenset({GEMM, CONVOLUTION})) & (kernels.launch[0] > 0))
     if not len(mine):
@@ -246,7 +246,7 @@ def _shapes(kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> I
 
 
 def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> float:
-    """The share of all waves' room for blocks that a launch leaves empty; 0 where it is not known."""
+    """The share of all waves' room for blocks that a launch leaves empty; 0 if it is not known."""
     if device is None:
         return 0.0
     has = {c: v for c in _LIMITS if isinstance(v := device[c], int)}
