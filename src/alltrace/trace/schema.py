@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 
 class Column(NamedTuple):

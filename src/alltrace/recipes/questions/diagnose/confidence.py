@@ -32,9 +32,9 @@ _MOST_BY_SIZE, _LEAST_BY_SIZE = 1.5, 0.6
 
 
 _FAR, _MARGIN_POWER = 3.0, 1.5
-"""A loss that is this many times the largest smaller loss of another kind is clear of it. Closer ones are in doubt, by this power of the
-ratio: losses are uncertain by a third, so either cause may be the larger, and one cause that is seen as two kinds has two losses
-that are alike."""
+"""A loss that is this many times the largest smaller loss of another kind is clear of it. Closer ones are in doubt, by this power
+of the ratio: losses are uncertain by a third, so either cause may be the larger, and one cause that is seen as two kinds has two
+losses that are alike."""
 
 
 def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked]) -> float:
