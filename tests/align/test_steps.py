@@ -92,11 +92,17 @@ def test_a_first_step_whose_kernels_take_longer_than_any_later_is_warm_up(tmp_pa
     assert _kinds(tmp_path, took, computed) == ["warm-up"] * warm + ["step"] * (7 - warm)
 
 
-def _kinds(folder, took, computed=None):
+@pytest.mark.parametrize(("kind", "warm"), [("compute", 1), ("collective", 0), ("meeting", 0)])
+def test_what_waits_for_other_ranks_is_no_compute_of_a_first_step(tmp_path, kind, warm):
+    took, worked = [1300, 1250, 1350, 1000, 1400, 1300, 1000], [1250, 950, 960, 950, 955, 950, 945]
+    assert _kinds(tmp_path, took, worked, kind) == ["warm-up"] * warm + ["step"] * (7 - warm)
+
+
+def _kinds(folder, took, computed=None, kind="compute"):
     """The kinds of steps that take so long on the device, of a host that runs ahead and takes long for every second one."""
     ends = 10 + np.cumsum(took)
     works = zip(ends, took if computed is None else computed, strict=True)
-    kernels = [kernel(start=int(end - ns), end=int(end), correlation=n) for n, (end, ns) in enumerate(works)]
+    kernels = [kernel(start=int(end - ns), end=int(end), correlation=n, kind=kind) for n, (end, ns) in enumerate(works)]
     host = [(2 * n, 2 * n + 1 + n % 2) for n in range(len(took))]
     api = [{"start": start, "end": end, "correlation": n, "name": "cudaLaunchKernel"} for n, (start, end) in enumerate(host)]
     ranges = [{"start": start, "end": end, "name": f"step {n}"} for n, (start, end) in enumerate(host)]

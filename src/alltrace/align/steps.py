@@ -20,7 +20,7 @@ from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.overlay import STEPS
 from alltrace.run.sent_run import SentRun
 from alltrace.trace.arrays import coded, integers, is_one_of
-from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -370,7 +370,7 @@ class _DeviceWork:
             extent = [integers(table.column(c), _NONE) for c in ("start", "end")]
             computes = np.full(table.num_rows, name != "copies")
             if name == "kernels":
-                computes &= ~is_one_of(table.column("kind"), COMMUNICATION)
+                computes &= ~is_one_of(table.column("kind"), NOT_COMPUTE)
             pieces.append([*extent, self.keys(name, table.column("correlation")), to_host, computes])
         start, end, correlation, to_host, computes = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         api = rank.file_table("api", ("start", "correlation"))
