@@ -1,7 +1,7 @@
 """Known causes of lost time on this machine: what removing each gains, and what `diagnose` says. `python -m benchmarks.ladder`.
 
-Each cause is a switch of one training. Both sides are timed alternately without a profiler; then the slow side is recorded with the
-PyTorch profiler, and with nsys if there is a GPU and it is installed, and `diagnose` runs on the report.
+Each cause is a switch of one training. Both sides are timed alternately without a profiler, in one process. Then the slow side is
+recorded with the PyTorch profiler, and with nsys if there is a GPU and it is installed, and `diagnose` runs on the report.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError
@@ -64,26 +65,61 @@ def measure(cause: Cause, bench: Bench, rounds: int, folder: Path) -> Measured:
     return Measured(cause, times, bench.device == "cuda", found)
 
 
-def measure_all(causes: tuple[Cause, ...], bench: Bench, rounds: int, folder: Path, heading: str) -> tuple[str, int]:
-    """Measure every cause; the page, and the code to exit with. An interruption ends it with what has been measured."""
-    measured: list[Measured] = []
-    left_out: dict[str, str] = {}
+@dataclass(frozen=True)
+class Page:
+    """What has been measured, which is written after each cause if there is a file for it.
+
+    Attributes:
+        heading: The line on the machine.
+        file: Where it is written; None if nowhere.
+        measured: The causes that were measured.
+        left_out: The others, with the reason.
+    """
+
+    heading: str
+    file: Path | None
+    measured: list[Measured] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The page as it is now."""
+        return text(self.heading, self.measured, self.left_out)
+
+    def write(self) -> None:
+        """Write the page as it is now.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if self.file is not None:
+            self.file.write_text(self.text(), encoding="utf-8")
+
+
+def measure_all(causes: tuple[Cause, ...], bench: Bench, rounds: int, folder: Path, page: Page) -> int:
+    """Measure every cause, into the page; the code to exit with. An interruption ends it with what has been measured.
+
+    Raises:
+        OSError: The page cannot be written.
+    """
     code = EXIT_DONE
+    page.write()  # before anything is measured, so that a file that cannot be written costs no measurement
     for number, cause in enumerate(causes):
-        if cause.needs_cuda and bench.device != "cuda":
-            left_out[cause.name] = "needs a GPU"
-            continue
         try:
-            measured.append(measure(cause, bench, rounds, folder))
+            if cause.needs_cuda and bench.device != "cuda":
+                page.left_out[cause.name] = "needs a GPU"
+            else:
+                page.measured.append(measure(cause, bench, rounds, folder))
         except AlltraceError as error:
-            left_out[cause.name] = str(error)
+            page.left_out[cause.name] = str(error)
             code = EXIT_INPUT
             _say(f"{cause.name}: {error}")
         except KeyboardInterrupt:
-            left_out.update(dict.fromkeys((c.name for c in causes[number:]), "interrupted"))
+            page.left_out.update(dict.fromkeys((c.name for c in causes[number:]), "interrupted"))
             code = _INTERRUPTED
             break
-    return text(heading, measured, left_out), code
+        finally:
+            page.write()
+    return code
 
 
 def _say(message: str) -> None:
@@ -122,16 +158,14 @@ def main() -> int:
     except UsageError as error:
         _say(f"error: {error}")
         return EXIT_USAGE
-    bench = Bench(torch.python, device, _WARMUP, given.steps)
     name = torch.gpu if device == "cuda" else f"no GPU, {len(os.sched_getaffinity(0))} cores of {platform.machine()}"
     heading = f"{name}; PyTorch {torch.version}; {given.rounds} rounds of {given.steps} steps after {_WARMUP}"
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            page, code = measure_all(causes, bench, given.rounds, given.keep or Path(scratch), heading)
+        with tempfile.TemporaryDirectory() as scratch, Bench(torch.python, device, _WARMUP, given.steps) as bench:
+            measured = Page(heading, given.output)
+            code = measure_all(causes, bench, given.rounds, given.keep or Path(scratch), measured)
         if given.output is None:
-            print(page, end="")
-        else:
-            given.output.write_text(page, encoding="utf-8")
+            print(measured.text(), end="")
     except OSError as error:
         _say(f"error: {error.filename}: {error.strerror}; name a folder or file that can be written")
         return EXIT_USAGE

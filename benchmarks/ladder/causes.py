@@ -12,7 +12,7 @@ class Settings:
 
     Attributes:
         model: `transformer` or `resnet`.
-        size: `usual`, or `tiny` for kernels shorter than their launches.
+        size: `usual`, `tiny` for kernels shorter than their launches, or `large` for batches that take long to copy.
         workers: Processes of the data loader; 0 loads in the training process, None takes one batch made beforehand.
         passes: Passes of the transform that the loader applies to each sample.
         pinned: Batches come from page-locked memory, and their copies do not block the host.
@@ -78,7 +78,7 @@ def _several() -> int:
 _USUAL = Settings()
 _TINY = Settings(size="tiny", precision="fp32")
 _LOADED = Settings(model="resnet", workers=_several())
-_COPIED = Settings(model="resnet")
+_COPIED = Settings(model="resnet", size="large")
 _HEAP = Settings(live_objects=1_000_000)
 
 CAUSES = (

@@ -7,8 +7,9 @@ import os
 import statistics
 import subprocess
 import sys
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import tempfile
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Self
 
     from benchmarks.ladder.causes import Cause, Settings
 
@@ -94,6 +96,9 @@ class Times:
 class Bench:
     """How trainings are run.
 
+    All that are timed run one after the other in one process, so both sides of a switch meet the same memory, clocks and caches.
+    One that is recorded has a process of its own. Close it, or use it as a context, to end the process.
+
     Attributes:
         python: The Python that has PyTorch.
         device: `cpu` or `cuda`.
@@ -105,6 +110,20 @@ class Bench:
     device: str
     warmup: int
     steps: int
+    _trainers: list[_Trainer] = field(default_factory=list, init=False, repr=False)
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process of the timed trainings."""
+        self.close()
+
+    def close(self) -> None:
+        """End the process of the timed trainings, if there is one; the next training that is timed starts another."""
+        while self._trainers:
+            self._trainers.pop().end()
 
     def time(self, cause: Cause, rounds: int) -> Times:
         """The time of a step on both sides, in turn, so that a machine that slows down slows both.
@@ -122,11 +141,19 @@ class Bench:
         Raises:
             TrainingError: The training ended with an error, or without a time.
         """
-        said = _last_line(self._run(settings, []))
+        if not self._trainers:
+            self._trainers.append(_Trainer(self._command()))
+        said = ""
         try:
+            with self._neighbour() if settings.neighbour else nullcontext():
+                said = self._trainers[0].answer(_line(settings))
             return float(json.loads(said)["step_ns"])
         except (ValueError, TypeError, KeyError) as error:
-            raise TrainingError(f"the training ended without the time of a step; its last words: {said}") from error
+            self.close()
+            raise TrainingError(f"the training ended without the time of a step; its last words: {_last_line(said)}") from error
+        except BaseException:
+            self.close()
+            raise
 
     def record(self, settings: Settings, profiler: str, folder: Path) -> None:
         """Record the steps that count with `torch` or `nsys`; the report is in `folder`.
@@ -138,17 +165,15 @@ class Bench:
         wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", profiler, "--steps", window]
         if profiler == "nsys":
             wrapper += ["--trace", "cuda,nvtx,osrt"]
-        self._run(settings, [*wrapper, "--strict", "--force", "--job", "ladder", "--output", str(folder), "--"])
-
-    def _run(self, settings: Settings, wrapper: Sequence[str]) -> str:
-        numbers = ["--device", self.device, "--warmup", str(self.warmup), "--steps", str(self.steps)]
-        command = [*wrapper, self.python, "-m", "benchmarks.ladder.training", json.dumps(asdict(settings)), *numbers]
-        with self._neighbour() if settings.neighbour else _nobody():
-            done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
+        command = [*wrapper, "--strict", "--force", "--job", "ladder", "--output", str(folder), "--", *self._command()]
+        with self._neighbour() if settings.neighbour else nullcontext():
+            done = subprocess.run(command, input=_line(settings), capture_output=True, text=True, env=_environment(), check=False)
         if done.returncode:
-            what = f"recorded with {wrapper[wrapper.index('--profiler') + 1]}" if wrapper else "without a profiler"
-            raise TrainingError(f"the training {what} ended with {done.returncode}: {_last_line(done.stderr)}")
-        return done.stdout
+            raise TrainingError(f"the training recorded with {profiler} ended with {done.returncode}: {_last_line(done.stderr)}")
+
+    def _command(self) -> list[str]:
+        numbers = ["--device", self.device, "--warmup", str(self.warmup), "--steps", str(self.steps)]
+        return [self.python, "-m", "benchmarks.ladder.training", *numbers]
 
     @contextmanager
     def _neighbour(self) -> Iterator[None]:
@@ -163,9 +188,40 @@ class Bench:
                 process.terminate()
 
 
-@contextmanager
-def _nobody() -> Iterator[None]:
-    yield
+class _Trainer:
+    """A process that trains as it is asked to, one training after the other, until `end`."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - open for as long as the process
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, env=_environment())
+
+    def answer(self, line: str) -> str:
+        """What it answers to a line; empty if it has ended.
+
+        Raises:
+            TrainingError: It has ended with an error.
+        """
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None
+        assert answers is not None
+        with suppress(BrokenPipeError):
+            questions.write(line)
+            questions.flush()
+        said = answers.readline()
+        if not said and self._process.wait():
+            self._errors.seek(0)
+            raise TrainingError(
+                f"the training without a profiler ended with {self._process.returncode}: {_last_line(self._errors.read())}"
+            )
+        return said
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self._process.terminate()
+        with suppress(BrokenPipeError), self._process:  # closes its pipes and waits for it
+            pass
+        self._errors.close()
 
 
 def profilers(device: str) -> tuple[str, ...]:
@@ -183,6 +239,10 @@ def _environment() -> dict[str, str]:
     """The environment of this process, with the packages of this checkout; they only need the standard library."""
     before = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *([before] if before else [])])}
+
+
+def _line(settings: Settings) -> str:
+    return json.dumps(asdict(settings)) + "\n"
 
 
 def _last_line(text: str) -> str:

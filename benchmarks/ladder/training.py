@@ -1,6 +1,7 @@
 """The training that is measured and recorded; run by `benchmarks.ladder`, on a Python that has PyTorch.
 
-It prints one line of JSON: `step_ns`, the mean time of a step after the warm-up, with the device synchronised before and after.
+It reads settings from its standard input, one line of JSON for each training, and answers each with one line of JSON: `step_ns`,
+the mean time of a step after the warm-up, with the device synchronised before and after.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -114,6 +116,7 @@ def train(settings: Settings, device: str, warmup: int, measured: int) -> float:
     """Train for `warmup` steps, then for `measured` ones; the mean time of these in ns."""
     heap = [[n] for n in range(settings.live_objects)]
     gc.disable()  # no collection but those that the settings ask for
+    torch.compiler.reset()  # what an earlier training compiled
     if device == "cpu":
         torch.set_num_threads(1)  # leaves cores to the loader's processes and to a second process
     training = Training(settings, device)
@@ -142,15 +145,18 @@ def _wait_for(device: str) -> None:
 
 
 def main() -> None:
-    """Train as the arguments say."""
+    """Train as each line says, until there is no more."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("settings", help="of `benchmarks.ladder.causes.Settings`, as JSON")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--warmup", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     given = parser.parse_args()
-    mean_ns = train(Settings(**json.loads(given.settings)), given.device, given.warmup, given.steps)
-    print(json.dumps({"step_ns": mean_ns}))
+    for line in sys.stdin:
+        mean_ns = train(Settings(**json.loads(line)), given.device, given.warmup, given.steps)
+        print(json.dumps({"step_ns": mean_ns}), flush=True)
+        gc.collect()  # the model, whose parts refer to each other
+        if given.device == "cuda":
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

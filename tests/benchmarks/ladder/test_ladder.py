@@ -39,9 +39,9 @@ def double(tmp_path):
 def test_the_second_process_runs_as_long_as_the_training_and_only_where_it_is_asked_for(double, tmp_path, shared):
     pid, seen = tmp_path / "pid", tmp_path / "seen"
     neighbour = f'[ "$2" = benchmarks.ladder.neighbour ] && {{ echo $$ > {pid}; echo ready; exec sleep 600; }}'
-    training = f"[ -e {pid} ] && kill -0 $(cat {pid}) && touch {seen}\necho '{{\"step_ns\": 1000}}'"
-    bench = Bench(double(f"{neighbour}\n{training}"), "cpu", warmup=1, steps=1)
-    assert bench.step_ns(Settings(neighbour=shared)) == 1000
+    training = f"read line; [ -e {pid} ] && kill -0 $(cat {pid}) && touch {seen}\necho '{{\"step_ns\": 1000}}'"
+    with Bench(double(f"{neighbour}\n{training}"), "cpu", warmup=1, steps=1) as bench:
+        assert bench.step_ns(Settings(neighbour=shared)) == 1000
     assert (pid.exists(), seen.exists()) == (shared, shared)
     assert not shared or not running(int(pid.read_text()))
 
@@ -56,6 +56,20 @@ def test_a_second_process_that_cannot_use_the_device_is_said(double):
 def test_a_training_that_says_no_time_is_said(double, words):
     with pytest.raises(TrainingError, match="ended without the time of a step"):
         Bench(double(f"echo '{words}'"), "cpu", warmup=1, steps=1).step_ns(Settings())
+
+
+def test_one_process_is_asked_for_all_trainings_and_another_after_an_error(double, tmp_path):
+    started = tmp_path / "started"
+    answers = "while read line; do case $line in *'\"sleep_ms\": 9'*) exit 3 ;; esac; echo '{\"step_ns\": 1000}'; done"
+    with Bench(double(f"echo $$ >> {started}\n{answers}"), "cpu", warmup=1, steps=1) as bench:
+        assert [bench.step_ns(Settings(sleep_ms=n)) for n in (1, 2)] == [1000, 1000]
+        assert len(started.read_text().split()) == 1
+        with pytest.raises(TrainingError, match="the training without a profiler ended with 3"):
+            bench.step_ns(Settings(sleep_ms=9))
+        assert bench.step_ns(Settings()) == 1000
+    pids = started.read_text().split()
+    assert len(pids) == 2
+    assert not any(running(int(pid)) for pid in pids)
 
 
 def test_both_sides_are_timed_in_turn(monkeypatch):
@@ -100,7 +114,10 @@ def test_a_python_without_pytorch_is_refused(double):
 
 
 def test_a_training_that_fails_is_named_and_the_next_one_is_measured(double, tmp_path):
-    fails_asleep = 'case "$3" in *\'"sleep_ms": 50\'*) echo "Error: no sleep" >&2; exit 7 ;; esac\necho \'{"step_ns": 1000}\''
+    fails_asleep = (
+        'while read line; do case $line in *\'"sleep_ms": 50\'*) echo "Error: no sleep" >&2; exit 7 ;; esac\n'
+        "echo '{\"step_ns\": 1000}'; done"
+    )
     table = tmp_path / "table.md"
     arguments = ("--only", "host-sleep", "--only", "garbage", "--only", "tf32", "--output", str(table))
     done = ladder("--python", double(fails_asleep), *arguments)

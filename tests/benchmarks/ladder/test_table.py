@@ -43,6 +43,7 @@ def test_a_row_sets_what_was_gained_beside_what_was_found():
         "step when recorded": "25 ms",
         "found": "`sync` 40.0 %",
         "should be first": "`sync` or `launch-bound`",
+        "its loss": "40.0 %",
         "was first": "yes",
     }
 
@@ -63,7 +64,31 @@ def test_only_the_first_finding_counts(findings, found, right):
 def test_each_profiler_has_a_row_and_counts():
     whole = page({"torch": says(Finding("sync", 0.3)), "nsys": says()})
     assert [(r["recorded by"], r["was first"]) for r in lines_of(whole)] == [("torch", "yes"), ("nsys", "no")]
-    assert "The right kind came first in 1 of 2 recordings." in whole
+    assert "Of 2 recordings of switches that gain 5.0 % or more, the right kind came first in 1, " in whole
+
+
+@pytest.mark.parametrize(
+    ("finding", "near"),
+    [
+        (Finding("sync", 0.34), True),
+        (Finding("sync", 0.32), False),
+        (Finding("sync", 0.66), True),
+        (Finding("sync", 0.67), False),
+        (Finding("sync", None), False),
+        (Finding("sync", None, ceiling_share=0.9), True),
+        (Finding("sync", None, ceiling_share=0.33), False),
+        (Finding("idle-gap", 0.5), False),
+    ],
+)
+def test_a_loss_is_compared_with_the_gain_and_a_ceiling_has_to_cover_it(finding, near):
+    whole = page({"torch": says(Finding("jitter", 0.5), finding)})
+    assert f"or its ceiling covered it, in {int(near)}." in whole
+
+
+def test_a_switch_that_gains_little_is_not_counted():
+    times = Times((20e6,), (19.5e6,))
+    whole = text("A GPU", [Measured(CAUSE, times, True, {"torch": says(Finding("sync", 0.4))})], {})
+    assert "came first in" not in whole
 
 
 def test_without_a_gpu_nothing_is_judged():
