@@ -10,6 +10,7 @@ from alltrace.recipes.questions.diagnose.gaps import CLASSES, regions_of
 from alltrace.recipes.questions.diagnose.rank_facts import gather
 
 MS = 1_000_000
+NO_KERNELS = np.empty(0, np.int64)
 
 
 def call(start, end, name="cudaLaunchKernel", correlation=None):
@@ -130,13 +131,30 @@ def test_only_plain_steps_are_judged():
         row(4, 400, 500),
         row(5, 500, 600, device=False),
     ]
-    steps, regions = regions_of(rows)
+    steps, regions = regions_of(rows, NO_KERNELS)
     # the step behind a checkpoint begins with nothing queued
     assert steps.tolist() == [1, 4]
     assert regions.tolist() == [[120, 220], [420, 520]]
     # where there are only such steps they are judged
-    steps, _ = regions_of([rows[0], *rows[2:4]])
+    steps, _ = regions_of([rows[0], *rows[2:4]], NO_KERNELS)
     assert steps.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("second", "kernels", "begin"),
+    [
+        ({}, [], 150),  # the host pauses from there on, in the first step's range and behind it
+        ({"step": 3}, [], 300),  # a step between them is not recorded
+        ({}, [250], 300),  # an evaluation ran between them
+        ({}, [149, 300], 150),
+        ({"phase": "decode"}, [], 300),  # a server waited for requests
+    ],
+)
+def test_a_region_begins_where_the_step_before_ends_on_the_device(second, kernels, begin):
+    first = {"step": 1, "start": 100, "end": 200, "kind": "step", "device_start": 110, "device_end": 150}
+    rows = [first, {**first, "step": 2, "start": 300, "end": 400, "device_start": 310, "device_end": 350, **second}]
+    _, regions = regions_of(rows, np.array(kernels, np.int64))
+    assert regions.tolist() == [[100, 150], [begin, 350]]
 
 
 def test_rows_of_queued_kernels_no_longer_than_an_empty_one_are_lost_to_launching(tmp_path):

@@ -289,11 +289,16 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
         yield name, difference(copying, work.communication)
 
 
-def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:
+def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64, Int64]:
     """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
+
+    A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device waiting,
+    within the step's range or after it. A region begins with its own step instead if the step before it is not recorded, if the device
+    computed between the two, such as for an evaluation, or if a server waited for requests.
 
     Args:
         steps: Rows of the rank's steps, any order.
+        starts: int64 array of the starts of the rank's compute kernels, ascending.
 
     Returns:
         int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work;
@@ -303,12 +308,22 @@ def regions_of(steps: Sequence[Mapping[str, Any]]) -> tuple[Int64, Int64]:
     saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}
     if all(s["step"] in saved for s in ordered if s["kind"] == "step"):
         saved = set()
-    chosen, spans, reached = [], [], None
+    chosen, spans, reached, before = [], [], None, None
     for row in ordered:
-        start = row["start"] if reached is None else max(row["start"], reached)
+        follows = before == row["step"] - 1 and row.get("phase") is None
+        if reached is not None and follows and not _any_between(starts, reached, row["start"]):
+            start = reached
+        else:
+            start = row["start"] if reached is None else max(row["start"], reached)
         end = max(row["device_end"], start)
         reached = end if reached is None else max(reached, end)
+        before = row["step"]
         if row["kind"] == "step" and end > start and row["step"] not in saved:
             chosen.append(row["step"])
             spans.append((start, end))
     return np.array(chosen, np.int64), np.array(spans, np.int64).reshape(-1, 2)
+
+
+def _any_between(moments: Int64, begin: int, end: int) -> bool:
+    """Whether any of the moments, ascending, is in a time."""
+    return int(np.searchsorted(moments, begin)) < int(np.searchsorted(moments, end))

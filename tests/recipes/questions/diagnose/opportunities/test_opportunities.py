@@ -82,6 +82,33 @@ def test_attention_that_is_not_fused_is_a_softmax_between_two_products(tmp_path,
     assert shares(run_of(tmp_path, *given)) == saved
 
 
+COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)>(int)"
+SOFTMAX_BACKWARD = "void <unnamed>::softmax_warp_backward<float, float, float, (int)7, (bool)0, (bool)0>(T2 *, const T1 *, int)"
+
+
+@pytest.mark.parametrize(
+    ("given", "saved"),
+    [
+        # casts around the products, and half of products in TF32
+        (
+            [(ADD, 100), (COPY, 50), (TF32, 200), (SOFTMAX, 300), (TF32, 200), (COPY, 50), (BF16, 100)],
+            0.05 + 0.1 + 0.3 + 0.1 + 0.05,
+        ),
+        # forward has one product on each side, backward two
+        ([(TF32, 100), (TF32, 100), (SOFTMAX, 400), (TF32, 100), (TF32, 100), (BF16, 200)], 0.4 + 2 * 0.05),
+        ([(TF32, 100), (TF32, 100), (SOFTMAX_BACKWARD, 400), (TF32, 100), (TF32, 100), (BF16, 200)], 0.4 + 4 * 0.05),
+        (
+            [(TF32, 100), (COPY, 100), (TF32, 100), (SOFTMAX_BACKWARD, 300), (TF32, 100), (BF16, 100), (TF32, 200)],
+            0.1 + 0.3 + 3 * 0.05,
+        ),
+        # no product beyond, no copy beyond something else
+        ([(COPY, 100), (ADD, 100), (BF16, 200), (SOFTMAX, 400), (BF16, 200)], 0.4),
+    ],
+)
+def test_a_fused_attention_spares_casts_and_multiplies_in_half_precision(tmp_path, given, saved):
+    assert shares(run_of(tmp_path, *given))["attention"] == pytest.approx(saved, abs=2e-4)
+
+
 @pytest.mark.parametrize(
     ("grid", "empty"),
     [

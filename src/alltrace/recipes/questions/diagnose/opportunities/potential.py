@@ -2,8 +2,9 @@
 
 * `precision`: of matrix products, convolutions and attention in fp32 or TF32, what fp16 or bf16 takes less by the data sheet; of
   products with a vector, which only read, half.
-* `attention`: all kernels between the two products of an attention that is not a fused kernel; a fused one keeps the scores on the
-  chip.
+* `attention`: all kernels between the two products of an attention that is not a fused kernel, and the copies before and after
+  these products, such as to another precision; a fused kernel keeps the scores on the chip and reads its operands as they are. Of
+  the products, what fp16 or bf16 takes less: fused kernels multiply in these.
 * `fusion`: of kernels in a row that read and write each element once or so, all but the longest: a fused kernel does so once.
 * `shapes`: of matrix products and convolutions, the part of the multiprocessors that is empty in the last wave of blocks.
 * `small-kernels`: the idle time, of 10 microseconds at most, before kernels below 10 microseconds that are queued: those of a graph
@@ -12,6 +13,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -50,6 +52,12 @@ SMALL_NS = 10_000
 
 _VECTOR_GAIN = 0.5
 """Elements of half the size are read in half the time."""
+
+_VECTOR = re.compile("gemv|gemmk1")
+_COPY = re.compile("copy_kernel")
+_BACKWARD = re.compile("(?i)backward|bwd|grad")
+_MOST_COPIES = 4
+"""Beyond a product: three operands, and one more."""
 
 _LAUNCH = (*LAUNCH, *RESOURCES)
 _LIMITS = (
@@ -93,11 +101,16 @@ class _Kernels:
     device: Int64
     launch: Int64
     in_graph: NDArray[np.bool_]
+    texts: list[str]
     families: list[KernelFamily]
     family: Int64
 
     def has(self, wanted: frozenset[str]) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = np.array([f.family in wanted for f in self.families], np.bool_)[self.family]
+        return found
+
+    def named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.array([pattern.search(t) is not None for t in self.texts], np.bool_)[self.family]
         return found
 
     @property
@@ -118,10 +131,11 @@ def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Poten
     if not len(kernels.start):
         return {}
     devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
-    inside = _attention(kernels)
+    precision = _precision(rank, kernels, devices)
+    inside, products = _attention(kernels)
     saved = {
-        "precision": _precision(rank, kernels, devices),
-        "attention": np.where(inside, kernels.length, 0),
+        "precision": precision,
+        "attention": np.where(inside, kernels.length, np.where(products, precision, 0)),
         "fusion": _fusion(kernels, inside),
         "shapes": _shapes(kernels, devices),
         "small-kernels": _small(kernels, work),
@@ -138,6 +152,7 @@ def _kernels(rank: RankTables, step: Int64) -> _Kernels:
     ids, family = distinct(columns["name"][order])
     in_graph = np.asarray(table.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[rows][order]
     launch = np.stack([columns[c][order] for c in _LAUNCH])
+    texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
     return _Kernels(
         start=columns["start"][order],
         end=columns["end"][order],
@@ -147,7 +162,8 @@ def _kernels(rank: RankTables, step: Int64) -> _Kernels:
         device=columns["device"][order],
         launch=launch,
         in_graph=in_graph,
-        families=[family_of(t or "") for t in rank.texts(pa.array(ids)).to_pylist()],
+        texts=texts,
+        families=[family_of(t) for t in texts],
         family=family,
     )
 
@@ -161,8 +177,7 @@ def _summed(kernels: _Kernels, saved: Int64) -> Potential:
 
 
 def _precision(rank: RankTables, kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
-    ids, at = distinct(kernels.name)
-    vectors = np.array(["gemv" in (t or "") or "gemmk1" in (t or "") for t in rank.texts(pa.array(ids)).to_pylist()], np.bool_)[at]
+    vectors = kernels.named(_VECTOR)
     share = np.zeros(len(kernels.start))
     for device in np.unique(kernels.device).tolist():
         peaks = peaks_of(_device_name(rank, devices.get(device)))
@@ -200,23 +215,48 @@ def _rows_of(chosen: NDArray[np.bool_], follows: NDArray[np.bool_]) -> Int64:
     return found
 
 
-def _attention(kernels: _Kernels) -> NDArray[np.bool_]:
-    """The kernels between the two matrix products of attention: a row with a softmax, directly after one and before another."""
+def _attention(kernels: _Kernels) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The kernels that one fused kernel would replace, and the matrix products that it would do itself.
+
+    The first are rows with a softmax, directly after one product and before another, and the copies beyond these products. The
+    backward pass has two products on each side: for the gradients of values and scores, and for those of queries and keys.
+    """
     follows = _follows(kernels)
     row = _rows_of(kernels.has(BANDWIDTH_FAMILIES), follows)
     count = int(row.max(initial=-1)) + 1
+    inside, products = np.zeros((2, len(row)), np.bool_)
     if not count:
-        return np.zeros(len(row), np.bool_)
+        return inside, products
     members = np.flatnonzero(row >= 0)
     first, last = np.full(count, len(row)), np.full(count, -1)
     np.minimum.at(first, row[members], members)
     np.maximum.at(last, row[members], members)
-    softmax = np.bincount(row[members], kernels.has(frozenset({SOFTMAX}))[members], minlength=count) > 0
+    softmax = kernels.has(frozenset({SOFTMAX}))
     product = kernels.has(frozenset({GEMM}))
-    after = np.minimum(last + 1, len(row) - 1)
-    between = follows[first] & product[np.maximum(first - 1, 0)] & (last + 1 < len(row)) & follows[after] & product[after]
-    found: NDArray[np.bool_] = (row >= 0) & (softmax & between)[np.maximum(row, 0)]
-    return found
+    copy, backward = kernels.named(_COPY), kernels.named(_BACKWARD)
+    linked = {-1: np.append(follows[1:], False), 1: follows}  # to the kernel before it in that direction
+
+    def goes_on(at: Int64, way: int, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        place = np.clip(at, 0, len(row) - 1)
+        found: NDArray[np.bool_] = (at == place) & linked[way][place] & wanted[place]
+        return found
+
+    chosen = np.bincount(row[members], softmax[members], minlength=count) > 0
+    chosen &= goes_on(first - 1, -1, product) & goes_on(last + 1, 1, product)
+    inside |= (row >= 0) & chosen[np.maximum(row, 0)]
+    twice = np.bincount(row[members], (softmax & backward)[members], minlength=count) > 0
+    for way, beyond in ((-1, first - 1), (1, last + 1)):
+        at, going = beyond[chosen], np.ones(int(chosen.sum()), np.bool_)
+        for more in (going, twice[chosen]):
+            going = going & more & goes_on(at, way, product)
+            products[at[going]] = True
+            at = at + way * going
+            copied = going
+            for _ in range(_MOST_COPIES):
+                copied = copied & goes_on(at, way, copy)
+                inside[at[copied]] = True
+                at = at + way * copied
+    return inside, products
 
 
 def _fusion(kernels: _Kernels, others: NDArray[np.bool_]) -> Int64:
