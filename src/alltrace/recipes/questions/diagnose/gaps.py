@@ -293,8 +293,8 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64
     """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
 
     A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device waiting,
-    within the step's range or after it. A region begins with its own step instead if the step before it is not recorded, if the device
-    computed between the two, such as for an evaluation, or if a server waited for requests.
+    within the step's range or after it. A region begins with its own step instead if the step before it is not recorded, if the
+    device computed between the two, such as for an evaluation, or if a server waited for requests.
 
     Args:
         steps: Rows of the rank's steps, any order.
