@@ -114,7 +114,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
         from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
         from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
-        from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
+        from alltrace.recipes.questions.diagnose.machine_state import MachineState
         from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
         from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
@@ -192,7 +192,7 @@ def _contribution(rank: RankTables) -> Contribution:
     from alltrace.recipes.analysis.run_replay import graph_of
     from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
     from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
-    from alltrace.recipes.questions.diagnose.machine_evidence import machine_state
+    from alltrace.recipes.questions.diagnose.machine_state import machine_state
     from alltrace.recipes.questions.diagnose.rank_facts import gather
 
     steps = rank.shared("steps")
