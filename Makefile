@@ -19,16 +19,17 @@ env: $(VENV)/.done ## make the environment in .venv, with the tools of developme
 	@$(BIN)/python tools/packaging/build_backend.py
 	@touch $(VENV)/.package
 
-$(BIN)/python:
+# venv makes pip last, so an environment without it is incomplete
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("alltrace needs Python 3.11 or newer, $(PYTHON) is Python %d.%d; name a newer one, such as: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
 
 # the package alone; pip builds it again if what it compiles has changed
-$(VENV)/.package: pyproject.toml setup.py $(wildcard src/alltrace/core/*.p[yx][xd]) | $(BIN)/python
+$(VENV)/.package: pyproject.toml setup.py $(wildcard src/alltrace/core/*.p[yx][xd]) | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.done: pyproject.toml | $(BIN)/python
+$(VENV)/.done: pyproject.toml | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(VENV)/.package $@
 
