@@ -15,17 +15,25 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: $(VENV)/.done ## make the environment in .venv, and build what is compiled
+env: $(VENV)/.done ## make the environment in .venv, with the tools of development, and build what is compiled
 	@$(BIN)/python tools/packaging/build_backend.py
+	@touch $(VENV)/.package
 
-$(VENV)/.done: pyproject.toml
+# venv makes pip last, so an environment without it is incomplete
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("alltrace needs Python 3.11 or newer, $(PYTHON) is Python %d.%d; name a newer one, such as: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+
+# the package alone; pip builds it again if what it compiles has changed
+$(VENV)/.package: pyproject.toml setup.py $(wildcard src/alltrace/core/*.p[yx][xd]) | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-demo: env ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
+$(VENV)/.done: pyproject.toml | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(VENV)/.package $@
+
+demo: $(VENV)/.package ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
 	@$(BIN)/alltrace demo --output demo
 
 test: check unit ## style, types and all tests

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [
-    *sorted(f for f in (ROOT / "src").rglob("*") if f.suffix in (".py", ".pyi", ".sh", ".js")),
+    *sorted(f for f in (ROOT / "src").rglob("*") if f.suffix in (".py", ".pyi", ".pyx", ".pxd", ".sh", ".js")),
     *sorted(f for folder in ("benchmarks", "tools") for f in (ROOT / folder).rglob("*.py")),
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "README.md",
@@ -45,7 +45,8 @@ PHRASES = (
     (r"\bis had\b", "exists, is available"),
     (r"\bwho meets whom\b", "which ranks communicate"),
     (r"\bbeside (a|an|the|this|that|these|it|its|them|their|those|other|others|each)\b", "next to, in addition to"),
-    (r"\bstands? for\b|\bstand (in|between|behind|beside) (the|it|its|them|a)\b", "means, represents, is in"),
+    (r"\bstands? for\b|\bstands? (in|between|behind|beside) (the|it|its|them|a)\b", "means, represents, is in, follows"),
+    (r"\broom to work in\b", "scratch space"),
     (r"\btold apart\b|\btells? (\w+ ){1,3}apart\b", "distinguishes, identifies"),
     (r"\bwhat tells\b|\bthat tells? (whether|how|which|what|where)\b", "what shows, states, identifies"),
     (r"\b(is|are|was) told (of|the|each|whether|what|how)\b", "gets, is called with"),
@@ -89,6 +90,7 @@ def test_a_phrase_is_found_over_the_end_of_a_line():
     [
         ("# a file beside the report", "beside the"),
         ("# 0 stands for none", "stands for"),
+        ("# every read stands behind a check", "stands behind a"),
         ("# the number tells the two apart", "tells the two apart"),
         ("# after so many steps", "after so many"),
         ("# written whole or not at all", "whole or not at all"),
@@ -102,6 +104,10 @@ def test_a_phrase_in_a_comment_is_found(text, phrase):
 
 def test_usual_words_are_not_found():
     assert stumbles("it stands still; so many that; one is told; tell the server; where there is a report; own") == []
+
+
+def test_compiled_modules_are_read_too():
+    assert {"nccl_log.pyx", "fnv.pxd"} <= {path.name for path in FILES}
 
 
 def test_the_source_and_the_documentation_have_none_of_them():

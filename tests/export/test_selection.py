@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from tests.making import kernel, make_run
 
+from alltrace.export.columns import numbers
 from alltrace.export.selection import select
-from alltrace.export.tracks import numbers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.spans import Span
 

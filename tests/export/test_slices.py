@@ -11,9 +11,9 @@ from tests.making import COMMUNICATION_KERNEL, collective, copy, kernel, make_ru
 from tests.viewer_traces import all_nest, arguments_of, events_of, names_of, path_of
 
 from alltrace.export.chrome import export_chrome
+from alltrace.export.columns import GPU_TABLES, HOST_TABLES
 from alltrace.export.perfetto import export_perfetto
 from alltrace.export.selection import select
-from alltrace.export.tracks import GPU_TABLES, HOST_TABLES
 
 trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", exc_type=ImportError)
 

@@ -14,7 +14,7 @@ from alltrace.recipes.questions.sql import query
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
 from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Names, Run, number_ranges
+from alltrace.run.store import Names, Run
 from alltrace.trace.errors import DamageError, InputError, UsageError
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -204,11 +204,6 @@ def test_a_damaged_table_is_a_sentence(tiny_run, tmp_path, damage, file):
         with pytest.raises(DamageError, match=rf"{path.name}: it {found}.*; import the reports again") as caught:
             ask()
         assert "\n" not in str(caught.value)
-
-
-def test_spans_of_numbers():
-    assert number_ranges([]) == "none"
-    assert number_ranges([7, 0, 2, 1]) == "0-2, 7"
 
 
 def test_clocks_of_hosts_that_are_not_there_change_nothing(tiny_run, tmp_path):

@@ -21,8 +21,8 @@ from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
 from alltrace.run.manifest import Clock
-from alltrace.run.store import number_ranges
 from alltrace.trace.distinct import rows_by
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

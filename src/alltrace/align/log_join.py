@@ -23,6 +23,7 @@ from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.names import name_id
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -279,7 +280,6 @@ def _name_groups(joined: Joined, members: Any) -> None:
 
 
 def _size_of(table: Any, communicator: int) -> int:
-
     sizes = table.filter(pc.equal(table.column("communicator"), communicator)).column("group_size")
     return pc.max(sizes).as_py() or 0
 
@@ -331,8 +331,6 @@ def _from_others(joined: Joined, members: Any) -> None:
 
 def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
     """The match rate of all ranks together, and of those that do not fit."""
-    from alltrace.run.store import number_ranges
-
     good = [m for m in matches if m.reason is None]
     notes = []
     if good:

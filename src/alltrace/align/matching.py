@@ -21,6 +21,7 @@ from alltrace.align.operations import Operations, flatten
 from alltrace.align.schema import Group
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -387,6 +388,4 @@ def _notes(
 
 
 def _ranks_named(ranks: list[int]) -> str:
-    from alltrace.run.store import number_ranges
-
     return f"rank{'s' * (len(ranks) > 1)} {number_ranges(ranks)}"

@@ -7,8 +7,8 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from alltrace.run.store import number_ranges
 from alltrace.trace.amounts import amount
+from alltrace.trace.number_text import number_ranges
 
 _UNIT = re.compile(r"(_ns|_us|_bytes)((?:_per_step)?)$")
 _UNITS = ("bytes", "ns")

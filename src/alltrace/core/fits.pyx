@@ -1,6 +1,6 @@
 """Robust fits of clocks: medians, offsets by histograms of differences, lines, and normal equations.
 
-Times are float64 nanoseconds. Arrays named `out...` are written to, and so are those that a docstring calls room to work in.
+Times are float64 nanoseconds. Functions write to arrays named `out...` and to those that a docstring calls scratch space.
 """
 
 from libc.math cimport fabs
@@ -11,15 +11,15 @@ cdef double LARGEST = 1e300
 cdef Py_ssize_t SHORT = 12  # values that are sorted by insertion
 
 cdef int LINE_ROUNDS = 6
-cdef double LINE_FLOOR_NS = 50.0  # added to the scale of what a line leaves
+cdef double LINE_FLOOR_NS = 50.0  # added to the scale of the residuals of a line
 cdef double LINE_NEAR_SIGMAS = 5.0
 cdef double LINE_NEAR_NS = 1_000.0
-cdef Py_ssize_t LINE_LEAST_POINTS = 8  # that tell a slope
-cdef double LINE_LEAST_SPAN_NS = 1e8  # a rate shows only over a tenth of a second
+cdef Py_ssize_t LINE_LEAST_POINTS = 8  # needed to fit a slope
+cdef double LINE_LEAST_SPAN_NS = 1e8  # a shorter span is too short to measure a rate
 
 
 cdef double select_median(double[::1] values, Py_ssize_t count) except? -1 nogil:
-    """The median of the first `count` values, at least one, which are reordered (Hoare's selection, 1961)."""
+    """The median of the first `count` values, of which there is at least one; reorders them (Hoare's selection, 1961)."""
     cdef Py_ssize_t wanted = count // 2, low = 0, high = count - 1, i, j
     cdef double a, b, c, pivot, upper, lower
     while high - low > SHORT:
@@ -65,7 +65,7 @@ cdef double select_median(double[::1] values, Py_ssize_t count) except? -1 nogil
 
 
 def median(double[::1] values, Py_ssize_t count):
-    """The median of the first `count` values, of two in the middle their mean; the values are reordered.
+    """The median of the first `count` values, the mean of the two in the middle if `count` is even; reorders the values.
 
     Raises:
         IndexError: `count` is less than 1, or more than there are values.
@@ -91,11 +91,11 @@ def residuals(
 
     Args:
         ends: Stamped ends, instances x members.
-        present: Where a member is there.
+        present: Whether a member is present, instances x members.
         offsets: How far each member's clock is ahead at `t0`.
         rates: Its relative rate error.
-        t0: The time that the offsets are of.
-        room: Room to work in, a value of each member.
+        t0: The time at which the offsets hold.
+        room: Scratch space, one value per member.
         out: Instances x members.
     """
     cdef Py_ssize_t i, j, count
@@ -132,20 +132,20 @@ def add_pulls(
     double[::1] out_cc,
     double[::1] out_bb,
 ):
-    """Add the right side of the normal equations of clocks, and the diagonal of their matrix but for what units share.
+    """Add the right side of the normal equations of clocks, and the diagonal of their matrix without the terms that units share.
 
-    For each instance with weights w and W their sum, the matrix diag(w) - w w' / W takes the weighted mean off.
+    For each instance with weights w and their sum W, the matrix diag(w) - w w' / W subtracts the weighted mean.
 
     Args:
-        first: i + 1 places: where the ends of each instance begin.
+        first: i + 1 positions, at which the ends of each instance begin.
         ends: Stamped ends, ns, by instance.
-        weights: Their weights, none below 0.
+        weights: Their weights, at least 0.
         units: Unit of each end.
         hosts: Host of each end.
         offsets: How far the clock of each unit is ahead at `t0`.
         rates: The relative rate error of each host.
-        t0: The time that the offsets are of.
-        times: Room to work in, a value of each end.
+        t0: The time at which the offsets hold.
+        times: Scratch space, one value per end.
         out_c: Right side of each unit.
         out_b: Right side of each host, for rates in ns/s.
         out_cc: Diagonal of each unit.
@@ -201,15 +201,15 @@ def add_products(
     double[::1] out_c,
     double[::1] out_b,
 ):
-    """Add the product of the matrix of the normal equations (see `add_pulls`) and a vector; the matrix is not made.
+    """Add the product of the matrix of the normal equations (see `add_pulls`) and a vector, without forming the matrix.
 
     Args:
         first: As in `add_pulls`; likewise `ends`, `weights`, `units`, `hosts`, `t0`.
-        of_units: The vector's value of each unit.
-        of_hosts: The vector's value of each host.
-        room: Room to work in, a value of each end.
-        out_c: The product's value of each unit.
-        out_b: The product's value of each host.
+        of_units: The vector's value for each unit.
+        of_hosts: The vector's value for each host.
+        room: Scratch space, one value per end.
+        out_c: The product's value for each unit.
+        out_b: The product's value for each host.
     """
     cdef Py_ssize_t i, j, low, high
     cdef double total, mean, pull
@@ -235,7 +235,7 @@ def add_products(
 cdef Py_ssize_t line_residuals(
     const double[::1] x, const double[::1] y, const double[::1] line, const uint8_t[::1] chosen, double[::1] out
 ) except -1 nogil:
-    """Write what the line leaves of the chosen points; how many there are."""
+    """Write the residuals of the chosen points; returns how many there are."""
     cdef Py_ssize_t i, count = 0
     for i in range(x.shape[0]):
         if chosen[i]:
@@ -245,7 +245,7 @@ cdef Py_ssize_t line_residuals(
 
 
 cdef int least_squares(const double[::1] x, const double[::1] y, const double[::1] weights, double[::1] line) except -1 nogil:
-    """The line of least squares through the points of weight above 0; 0, and the line as it was, where they span too little."""
+    """Fit a line by least squares to the points of weight above 0; returns 0, and leaves the line, if they span too little time."""
     cdef Py_ssize_t i
     cdef double count = 0.0, sum_x = 0.0, sum_y = 0.0, low = LARGEST, high = -LARGEST, mean_x, mean_y, across = 0.0, along = 0.0
     for i in range(x.shape[0]):
@@ -271,15 +271,15 @@ cdef int least_squares(const double[::1] x, const double[::1] y, const double[::
 def robust_line(
     const double[::1] x, const double[::1] y, Py_ssize_t least, uint8_t[::1] close, double[::1] room, double[::1] line
 ):
-    """Fit y = centre + slope * x to the points that are close to it, in at most six rounds; False without any point.
+    """Fit y = centre + slope * x to the points that are close to it, in at most six rounds; returns False if there are no points.
 
     Args:
         x: Times, ns.
-        y: Differences, ns, as many.
-        least: With fewer close points a round is not believed.
+        y: Differences, ns, one per time.
+        least: A round with fewer close points is discarded.
         close: Filled with whether each point is close to the line.
-        room: Room to work in, as many values.
-        line: Centre, slope and scale (the robust standard deviation of the close points), ns; the slope is where it begins.
+        room: Scratch space, one value per point.
+        line: Centre, slope and scale (the robust standard deviation of the close points), ns; the slope on entry is the first guess.
     """
     cdef Py_ssize_t i, there, now, count = x.shape[0]
     cdef int turn
@@ -321,11 +321,11 @@ def robust_line(
 
 
 cdef inline Py_ssize_t bin_of(double place, Py_ssize_t bins) except -1 nogil:
-    """The bin that a place in bins is in, as a whole number; only what is within the bins is converted."""
+    """The bin of a position given in bins, as an integer; a position outside of the bins is never converted."""
     if place > -1.0 and place < bins:  # false for NaN
         return <Py_ssize_t>place
     with gil:
-        raise IndexError(f"a difference lies in bin {place}; there are {bins}")
+        raise IndexError(f"a difference is in bin {place}; there are {bins}")
 
 
 def count_differences(
@@ -343,13 +343,13 @@ def count_differences(
         partners: Times, ns.
         times: Times, ns, n.
         lows: The first partner of each of `times`.
-        highs: The one behind its last.
-        least: No difference is smaller; the first bin begins here.
+        highs: One past its last partner.
+        least: The smallest possible difference, at which the first bin begins.
         bins_per_ns: One over the width of a bin.
-        out_counts: The number in each bin; 0 before.
+        out_counts: The number of differences in each bin; 0 on entry.
 
     Raises:
-        IndexError: A difference lies in none of the bins, or there is no such partner.
+        IndexError: A difference is outside of the bins, or a partner does not exist.
     """
     cdef Py_ssize_t i, k
     cdef double shift
@@ -361,13 +361,13 @@ def count_differences(
 
 
 def widen_bins(const int32_t[::1] fine, Py_ssize_t factor, int64_t[::1] out_counts, int64_t[::1] out_densest):
-    """Join each `factor` fine bins to one: their counts' sum, and the most in one of them and the next fine bin.
+    """Join each `factor` fine bins into one: the sum of their counts, and the largest count of one of them and the next fine bin.
 
     Args:
         fine: Counts of n * factor fine bins.
-        factor: Fine bins of a bin.
+        factor: Fine bins per bin.
         out_counts: n sums.
-        out_densest: n largest counts of two fine bins side by side; the second may be the next bin's first.
+        out_densest: n largest counts of two adjacent fine bins; the second may be the first of the next bin.
     """
     cdef Py_ssize_t i, k
     cdef int64_t count, densest, following
@@ -393,7 +393,7 @@ def select_differences(
     const uint8_t[::1] wanted,
     double[::1] out,
 ):
-    """Write those of the differences of `count_differences` whose bin is `wanted`, ns; how many there are."""
+    """Write those differences of `count_differences` whose bin is `wanted`, ns; returns how many there are."""
     cdef Py_ssize_t i, k, count = 0
     cdef double shift
     with nogil:
@@ -416,16 +416,16 @@ def densest_windows(
     double[::1] out_worths,
     double[::1] out_medians,
 ):
-    """For each part of `values` the window that is worth most, and the median of the values in it.
+    """For each part of `values`, the worth of the best window, and the median of the values in it.
 
     Args:
         values: Numbers, each part ascending.
-        begins: Where each part begins.
-        counts: How many it has, at least one.
+        begins: Position at which each part begins.
+        counts: Number of its values, at least one.
         widths: The widths of windows.
-        worths: What each value in a window of that width is worth.
-        reach: Room to work in, a number of each width.
-        out_worths: What the best window of each part is worth.
+        worths: The worth of each value in a window of that width.
+        reach: Scratch space, one number per width.
+        out_worths: The worth of the best window of each part.
         out_medians: Its median.
     """
     cdef Py_ssize_t part, i, w, stop, first, last, middle
@@ -456,7 +456,7 @@ def densest_windows(
 
 
 def pick_apart(const double[::1] values, double distance, int64_t[::1] out):
-    """Write the places of the values that are further than `distance` from all picked before them; how many there are."""
+    """Write the positions of values further than `distance` from all values picked before; returns how many there are."""
     cdef Py_ssize_t i, k, count = 0
     cdef bint alone
     with nogil:
@@ -480,12 +480,12 @@ def fullest_windows(
     int64_t[::1] out_around,
     double[::1] out_middle,
 ):
-    """The window with most values in each of several rows of ascending values, the first of equal ones.
+    """The window with the most values in each of several rows of ascending values; the first such window if several are equal.
 
     Args:
         values: (rows, n): the values of each row, ascending; n is at least 1.
-        widths: For each row how wide its window is, both ends included.
-        around: Values in `[middle - around, middle + around)` are counted too, where the middle is that of the window.
+        widths: Width of the window of each row; both ends are included.
+        around: Values in `[middle - around, middle + around)` are counted, too; the middle is that of the window.
         out_count: Values in the window of each row.
         out_around: Values around its middle.
         out_middle: Its middle.

@@ -9,7 +9,7 @@ cdef inline uint64_t fnv_start() noexcept nogil:
 
 
 cdef inline uint64_t fnv_add(uint64_t value, uint64_t more) noexcept nogil:
-    """The hash `value` with one byte more; a wider number may stand for several."""
+    """The hash `value` with one more byte; a wider number may replace several bytes."""
     return (value ^ more) * 1099511628211ULL
 
 

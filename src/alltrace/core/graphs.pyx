@@ -1,4 +1,4 @@
-"""Directed graphs without circles: topological order, and longest paths forwards and backwards.
+"""Directed acyclic graphs: topological order, and longest paths forwards and backwards.
 
 Nodes are 0 to n - 1 and arcs 0 to m - 1, in int32. Weights and times are int64, in ns.
 """
@@ -7,13 +7,13 @@ from libc.stdint cimport int32_t, int64_t
 
 
 def topological_order(int32_t[::1] waiting, const int32_t[::1] first_leaving, const int32_t[::1] targets, int32_t[::1] out_order):
-    """Write the nodes, each after the sources of its arcs (Kahn 1962); how many could be placed: all, but for circles.
+    """Write the nodes, each after the sources of its arcs (Kahn 1962); returns how many: fewer than n if there is a cycle.
 
     Args:
-        waiting: The number of arcs into each node; used up.
-        first_leaving: n + 1 places: where the arcs that leave each node begin in `targets`.
-        targets: Where each arc ends, by the node that it leaves.
-        out_order: Room for n nodes.
+        waiting: The number of arcs into each node; overwritten.
+        first_leaving: n + 1 positions, at which the arcs that leave each node begin in `targets`.
+        targets: The node in which each arc ends, sorted by the node that it leaves.
+        out_order: Space for n nodes.
     """
     cdef Py_ssize_t node, arc, done = 0, count = 0
     cdef int32_t target
@@ -42,15 +42,15 @@ def longest_paths(
     int64_t[::1] times,
     int64_t[::1] out_via,
 ):
-    """The time of each node: the latest over its arcs of their source's time and their weight.
+    """The time of each node: the maximum over the arcs into it of the source's time plus the weight.
 
     Args:
         order: The nodes, each after the sources of its arcs.
-        first: n + 1 places: where the arcs into each node begin.
-        sources: Where each arc begins, by the node that it enters.
+        first: n + 1 positions, at which the arcs into each node begin.
+        sources: The node in which each arc begins, sorted by the node that it enters.
         weights: Weight of each arc.
-        times: On entry the times of the nodes without arcs; filled with those of the others.
-        out_via: The arc that decides each time, of equal ones the first; nodes without arcs stay as they are.
+        times: On entry, the times of the nodes without incoming arcs; the times of the others are written.
+        out_via: The arc that determines each time, the first if several do; not written for nodes without incoming arcs.
     """
     cdef Py_ssize_t place, arc, best, low, high
     cdef int32_t node
@@ -80,7 +80,7 @@ def latest_times(
     const int64_t[::1] weights,
     int64_t[::1] latest,
 ):
-    """Lower each node's latest time to what the nodes behind it allow; arguments as for `longest_paths`."""
+    """Lower each node's latest time to what its successors allow; arguments as for `longest_paths`."""
     cdef Py_ssize_t place, arc
     cdef int32_t node
     cdef int64_t allowed

@@ -1,11 +1,11 @@
 """The scanner of trace events: from the bytes of a JSON array to one row of integers per event.
 
-No event becomes a Python object. Numbers are written as they are, times in thousandths of the text's unit, so that not a
-nanosecond is lost to a float; strings are interned on the spot and written as codes. What is not a field is skipped by its
-brackets and quotes alone, so `NaN` and escapes that JSON does not know do no harm.
+No event becomes a Python object. Numbers are written as they are, times in thousandths of the text's unit, because a float would
+lose nanoseconds; strings are interned during the scan and written as codes. Values that are not a field are skipped by their
+brackets and quotes alone, so `NaN` and escapes that are not valid JSON are accepted.
 
-The bytes are untrusted. The public functions check once that `[at, end)` lies in the buffer, and take a pointer; from there on every
-read of `buf[at]` stands behind a comparison of `at` with `end`.
+The bytes are untrusted. The public functions check once that `[at, end)` is within the buffer, and take a pointer; from there on
+every read of `buf[at]` follows a comparison of `at` with `end`.
 """
 
 cimport cython
@@ -14,7 +14,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from alltrace.core.fnv cimport fnv, fnv_add
 
 cpdef enum:
-    # Why `scan` stopped: the event at the position goes on past the buffer; the array ended; no room; the event is no JSON.
+    # Why `scan` stopped: the event at the position continues past the buffer; the array ended; no space left; the event is not JSON.
     MORE
     CLOSED
     FULL
@@ -22,7 +22,7 @@ cpdef enum:
 
 cpdef enum:
     # How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
-    # three integers in three rows. INSIDE is the object with the arguments.
+    # three integers in three rows. INSIDE marks the object that contains the arguments.
     NUMBER
     TIME
     TEXT
@@ -33,19 +33,19 @@ cpdef enum:
 NOTHING = INT64_MIN
 
 cdef enum:
-    CUT = -1  # what should end before `end` does not
+    CUT = -1  # a value or string that does not end before `end`
     NO_JSON = -2
-    KEY_SLOTS = 128  # of a level, a power of two
+    KEY_SLOTS = 128  # per level, a power of two
     FIRST_SLOTS = 65536  # for strings, a power of two
     MOST_NEW = 16384  # new strings of one scan
     MOST_TEXTS_OF_AN_EVENT = 32
 
-# ten times as much and one digit more fit into 64 bits
+# ten times this plus one digit fits into 64 bits
 cdef int64_t LARGEST_WITH_ROOM = 900000000000000000LL
 
 
 cdef const uint8_t *checked(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end) except? NULL:
-    """The bytes; NULL where there are none before `end`."""
+    """A pointer to the bytes; NULL if `end` is 0."""
     if at < 0 or end > buf.shape[0]:
         raise IndexError(f"the bytes from {at} to {end} are not all among the {buf.shape[0]} of the buffer")
     return &buf[0] if end > 0 else NULL
@@ -58,7 +58,7 @@ cdef inline Py_ssize_t after_blank(const uint8_t *buf, Py_ssize_t at, Py_ssize_t
 
 
 cdef inline Py_ssize_t closing_quote(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Where the string whose text begins at `at` ends: its closing quote, or CUT."""
+    """The position of the closing quote of the string whose text begins at `at`, or CUT."""
     while at < end:
         if buf[at] == c'"':
             return at
@@ -67,7 +67,7 @@ cdef inline Py_ssize_t closing_quote(const uint8_t *buf, Py_ssize_t at, Py_ssize
 
 
 cdef Py_ssize_t after_value(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """The place after the value at `at`; CUT, or NO_JSON where there is none."""
+    """The position after the value at `at`; CUT, or NO_JSON if there is no value."""
     cdef Py_ssize_t start = at, depth = 0
     cdef uint8_t byte
     if at >= end:
@@ -102,7 +102,7 @@ cdef Py_ssize_t after_value(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) n
 
 
 cdef int64_t number(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, int64_t digits) noexcept nogil:
-    """The number written in `[at, end)`, times 10 to the power of `digits`, rounded; INT64_MIN where it is none that fits."""
+    """The number written in `[at, end)`, times 10 to the power of `digits`, rounded; INT64_MIN if it is not a number or does not fit."""
     cdef bint negative = at < end and buf[at] == c"-"
     cdef bint point = False, up = False, down
     cdef Py_ssize_t first, mark, place, seen = 0
@@ -138,14 +138,14 @@ cdef int64_t number(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, int64_t d
                 at += 1
             if at < end:
                 return INT64_MIN
-            # digits that would round the number without an exponent count with one
+            # parse the digits again: an exponent may shift in digits that were rounded away
             value = 0
             scale = digits - power if down else digits + power
             point = False
             for place in range(first, mark):
                 if buf[place] == c".":
                     point = True
-                elif value <= LARGEST_WITH_ROOM:  # what stands before the point has room, see above
+                elif value <= LARGEST_WITH_ROOM:  # digits before the point fit, see above
                     value = value * 10 + (buf[place] - c"0")
                     if point:
                         scale -= 1
@@ -176,22 +176,22 @@ cdef int64_t number(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, int64_t d
 
 
 def fingerprint(const uint8_t[::1] text):
-    """The hash (FNV-1a, 64 bits) by which the scanner finds a key."""
+    """The hash (FNV-1a, 64 bits) by which the scanner looks up a key."""
     return fnv(checked(text, 0, text.shape[0]), 0, text.shape[0])
 
 
 def blank(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
-    """The first place of `[at, end)` that is not white space."""
+    """The first position in `[at, end)` that is not white space."""
     return after_blank(checked(buf, at, end), at, end)
 
 
 def skip_value(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
-    """The place after the value at `at`, or -1 where it does not end before `end`, or -2 where there is none."""
+    """The position after the value at `at`; -1 if the value does not end before `end`, -2 if there is no value."""
     return after_value(checked(buf, at, end), at, end)
 
 
 def next_event(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
-    """Where the next event begins after one that is broken: at a brace after a brace and a comma; -1 where none does."""
+    """The position of the next event after an invalid one: a brace that follows a brace and a comma; -1 if there is none."""
     cdef const uint8_t *data = checked(buf, at, end)
     cdef Py_ssize_t after
     with nogil:
@@ -212,26 +212,26 @@ cdef class EventScanner:
 
     Args:
         fields: For each key that is a field: its level (0 in an event, 1 in its arguments), the key, how its value is written, and
-            in which row of a table, the first of three for a `TRIPLE`.
+            the row of the table that it is written to, the first of three for a `TRIPLE`.
         whole: A category whose events have arguments of any name; these are kept as one text.
-        category_row: In which row the category is written.
-        whole_row: In which row the code of that text is written.
+        category_row: The row that the category is written to.
+        whole_row: The row that the code of that text is written to.
     """
 
-    # by level, 0 or 1, and slot, masked by KEY_SLOTS - 1: Cython checks no index of such arrays; a key of 0 marks a free slot
+    # by level, 0 or 1, and slot, masked by KEY_SLOTS - 1 because Cython does not check indices of C arrays; 0 marks a free slot
     cdef uint64_t[2][KEY_SLOTS] keys
     cdef int64_t[2][KEY_SLOTS] kinds
     cdef int64_t[2][KEY_SLOTS] targets
-    # the strings known so far: the hash in each slot, 0 where it is free, and its code
+    # the strings known so far: the hash in each slot, 0 if it is free, and the code
     cdef uint64_t[::1] slots
     cdef int64_t[::1] codes
     cdef Py_ssize_t texts
-    # where the strings lie that the current scan interned
+    # the bounds of the strings that the current scan interned
     cdef int64_t[::1] new_at
     cdef int64_t[::1] new_end
     cdef Py_ssize_t new
     cdef int64_t[:, ::1] rows
-    # the category whose arguments are kept whole: its hash and length, 0 for none
+    # the category whose arguments are kept as one text: its hash and length, 0 for none
     cdef uint64_t whole_key
     cdef Py_ssize_t whole_length, category_row, whole_row
 
@@ -252,17 +252,17 @@ cdef class EventScanner:
         self.new_at, self.new_end = table(MOST_NEW, "q"), table(MOST_NEW, "q")
 
     def scan(self, const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end, int64_t[:, ::1] rows, Py_ssize_t row):
-        """Write the events from `at` on.
+        """Write the events that begin at or after `at`.
 
         Args:
             buf: The bytes.
-            at: A place between two events of the array.
+            at: A position between two events of the array.
             end: The end of the bytes.
-            rows: One row per field and one column per event, `NOTHING` in all that no event was written to.
+            rows: One row per field and one column per event, `NOTHING` in each element not yet written.
             row: The first event's column.
 
         Returns:
-            Where it stopped, why, the column of the next event, and the strings that are new, in the order of their codes.
+            The position at which it stopped, why, the column of the next event, and the new strings, in the order of their codes.
         """
         cdef const uint8_t *data = checked(buf, at, end)
         cdef Py_ssize_t stop, i
@@ -300,7 +300,7 @@ cdef class EventScanner:
         return at, why, row, [data[self.new_at[i]:self.new_end[i]] for i in range(self.new)]
 
     cdef Py_ssize_t event(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t row) except -3 nogil:
-        """Write the event whose brace is at `at`; the place after it, CUT or NO_JSON."""
+        """Write the event whose brace is at `at`; returns the position after it, CUT or NO_JSON."""
         cdef Py_ssize_t level = 0, texts = 0, start, stop, slot
         cdef uint64_t key
         cdef int64_t kind
@@ -394,9 +394,9 @@ cdef class EventScanner:
         return 0
 
     cdef int64_t intern(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) except -1 nogil:
-        """The code of the string in `[at, end)`; the place of one that is new is noted, for which `scan` has left room."""
+        """The code of the string in `[at, end)`; records the bounds of a new string, for which `scan` has left space."""
         cdef Py_ssize_t mask = self.slots.shape[0] - 1
-        # the length is mixed in, and 0 marks a slot that is free
+        # the hash includes the length; `| 1` because 0 marks a free slot
         cdef uint64_t value = fnv(buf, at, end) ^ fnv_add(0, end - at) | 1
         cdef Py_ssize_t slot = first_slot(value, mask)
         while self.slots[slot] != 0:
@@ -412,11 +412,11 @@ cdef class EventScanner:
         return self.codes[slot]
 
     cdef inline Py_ssize_t free(self) noexcept nogil:
-        """How many strings more may be interned: half of the slots stay free."""
+        """How many more strings may be interned: half of the slots stay free."""
         return self.slots.shape[0] // 2 - self.texts
 
     cdef widen(self):
-        """Four times as many slots."""
+        """Quadruple the number of slots."""
         cdef Py_ssize_t size = 4 * self.slots.shape[0], i, slot
         cdef uint64_t[::1] slots = table(size, "Q")
         cdef int64_t[::1] codes = table(size, "q")
@@ -432,7 +432,7 @@ cdef class EventScanner:
 
 
 cdef table(Py_ssize_t size, form):
-    """Zeros of 64 bits."""
+    """`size` zeros of 64 bits."""
     return memoryview(bytearray(8 * size)).cast(form)
 
 

@@ -1,12 +1,12 @@
 """The scanner of plain COLL lines of NCCL's logs: one pass over a block of whole lines.
 
-It takes only lines that it knows to the last byte: a lead (what a launcher put before the line) and a process token
-(`host:pid:tid [device]`) that the reader's careful path has seen and registered, and fields in NCCL's own order. Every other
-line of interest is handed to the careful path by its bounds; foreign lines are only counted. So this path never has to judge.
+It accepts only lines that match byte for byte: a lead (what a launcher wrote before the line) and a process token
+(`host:pid:tid [device]`) that the reader's careful path has seen and registered, and fields in NCCL's own order. For every other
+relevant line it returns the bounds, for the careful path to read; unrelated lines are only counted. So this path never guesses.
 
-The bytes are untrusted. Public functions check once that the bounds that they are given lie in the buffer, and take a pointer; from
-there on every read of `buf[at]` stands behind a comparison of `at` with `end`. Functions that read one field give the place after
-it, or -1 where it is not there, and pass on an `at` of -1, so that a line is a chain of them.
+The bytes are untrusted. Public functions check once that the bounds that they are given are within the buffer, and take a pointer;
+from there on every read of `buf[at]` follows a comparison of `at` with `end`. Functions that read one field return the position
+after it, or -1 if it is missing, and return -1 for an `at` of -1, so that a line is read by a chain of calls.
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
@@ -34,7 +34,7 @@ FIELDS = (
 )
 
 cdef enum:
-    # the places of FIELDS
+    # the indices of FIELDS
     LINE
     TOKEN
     COMMUNICATOR
@@ -53,14 +53,14 @@ cdef enum:
     FLAGS
     FIELD_COUNT
 
-    MOST_DECIMALS = 18  # digits that fit into 64 bits whatever they are
+    MOST_DECIMALS = 18  # any number with this many digits fits into 64 bits
     MOST_HEXADECIMALS = 16
 
 ABSENT = INT64_MIN
 
 
 cdef const uint8_t *checked(const uint8_t[::1] buf, Py_ssize_t begin, Py_ssize_t start, Py_ssize_t stop) except? NULL:
-    """The bytes; NULL where there are none before `stop`."""
+    """A pointer to the bytes; NULL if `stop` is 0."""
     if not 0 <= begin <= start <= stop <= buf.shape[0]:
         raise IndexError(f"{begin}, {start}, {stop} are no ascending places in a buffer of {buf.shape[0]} bytes")
     return &buf[0] if stop > 0 else NULL
@@ -116,7 +116,7 @@ cdef inline Py_ssize_t pointer(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end
 cdef Py_ssize_t call(
     const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, const uint64_t[::1] operations, int64_t *row
 ) except -2 nogil:
-    """Write the fields of a COLL record into `row`, which has room for them all; where its line ends, or -1 unless all are there.
+    """Write the fields of a COLL record into `row`, which has space for all; returns the end of its line, -1 if a field is missing.
 
     COMMUNICATOR is the pointer.
     """
@@ -157,7 +157,7 @@ cdef Py_ssize_t call(
 
 
 cdef uint64_t hash_of_lead(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
-    """The hash of the lead `[begin, start)`, in which each run of digits counts as one, and of the token after it; never 0."""
+    """The hash of the lead `[begin, start)`, with each run of digits taken as one digit, and of the token after it; never 0."""
     cdef uint64_t value = fnv_start()
     cdef bint digits = False
     cdef Py_ssize_t at
@@ -196,7 +196,7 @@ cdef inline int64_t two_digits(const uint8_t *buf) noexcept nogil:
 
 
 cdef int64_t fraction_ns(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """The nanoseconds that the digits at `at` are as a fraction of a second."""
+    """The digits at `at`, read as a fraction of a second, in nanoseconds."""
     cdef int64_t ns = 0, unit_ns = 100000000
     while at < end and is_digit(buf[at]):
         ns += (buf[at] - c"0") * unit_ns
@@ -208,7 +208,7 @@ cdef int64_t fraction_ns(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noex
 cdef int64_t time_ns(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
     """The first `2026-05-05 06:16:47.123` or `1621500728.783688` in `[begin, end)`, in ns since 1970; INT64_MIN without one.
 
-    A date is in UTC unless a zone stands behind it. Sums wrap around: a year beyond 2262 gives a time that makes no sense.
+    A date is in UTC unless a time zone follows it. Sums wrap around, so a year after 2262 results in a wrong time.
     """
     cdef Py_ssize_t at = begin, last, n
     cdef int64_t year, month, era, year_of_era, day_of_year, days, ns, minutes
@@ -240,7 +240,7 @@ cdef int64_t time_ns(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t end) noexc
             if n % 3 != 1 and not is_digit(buf[at + n]):  # all but the separators at 7, 10, 13 and 16
                 return INT64_MIN
         month = two_digits(buf + at + 5)
-        # days from a civil date, counted in years that begin in March; 400 years are added so that none is negative
+        # days since 1970 of a calendar date, with years that begin in March; 400 years are added so that no term is negative
         year = two_digits(buf + at) * 100 + two_digits(buf + at + 2) + 400 - (month <= 2)
         era = year // 400
         year_of_era = year - era * 400
@@ -262,7 +262,7 @@ cdef int64_t time_ns(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t end) noexc
 
 
 cdef inline bint is_word(const uint8_t *buf, const char *word) noexcept nogil:
-    """Whether the lower-case `word` stands at `buf`, in letters of either case."""
+    """Whether the text at `buf` is the lower-case `word`, in any case."""
     cdef size_t n
     for n in range(strlen(word)):
         if (buf[n] | 32) != word[n]:
@@ -271,7 +271,7 @@ cdef inline bint is_word(const uint8_t *buf, const char *word) noexcept nogil:
 
 
 cdef bint watched(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Whether a line without `NCCL` may still be one of ours: a step, or the rest of a record that another one interrupted."""
+    """Whether a line without `NCCL` may still be relevant: a step, or the rest of a record that another one interrupted."""
     while end - at > 5:  # the longest word below
         if buf[at] == c"i" or buf[at] == c"I":
             if is_word(buf + at + 1, b"tera"):  # iteration, Iteration
@@ -288,7 +288,7 @@ cdef bint watched(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept no
 
 
 cdef inline Py_ssize_t slot_of(const uint64_t[::1] keys, uint64_t key) except -1 nogil:
-    """Where `key` is in the table, or the empty place where it belongs; the caller leaves some places empty."""
+    """The slot of `key` in the table, or the empty slot at which to insert it; the caller keeps some slots empty."""
     cdef Py_ssize_t mask = keys.shape[0] - 1
     cdef Py_ssize_t at = <Py_ssize_t>(key ^ key >> 29) & mask
     while keys[at] != 0 and keys[at] != key:
@@ -297,7 +297,7 @@ cdef inline Py_ssize_t slot_of(const uint64_t[::1] keys, uint64_t key) except -1
 
 
 def word_hash(const uint8_t[::1] word):
-    """The hash by which `scan` knows an operation."""
+    """The hash by which `scan` identifies an operation."""
     return fnv(checked(word, 0, 0, word.shape[0]), 0, word.shape[0])
 
 
@@ -307,24 +307,24 @@ def lead_hash(const uint8_t[::1] buf, Py_ssize_t begin, Py_ssize_t start, Py_ssi
 
 
 def token_start(const uint8_t[::1] buf, Py_ssize_t begin, Py_ssize_t mark):
-    """Where the process token `host:pid:tid [device] ` before `NCCL` at `mark` begins: after a space, or at the line's begin."""
+    """The begin of the process token `host:pid:tid [device] ` before `NCCL` at `mark`: after a space, or at the begin of the line."""
     return start_of_token(checked(buf, begin, begin, mark), begin, mark)
 
 
 def time_of(const uint8_t[::1] lead):
-    """The time in a lead, as `scan` reads it: ns since 1970, by the lead's zone or as if in UTC; `ABSENT` where there is none."""
+    """The time in a lead, as `scan` reads it: ns since 1970, by the lead's time zone, else in UTC; `ABSENT` if there is none."""
     return time_ns(checked(lead, 0, 0, lead.shape[0]), 0, lead.shape[0])
 
 
 def put(uint64_t[::1] keys, int64_t[::1] values, uint64_t key, int64_t value):
-    """Put `value` under `key`, which is not 0, into an open table: 0 marks its free places, a power of two in all."""
+    """Put `value` under `key`, which is not 0, into a hash table with open addressing, of 2**k slots; 0 marks a free one."""
     cdef Py_ssize_t at = slot_of(keys, key)
     keys[at] = key
     values[at] = value
 
 
 def put_communicator(uint64_t[::1] keys, int64_t[::1] values, int64_t process, int64_t pointer, int64_t value):
-    """Put the number of a process's communicator into an open table."""
+    """Put the number of a process's communicator into a hash table with open addressing."""
     put(keys, values, hash_of_communicator(process, pointer), value)
 
 
@@ -350,19 +350,19 @@ def scan(
         first_line: The number of their first line.
         times: Whether to read the time in a line's lead.
         operations: The `word_hash` of each operation.
-        lead_keys: The open table of known leads and tokens, by `lead_hash`.
-        lead_tokens: The token number of each place of it.
+        lead_keys: The hash table of known leads and tokens, by `lead_hash`.
+        lead_tokens: The token number of each of its slots.
         token_process: The process number of each token.
-        comm_keys: The open table of communicators, by process and pointer, with at least twice as many places as `comms`.
-        comm_values: The number of each place of it.
+        comm_keys: The hash table of communicators, by process and pointer, with at least twice as many slots as `comms`.
+        comm_values: The communicator number of each of its slots.
         comms: Process and pointer of each communicator.
         comm_count: How many there are.
         calls: Out: a row of `FIELDS` for each COLL line taken.
         careful: Out: begin, end and number of each line that the careful path must read.
 
     Returns:
-        Rows of `calls`, rows of `careful`, communicators, lines in all, foreign lines, and where it stopped: before the block's end
-        when an output is full.
+        Rows of `calls`, rows of `careful`, communicators, all lines, unrelated lines, and the position at which it stopped: before the
+        block's end if an output is full.
     """
     cdef Py_ssize_t size = block.shape[0], at = 0, begin, mark, end, start, last, slot, place, n
     cdef Py_ssize_t call_count = 0, careful_count = 0
@@ -378,7 +378,7 @@ def scan(
             begin = end = at
             mark = last = -1
             while end < size and buf[end] != c"\n":
-                # the last byte of a line is no letter
+                # the last byte of a line is not a letter
                 if buf[end] == c"N" and mark < 0 and end + 4 < size and memcmp(buf + end, b"NCCL", 4) == 0:
                     mark = end
                     if end > begin and after(buf, end, size, b"NCCL INFO ") >= 0:

@@ -1,21 +1,21 @@
-"""Paraver traces: sweeps over intervals for the export; for the reader lines as numbers, and begins and ends as intervals.
+"""Paraver traces: for the export, sweeps over intervals; for the reader, lines to numbers, and begins and ends to intervals.
 
-Times are int64 nanoseconds. Sweeps take rows in the order of time, block by block: arrays that are said to go on are kept by the
-caller from call to call. Arrays named `out_...` are filled.
+Times are int64 nanoseconds. Sweeps take rows in the order of time, block by block: the caller keeps arrays that are called
+persistent from call to call. Arrays named `out_...` are written to.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-cpdef enum:  # where the code of a point has the track, whether it is a question, and who asks; see `strongest`
+cpdef enum:  # bit positions in the code of a point: the track, whether it is a query, and its owner; see `strongest`
     TRACK_SHIFT = 40
     QUERY_SHIFT = 39
     OWNER_SHIFT = 16
 
-cpdef enum:  # kinds of a slot, besides 0 for intervals: events without an end, and changes of the innermost range
+cpdef enum:  # kinds of a slot, in addition to 0 for intervals: events without an end, and changes of the innermost range
     PUNCTUAL = 1
     CHANGES = 2
 
-cpdef enum:  # columns of an open interval: begin, value, known end or -1, number of the call, what is below, values of other types
+cpdef enum:  # columns of an open interval: begin, value, known end or -1, number of the call, next one below, values of other types
     OPEN_TIME = 0
     OPEN_VALUE = 1
     OPEN_END = 2
@@ -32,7 +32,7 @@ cpdef enum:  # columns of an interval
     CALL = 5
     OTHERS = 6
 
-cpdef enum:  # counters: the first free place, calls that launched, intervals made, ends without a begin
+cpdef enum:  # counters: the first free row, calls that launched, intervals written, ends without a begin
     FREE = 0
     CALLS = 1
     ROWS = 2
@@ -41,7 +41,7 @@ cpdef enum:  # counters: the first free place, calls that launched, intervals ma
 cdef enum:
     EVENT = 2
     COMMUNICATION = 3
-    EVENT_NUMBERS = 8  # of an event of one type
+    EVENT_NUMBERS = 8  # in an event line with one type
     COMMUNICATION_NUMBERS = 15
 
 
@@ -62,13 +62,13 @@ def innermost(
 ):
     """The changes of the innermost range of each group (a thread's ranges of one domain).
 
-    Ranges are n rows, from row `first` on: groups numbered from 0, starts ascending, of equal ones the longest first, ends, values.
-    A range that outlasts the one around it is taken to end with it. `depths` (g) says how many ranges of each group are open;
-    `open_ends` and `open_values` (g, d) have their ends and values; all three go on. The outputs have room for 2n and all open
-    ranges, and are filled from `count` on: groups, times, the value of the innermost range from then on, 0 outside of all, and how
-    many ranges are open.
+    Ranges are n rows, from row `first` on: groups numbered from 0; starts, ascending, equal ones with the longest first; ends; values.
+    A range that outlasts the one around it is taken to end with it. `depths` (g) is the number of open ranges of each group;
+    `open_ends` and `open_values` (g, d) have their ends and values; all three are persistent. The outputs have space for 2n and all
+    open ranges, and are written from `count` on: groups, times, the value of the innermost range from then on, 0 outside of all
+    ranges, and the number of open ranges.
 
-    Returns (n, or the row that finds d ranges of its group open; how many changes there are).
+    Returns (n, or the row at which d ranges of its group are open already; the number of changes).
     """
     cdef Py_ssize_t i = first, rows = groups.shape[0], deepest = open_ends.shape[1]
     cdef int64_t group, depth, end
@@ -118,17 +118,17 @@ def strongest(
     int64_t[::1] out_waits,
     int64_t[::1] out_waited,
 ):
-    """The state of each of t tracks over time where intervals of s states may overlap, and what each wait waited for.
+    """The state of each of t tracks over time, with intervals of s states that may overlap, and what each wait waited for.
 
-    Points are n rows, in the order of time and code: begins, ends and questions. A code has the track, whether the point is a
-    question, and who asks, or the state and, in the lowest bit, whether it begins; so a question comes after the begins and ends of
-    its track and time. `more` has for a question the time since which work must have ended to have been waited for. Time goes from
-    0 to `end`. `rest` (t) is the state of a track that no interval covers. `open_counts` (t, s), the intervals open of each state,
-    the strongest first; `since` and `states` (t), the state of each track and when it began; and `ended` (t), the last end of an
-    interval or -1, go on. The outputs have room for n: tracks, starts, ends and states of states that ended, neighbours of which on
-    a track differ; the rows of questions that have an answer, and the last end of an interval on their track.
+    Points are n rows, in the order of time and code: begins, ends and queries. A code has the track, whether the point is a query,
+    and its owner, or the state and, in the lowest bit, whether it begins; so a query comes after the begins and ends of its track
+    and time. `more` has, for a query, the earliest end of work that can have been waited for. Time goes from 0 to `end`. `rest` (t)
+    is the state of a track that no interval covers. Persistent are `open_counts` (t, s), the open intervals of each state, the
+    strongest first; `since` and `states` (t), the state of each track and when it began; and `ended` (t), the last end of an
+    interval, or -1. The outputs have space for n: tracks, starts, ends and states of states that ended, of which two in a row on a
+    track differ; the rows of queries that have an answer, and the last end of an interval on their track.
 
-    Returns (how many states ended, how many questions have an answer).
+    Returns (number of states that ended, number of queries that have an answer).
     """
     cdef Py_ssize_t i = 0, s, rows = times.shape[0], ended_states = 0, waits = 0
     cdef int64_t time, track, state
@@ -173,9 +173,9 @@ def strongest(
 def overlapping(
     const int64_t[:] objects, const int64_t[:] starts, const int64_t[:] ends, int64_t[::1] last_ends, uint8_t[::1] out
 ):
-    """Which of n intervals start while another one of the same object lasts, of those that were given before; how many do.
+    """Which of n intervals start before an earlier one of the same object has ended; returns how many.
 
-    `last_ends` has the last end on each object so far, and goes on; `out` is a boolean array of n.
+    `last_ends` has the last end on each object so far, and is persistent; `out` is a boolean array of n.
     """
     cdef Py_ssize_t i, count = 0
     cdef int64_t last
@@ -190,11 +190,11 @@ def overlapping(
 
 
 def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offsets, uint8_t[::1] wrong):
-    """The numbers of n lines of a .prv; how many there are.
+    """The numbers of n lines of a .prv; returns how many there are.
 
-    `values` is filled with all numbers, line by line: it needs room for one for each byte. `offsets` (n + 1) is filled with where
-    the numbers of each line start, `wrong` (n) with whether a line is not made of whole numbers of 64 bits between colons. Empty
-    lines and comments have no numbers.
+    `values` is filled with all numbers, line by line: it needs space for one per byte. `offsets` (n + 1) is filled with the position
+    in `values` at which the numbers of each line start, `wrong` (n) with whether a line has anything other than 64-bit integers
+    separated by colons. Empty lines and comments have no numbers.
 
     Raises:
         ValueError: The text does not end with a line end.
@@ -220,7 +220,7 @@ def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offse
                         number = 10 * number + (text[at] - c"0")
                         digits += digits < 20
                         at += 1
-                    # 19 digits are less than 2**64
+                    # a number of 19 digits is less than 2**64
                     if digits == 0 or digits > 19 or number >> 63:
                         bad = True
                     values[count] = <int64_t>(0 - number if negative else number)
@@ -240,7 +240,7 @@ def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offse
 
 
 cdef Py_ssize_t find(const int64_t[::1] ascending, int64_t value) except? -2 nogil:
-    """The place of a value, -1 where there is none."""
+    """The index of a value, -1 if it is missing."""
     cdef Py_ssize_t low = 0, high = ascending.shape[0], middle
     while low < high:
         middle = (low + high) // 2
@@ -252,7 +252,7 @@ cdef Py_ssize_t find(const int64_t[::1] ascending, int64_t value) except? -2 nog
 
 
 cdef int64_t thread_of(const int64_t[::1] first_threads, int64_t task, int64_t thread) except -2 nogil:
-    """The number of a thread among all, of a task and thread as numbered in a line, from 1; -1 where there is none."""
+    """The global number of a thread, from the task and thread numbers of a line, which count from 1; -1 if there is none."""
     if task < 1 or task >= first_threads.shape[0]:
         return -1
     if thread < 1 or thread > first_threads[task] - first_threads[task - 1]:
@@ -261,7 +261,7 @@ cdef int64_t thread_of(const int64_t[::1] first_threads, int64_t task, int64_t t
 
 
 cdef int64_t take_place(int64_t[:, ::1] places, int64_t[::1] counters) except -1 nogil:
-    """A free place, of which there must be one."""
+    """Take a free row of `places`; there must be one."""
     cdef int64_t place = counters[FREE]
     counters[FREE] = places[place, OPEN_BELOW]
     return place
@@ -274,7 +274,7 @@ cdef int free_place(int64_t place, int64_t[:, ::1] places, int64_t[::1] counters
 
 
 cdef int64_t call_at(int64_t place, int64_t time, int64_t[:, ::1] places, int64_t[::1] counters) except -2 nogil:
-    """The number of the call that begins at `time`, of the open ones from `place` on, given now if it has none; -1 for no call."""
+    """The number of the open call, from `place` down, that begins at `time`, assigned now if it has none; -1 for no call."""
     while place >= 0 and places[place, OPEN_TIME] != time:
         place = places[place, OPEN_BELOW]
     if place < 0:
@@ -297,7 +297,7 @@ cdef int launch(
     int64_t[:, ::1] places,
     int64_t[::1] counters,
 ) except -1 nogil:
-    """Tell the open work that begins at `arrives` which call launched it; where there is none, it waits for such work."""
+    """Record which call launched the open work that begins at `arrives`; if there is none yet, the launch waits for such work."""
     cdef Py_ssize_t slot
     cdef int64_t place
     cdef bint known = False
@@ -324,7 +324,7 @@ cdef int launch(
 cdef int64_t launched_by(
     int64_t thread, int64_t time, int64_t[:, ::1] waiting, int64_t[:, ::1] places, int64_t[::1] counters
 ) except -2 nogil:
-    """The call that launched the work that begins now on a thread, -1 for none; launches of earlier work no longer wait."""
+    """The call that launched the work that begins now on a thread, -1 for none; removes launches of earlier work."""
     cdef int64_t before = -1, place = waiting[thread, 0], after, began
     while place >= 0:
         after = places[place, OPEN_BELOW]
@@ -366,16 +366,16 @@ cpdef Py_ssize_t pair(
     Py_ssize_t last_work,
     int64_t first_tag,
 ) except -1:
-    """Make intervals of begins and ends; n, or the line for which no place is free.
+    """Make intervals from begins and ends; returns n, or the line for which no row is free.
 
-    Lines are n, from line `first` on, as `parse_lines` gives them. `first_threads` has the first thread of each task, and how many
-    threads there are last. `types` are the known types of events, ascending; for each, `slots` has its slot, -1 for one that goes
-    with others, and `kept` has for one that goes with others where its value is kept, else -1. `kinds` has the kind of each slot.
+    Lines are n, from line `first` on, as `parse_lines` returns them. `first_threads` has the first thread of each task, and last the
+    number of threads. `types` are the known types of events, ascending; for each, `slots` has its slot, -1 for a type that adds to
+    events of other types, and `kept` has the column for its value if it is such a type, else -1. `kinds` has the kind of each slot.
 
-    What goes on: `heads` (threads, slots), the innermost of what is open, -1 for none; `waiting` (threads, 2), the first and last
-    of the launches whose work has not begun, -1 for none; `depths` (threads, slots), how many ranges are open; `places`, what is
-    open and what is free, linked by `OPEN_BELOW`; and the `counters`. `out` is filled with intervals; it has room for half as many
-    as there are numbers.
+    Persistent are `heads` (threads, slots), the innermost open interval, -1 for none; `waiting` (threads, 2), the first and last of
+    the launches whose work has not begun, -1 for none; `depths` (threads, slots), the number of open ranges; `places`, the open and
+    the free rows, linked by `OPEN_BELOW`; and `counters`. `out` is filled with intervals; it has space for half as many as there
+    are numbers.
 
     `length_type` is the type whose value is a length. `call_slot` is the slot of calls; work has the slots after it up to
     `last_work`. `first_tag` and the tag after it are those of launches.
@@ -396,7 +396,7 @@ cpdef Py_ssize_t pair(
             if thread < 0:
                 continue
             time = values[at + 5]
-            # most lines take two places at most
+            # most lines take at most two rows
             if counters[FREE] < 0 or places[counters[FREE], OPEN_BELOW] < 0:
                 return i
             if kind == COMMUNICATION:
@@ -430,7 +430,7 @@ cpdef Py_ssize_t pair(
                     out[row, VALUE] = value
                     continue
                 if begins:
-                    if counters[FREE] < 0:  # a line with many types; what does not fit is left out
+                    if counters[FREE] < 0:  # a line with many types; those that do not fit are skipped
                         counters[LOST] += 1
                         continue
                     place = take_place(places, counters)
@@ -452,7 +452,7 @@ cpdef Py_ssize_t pair(
                     places[place, OPEN_BELOW] = heads[thread, slot]
                     heads[thread, slot] = place
                     continue
-                # end the interval whose known end is now, else the innermost one without a known end
+                # end the interval with the current time as its known end, else the innermost one without a known end
                 above = over = chosen = -1
                 place = heads[thread, slot]
                 while place >= 0:

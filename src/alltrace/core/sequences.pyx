@@ -1,17 +1,17 @@
 """Alignment of two sequences within a band: n operations of a trace and m calls of a log.
 
-Column k of row i stands for operation i and call j = i + first + k - band; a band of `band` to each side has 2 * band + 1 columns.
-A match scores as `match_scores` says, and each operation or call that is skipped costs 0.7, but for operations before the first call
-and behind the last one, and for calls before the first operation. Arrays named `out` are written to.
+Column k of row i is the pair of operation i and call j = i + first + k - band; a band of `band` to each side has 2 * band + 1
+columns. `match_scores` gives the score of a match, and each skipped operation or call costs 0.7, except operations before the
+first call and after the last one, and calls before the first operation. Arrays named `out` are written to.
 """
 
 from libc.math cimport fabs, isnan
 from libc.stdint cimport int64_t, uint8_t
 
 cdef double SKIP = -0.7
-cdef double NEVER = -1e9  # the score of what must not be
-cdef double POSSIBLE = -5e8  # a score above it is of a match
-cdef double SAME = 1e-9  # scores that differ by less are equal
+cdef double NEVER = -1e9  # the score of an impossible match
+cdef double POSSIBLE = -5e8  # scores above this belong to possible matches
+cdef double SAME = 1e-9  # scores that differ by less count as equal
 
 
 def match_scores(
@@ -28,21 +28,21 @@ def match_scores(
     double alike,
     double[:, ::1] out,
 ):
-    """What each match within the band scores.
+    """The score of each match within the band.
 
     Args:
         ops: Operation numbers, n.
-        sizes: Sizes, -1 where not known.
-        durations: Logarithms of durations, NaN where not known.
-        lanes: Streams, -1 where not known.
+        sizes: Sizes, -1 if unknown.
+        durations: Logarithms of durations, NaN if unknown.
+        lanes: Streams, -1 if unknown.
         call_ops: Operation numbers of the calls, m.
         call_sizes: Their sizes.
         kinds: Kind of each call.
-        kind_durations: For each kind the usual logarithm of its durations, NaN where not known.
-        kind_lanes: For each kind its usual stream, -1 where not known.
+        kind_durations: For each kind, the usual logarithm of its durations, NaN if unknown.
+        kind_lanes: For each kind, its usual stream, -1 if unknown.
         first: The call that is expected at the first operation.
-        alike: How far logarithms of equal durations are apart, above 0.
-        out: n rows, a column for each place in the band.
+        alike: How far apart the logarithms of equal durations are, above 0.
+        out: n x (2 * band + 1).
     """
     cdef Py_ssize_t i, j, k, calls = call_ops.shape[0], width = out.shape[1], band = out.shape[1] // 2
     cdef int64_t kind
@@ -68,7 +68,7 @@ def match_scores(
 def prefix_scores(const double[:, ::1] scores, Py_ssize_t calls, Py_ssize_t first, double[:, ::1] out):
     """The best score of the first i operations and the calls before j, for each i and k.
 
-    A step of one operation alone leads from column k + 1 in the row before, a step of one call alone from column k - 1.
+    A step that skips an operation comes from column k + 1 of the row before; a step that skips a call from column k - 1.
 
     Args:
         scores: What matches score, n x (2 * band + 1).
@@ -124,14 +124,14 @@ def suffix_scores(const double[:, ::1] scores, Py_ssize_t calls, Py_ssize_t firs
 
 
 def best_path(const double[:, ::1] scores, const double[:, ::1] prefix, Py_ssize_t calls, Py_ssize_t first, int64_t[::1] out):
-    """The call of each operation on the path that scores most, -1 without one.
+    """The call of each operation on the path with the highest score, -1 for none.
 
     Args:
         scores: What matches score, n x (2 * band + 1).
-        prefix: As `prefix_scores` gives them.
+        prefix: From `prefix_scores`.
         calls: The number m of calls.
         first: The call that is expected at the first operation.
-        out: n calls; -1 before.
+        out: n calls; -1 on entry.
     """
     cdef Py_ssize_t i = scores.shape[0], j, k = 0, at, width = scores.shape[1], band = scores.shape[1] // 2
     cdef double here
@@ -162,17 +162,17 @@ def certain_matches(
     double margin,
     uint8_t[::1] out,
 ):
-    """Whether every path on which an operation has a call of another kind scores less by `margin`.
+    """Whether every path that gives an operation a call of another kind scores less by `margin`.
 
     Args:
         scores: What matches score, n x (2 * band + 1).
-        prefix: As `prefix_scores` gives them.
-        suffix: As `suffix_scores` gives them.
-        matches: The call of each operation, -1 without one.
+        prefix: From `prefix_scores`.
+        suffix: From `suffix_scores`.
+        matches: The call of each operation, -1 for none.
         kinds: Kind of each call, m.
         first: The call that is expected at the first operation.
-        margin: How much less.
-        out: n values; False before, as for an operation without a call.
+        margin: The least difference of the scores.
+        out: n values; False on entry, and for an operation without a call.
     """
     cdef Py_ssize_t i, k, width = scores.shape[1], band = scores.shape[1] // 2
     cdef int64_t kind

@@ -1,22 +1,22 @@
 """Loops over the b-tree pages and the records of an SQLite file.
 
-The functions check every position against the page or the record before they read there, as all positions come from the file.
+All positions come from the file, so the functions check each against the page or the record before they read.
 Layout: https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 
-`children`, `cells` and `decode` report what is wrong in `info`: `info[0]` is a code (`NOT_A_PAGE` to `NULL_VALUE`, `SURPRISE`),
-`info[1]` the index of the page or of the record. They refuse what SQLite's `PRAGMA integrity_check` refuses of a table: also what SQLite
-reads over, such as bytes of a page that nothing uses and that are not counted as free.
+`children`, `cells` and `decode` report errors in `info`: `info[0]` is a code (`NOT_A_PAGE` to `NULL_VALUE`, `SURPRISE`), `info[1]` the
+index of the page or of the record. They reject whatever SQLite's `PRAGMA integrity_check` rejects in a table, including what SQLite
+ignores when it reads, such as unused bytes of a page that are not counted as free.
 """
 
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-# The first byte of a page
+# The first byte of a page: its type
 cpdef enum:
     INTERIOR = 0x05
     LEAF = 0x0D
 
-# What a column takes
+# The values that a column accepts
 cpdef enum:
     INT8 = 0
     INT16 = 1
@@ -25,7 +25,7 @@ cpdef enum:
     FLOAT64 = 4
     BYTES = 5
 
-# What is wrong with a page or a record
+# Errors in a page or a record
 cpdef enum:
     NOT_A_PAGE = 1
     TOO_MANY_CELLS = 2
@@ -41,15 +41,15 @@ cpdef enum:
     EMPTY_PAGE = 12
     BAD_SPACE = 13
     NULL_VALUE = 14
-    SURPRISE = 100  # a sound record, but its column does not take the value as it is, or it lacks a column with a default
+    SURPRISE = 100  # a valid record, but its column does not accept the value as it is, or it lacks a column with a default
 
 cdef enum:
-    MIN_USABLE = 480  # of the file format
-    MAX_RECORD = 1000000000  # SQLite's own limit of a row, as it is built by default
+    MIN_USABLE = 480  # set by the file format
+    MAX_RECORD = 1000000000  # SQLite's limit for a row, in its default build
 
 
 cdef inline Py_ssize_t varint(const uint8_t* data, Py_ssize_t at, Py_ssize_t end, int64_t* value) noexcept nogil:
-    """Read the varint at `at`; where it ends, or -1 where it does not end before `end`. `data` has at least `end` bytes."""
+    """Read the varint at `at`; returns its end, or -1 if it does not end before `end`. `data` has at least `end` bytes."""
     cdef uint64_t bits = 0
     cdef Py_ssize_t i, stop = min(at + 8, end)
     for i in range(at, stop):
@@ -72,7 +72,7 @@ cdef inline int64_t big_endian_4(const uint8_t* data) noexcept nogil:
 
 
 cdef inline uint64_t big_endian_8(const uint8_t* data) noexcept nogil:
-    # compilers make one load of this
+    # compilers turn this into one load
     return (
         (<uint64_t>data[0] << 56) | (<uint64_t>data[1] << 48) | (<uint64_t>data[2] << 40) | (<uint64_t>data[3] << 32)
         | (<uint64_t>data[4] << 24) | (<uint64_t>data[5] << 16) | (<uint64_t>data[6] << 8) | <uint64_t>data[7]
@@ -80,20 +80,20 @@ cdef inline uint64_t big_endian_8(const uint8_t* data) noexcept nogil:
 
 
 cdef int check_pages(Py_ssize_t size, Py_ssize_t pages, Py_ssize_t page_size, Py_ssize_t usable) except -1:
-    """Raise ValueError where `size` bytes do not hold the pages."""
+    """Raise ValueError if `size` bytes are too few for the pages."""
     if not MIN_USABLE <= usable <= page_size or not 0 <= pages <= size // page_size:
         raise ValueError(f"{pages} pages of {page_size} bytes ({usable} of them usable) do not lie in {size} bytes")
     return 0
 
 
 cdef inline Py_ssize_t refuse(int64_t[::1] info, int64_t problem, Py_ssize_t result) except? -1 nogil:
-    """Note what is wrong; `result`."""
+    """Write the error to `info`; returns `result`."""
     info[0] = problem
     return result
 
 
 cdef bint cover(uint8_t* used, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """Mark the bytes of a page from `begin` to `end` as used; whether none of them was."""
+    """Mark the bytes of a page from `begin` to `end` as used; returns whether all were unused."""
     cdef Py_ssize_t at
     for at in range(begin, end):
         if used[at]:
@@ -103,13 +103,13 @@ cdef bint cover(uint8_t* used, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
 
 
 cdef bint space_is_sound(const uint8_t* page, Py_ssize_t first, Py_ssize_t usable, uint8_t* used) noexcept nogil:
-    """Whether each byte of the content of a page is of one cell or free block, or counted as a fragment (section 1.6).
+    """Whether each byte of a page's content belongs to one cell or free block, or is counted as a fragment (section 1.6).
 
     Args:
         page: The page.
-        first: Where the pointers to its cells end.
-        usable: Its usable bytes.
-        used: A mark for each of them: 1 for those of cells, which do not overlap. Those of free blocks are set.
+        first: The end of the pointers to its cells.
+        usable: Number of its usable bytes.
+        used: A mark for each of them: 1 for bytes of cells, which do not overlap. The marks of free blocks are set here.
     """
     cdef Py_ssize_t content = big_endian_2(page + 5), block = big_endian_2(page + 1), following, size, at, free = 0, unused = 0
     if content == 0:
@@ -146,7 +146,7 @@ cpdef Py_ssize_t children(
     int64_t[::1] out_most,
     int64_t[::1] info,
 ) except? -1:
-    """The children of interior pages, in key order: how many there are, or -1 where a page is broken (see `info`).
+    """The children of interior pages, in key order; returns how many there are, or -1 if a page is invalid (see `info`).
 
     Args:
         buf: The pages, one after the other.
@@ -154,12 +154,12 @@ cpdef Py_ssize_t children(
         page_size: Bytes of a page.
         usable: Bytes of a page without the reserved ones; at least 480.
         page_count: Pages of the file.
-        lock_page: The page that SQLite never uses, as its locks lie there.
-        seen: Shape (page_count + 1,): 1 where a page is in use; the children are set.
+        lock_page: The page that SQLite never uses, because its locks are there.
+        seen: Shape (page_count + 1,): 1 for each page in use; set here for the children.
         most: The largest row number that each page may have below it.
-        out: Out: the page numbers; room for `pages * ((usable - 12) // 2 + 1)`.
-        out_most: Out: the largest row number that each of them may have; as much room.
-        info: Out: what is broken, and the index of the page.
+        out: Out: the page numbers; space for `pages * ((usable - 12) // 2 + 1)`.
+        out_most: Out: the largest row number that each of them may have; as much space.
+        info: Out: the error, and the index of the page.
     """
     check_pages(buf.shape[0], pages, page_size, usable)
     cdef const uint8_t* page
@@ -180,7 +180,7 @@ cpdef Py_ssize_t children(
                 return refuse(info, EMPTY_PAGE, -1)
             memset(used, 0, usable)
             for cell in range(count + 1):
-                at = 8  # where the last child stands
+                at = 8  # the position of the last child
                 key = most[index]
                 if cell < count:
                     at = big_endian_2(page + 12 + 2 * cell)
@@ -215,7 +215,7 @@ cdef inline int64_t local_bytes(int64_t size, int64_t usable) noexcept nogil:
 
 
 def local_size(int64_t size, int64_t usable):
-    """Bytes of a record of `size` bytes that lie in its leaf page; the rest is on overflow pages (section 1.6).
+    """Bytes of a record of `size` bytes that are in its leaf page; the rest is on overflow pages (section 1.6).
 
     `usable` is the bytes of a page without the reserved ones, at least 480.
     """
@@ -237,20 +237,20 @@ cpdef Py_ssize_t cells(
     int64_t[::1] overflow,
     int64_t[::1] info,
 ) except? -1:
-    """Where the records of leaf pages lie: how many there are, or -1 where a page is broken (see `info`).
+    """The positions of the records of leaf pages; returns how many there are, or -1 if a page is invalid (see `info`).
 
     Args:
         buf: The pages, one after the other.
         pages: How many.
         page_size: Bytes of a page.
         usable: Bytes of a page without the reserved ones; at least 480.
-        alone: Whether there is one page, which is the table's first; no other may be empty.
+        alone: Whether there is one page, which is the root of its table; only such a page may be empty.
         most: The largest row number that each page may have; the next page has larger ones only.
-        start: Out: where each record starts in `buf`; room for `pages * ((usable - 8) // 6)`, as in the next three.
+        start: Out: the start of each record in `buf`; space for `pages * ((usable - 8) // 6)`, as in the next three.
         size: Out: the bytes of the whole record.
-        rowid: Out: the row's number.
+        rowid: Out: the row number.
         overflow: Out: the first overflow page, or 0.
-        info: Out: what is broken, and the index of the page. In and out: `info[2]`, the last row number, and `info[3]`,
+        info: Out: the error, and the index of the page. In and out: `info[2]`, the last row number, and `info[3]`,
             whether there is one.
     """
     check_pages(buf.shape[0], pages, page_size, usable)
@@ -296,7 +296,7 @@ cpdef Py_ssize_t cells(
                 room -= stop - begin
                 if room < 0:
                     return refuse(info, OVERLAP, -1)
-                # rows that were appended lie one before the other, with nothing between
+                # rows that were appended are adjacent, each before the previous one
                 in_a_row = in_a_row and max(stop, begin + 4) == lowest
                 lowest = begin
                 if has_last and row <= last:
@@ -341,11 +341,11 @@ cdef inline int64_t value_size(int64_t serial) noexcept nogil:
     return 6 if serial == 5 else 8
 
 
-# By serial type, as branches on it are hard to predict: the size of a value, and how eight bytes become a number
+# By serial type, as branches on it are hard to predict: the size of a value, and the operations that make a number of eight bytes
 cdef int8_t SIZES[0x80]
 cdef uint8_t SHIFTS[10]
 cdef int64_t MASKS[10]
-# By what a column takes: the serial types, a bit for each of 0 to 14, and bit 15 for all from there on
+# By what a column accepts: the serial types, a bit for each of 0 to 14, and bit 15 for 15 and above
 cdef uint16_t ACCEPTED[6]
 
 
@@ -356,7 +356,7 @@ cdef void fill_tables() noexcept:
     for serial in range(10):
         SHIFTS[serial] = <uint8_t>min(64 - 8 * SIZES[serial], 63)
         MASKS[serial] = -1 if SIZES[serial] > 0 else 0
-    # No float for an integer, bytes for text only: SQLite converts all else, or nobody can
+    # A column of integers accepts no floats, and only text accepts bytes: SQLite must convert, or reject, everything else
     for kind in range(INT8, FLOAT64):
         ACCEPTED[kind] = 0x3FF & ~(1 << 7)
     ACCEPTED[FLOAT64] = 0x3FF
@@ -369,7 +369,7 @@ fill_tables()
 cdef inline Py_ssize_t serial_type(
     const uint8_t* data, Py_ssize_t at, Py_ssize_t end, int64_t* serial, int64_t* length
 ) noexcept nogil:
-    """The serial type in a record's header at `at` and the bytes of its value, negative for a type that is none; where the next one is."""
+    """The serial type in a record's header at `at` and the bytes of its value, negative for an invalid type; returns the next position."""
     serial[0] = data[at]
     if serial[0] < 0x80:
         length[0] = SIZES[serial[0]]
@@ -382,7 +382,7 @@ cdef inline Py_ssize_t serial_type(
 cdef inline int64_t number(const uint8_t* data, Py_ssize_t at, Py_ssize_t total, int64_t serial) noexcept nogil:
     """The number of serial type 0 to 9: 0 for a null, an integer, or the bits of a float.
 
-    Its bytes lie in `data`, which has `total` bytes.
+    Its bytes are in `data`, which has `total` bytes.
     """
     cdef uint64_t bits = 0
     cdef Py_ssize_t i
@@ -432,32 +432,32 @@ cpdef Py_ssize_t decode(
     int64_t[::1] out64,
     uint8_t[::1] bits,
 ) except? -1:
-    """Write the wanted values of the records `low` to `high` into columns; how many records were written.
+    """Write the wanted values of the records `low` to `high` into columns; returns how many records were written.
 
-    Fewer than `high - low`: the next record is broken or a `SURPRISE` (see `info`).
+    If these are fewer than `high - low`, the next record is invalid or a `SURPRISE` (see `info`).
 
     Args:
-        buf: Where the records lie.
-        start: Where each record starts.
+        buf: The bytes with the records.
+        start: The start of each record.
         size: The bytes of each record.
-        rowid: The row's number of each record.
+        rowid: The row number of each record.
         low: The first record to write.
         high: One past the last.
         fields: For each column of the table, shape (fields, 6): the output column that it goes to, or -1; whether it has a default;
-            whether it may not be null; what the output takes (`INT8` to `BYTES`); where that begins, in its own items (for `BYTES`:
-            its row in `text_at`); the byte at which its validity bits begin in `bits`.
-        rowid_kind: What the column of the row's number takes, or -1 for no such column.
-        rowid_begin: Where it begins, in its own items.
+            whether it may not be null; what the output accepts (`INT8` to `BYTES`); where it begins, in items of its type (for
+            `BYTES`: its row in `text_at`); the byte at which its validity bits begin in `bits`.
+        rowid_kind: What the column of row numbers accepts, or -1 for no such column.
+        rowid_begin: Where it begins, in items of its type.
         first_row: The row of the columns to write first.
-        text_at: Out: where the bytes of each value lie in `buf`; shape (text columns, records), counted from `low`.
-        text_size: Out: how many they are; 0 for a null.
+        text_at: Out: the start of the bytes of each value in `buf`; shape (text columns, records), counted from `low`.
+        text_size: Out: their number; 0 for a null.
         nulls: In and out: nulls of each column.
-        info: Out: what is wrong, and the record.
+        info: Out: the error, and the record.
         out8: Out: the memory of all columns, as 8-bit integers; the next four are the same memory as other types.
         out16: As 16-bit integers.
         out32: As 32-bit integers.
         out64: As 64-bit integers, or the bits of floats.
-        bits: As bytes; validity bits come set, and are cleared for nulls.
+        bits: As bytes; validity bits are set on entry, and cleared for nulls.
     """
     cdef const uint8_t* data = &buf[0] if buf.shape[0] else NULL
     cdef const int64_t* step
@@ -489,11 +489,11 @@ cpdef Py_ssize_t decode(
                 return refuse(info, BAD_HEADER, record - low)
             head_end = at + header
             value_at = head_end
-            # The row's number comes last, as if it were one more field
+            # The row number comes last, as if it were one more field
             for field in range(steps):
                 if field < wanted:
                     here = value_at
-                    step = &fields[field, 0]  # of `FIELD_COLUMNS` numbers, as was checked
+                    step = &fields[field, 0]  # has `FIELD_COLUMNS` numbers, checked above
                     serial = 0
                     length = 0
                     if head < head_end:
@@ -518,7 +518,7 @@ cpdef Py_ssize_t decode(
                         text_size[step[BEGIN], record - low] = length
                     else:
                         value = number(data, here, total, serial)
-                    # SQLite reads a float that is no number as NULL
+                    # SQLite reads a NaN as NULL
                     if serial == 0 or (serial == 7 and (value & INT64_MAX) > (<int64_t>0x7FF << 52)):
                         bits[step[BITS_BEGIN] + (row >> 3)] &= <uint8_t>(0xFF ^ (1 << (row & 7)))
                         nulls[step[OUTPUT]] += 1
@@ -545,7 +545,7 @@ cpdef Py_ssize_t decode(
                     if value != <int8_t>value:
                         return refuse(info, SURPRISE, record - low)
                     out8[place] = <int8_t>value
-            # of the fields after the last wanted one it only matters that they fit the record
+            # the fields after the last wanted one only have to fit into the record
             for field in range(wanted, columns):
                 if head >= head_end:
                     if fields[field, NOT_NULL] and not fields[field, HAS_DEFAULT]:
@@ -557,7 +557,7 @@ cpdef Py_ssize_t decode(
                 if serial == 0 and fields[field, NOT_NULL]:
                     return refuse(info, NULL_VALUE, record - low)
                 value_at += length
-            # of fields that the table has no column for, SQLite takes no notice
+            # SQLite ignores fields for which the table has no column
             if head == head_end and value_at != end:
                 return refuse(info, BAD_VALUES, record - low)
     return high - low
@@ -572,16 +572,16 @@ cpdef bint gather(
     Py_ssize_t to,
     uint8_t[::1] data,
 ) except? -1:
-    """Copy `count` values out of `buf`, one after the other, into an Arrow string column; whether all of them are ASCII.
+    """Copy `count` values out of `buf`, one after the other, into an Arrow string column; returns whether all of them are ASCII.
 
     Args:
-        buf: Where the values lie.
-        at: Where each begins.
+        buf: The bytes with the values.
+        at: The start of each value.
         size: The bytes of each.
-        count: How many.
-        offsets: In and out: the column's offsets; `offsets[to]` says where the first value goes, and those after it are written.
+        count: The number of values.
+        offsets: In and out: the column's offsets; `offsets[to]` is where the first value goes, and those after it are written.
         to: The row of the column to write first.
-        data: Out: the column's bytes, with room for all; fewer than 2**31.
+        data: Out: the column's bytes, with space for all; fewer than 2**31.
     """
     cdef Py_ssize_t i, begin, length, first = offsets[to], place = first, limit = buf.shape[0], room = data.shape[0]
     cdef const uint8_t* copied
@@ -600,7 +600,7 @@ cpdef bint gather(
                 place += length
             offsets[to + i + 1] = <int32_t>place
         if place > first:
-            copied = &data[first]  # up to `place`, which the loop has checked
+            copied = &data[first]  # up to `place`, which the loop above has checked
             for i in range(place - first):
                 high |= copied[i]
     return high < 0x80

@@ -1,10 +1,10 @@
-"""Writers of text: rows of CSV, records and lines of exports; and putting records and rows into order.
+"""Writers of text: rows of CSV, records and lines of exports; also sorting of records and rows.
 
-Writers fill a buffer that the caller gives. Before each cell is written, its size is held against what is left of the buffer, and
-before text is copied, its bounds are held against the array that it is copied from: so nothing is read or written outside of
-either. Where the bounds do not hold, a ValueError is raised; what the buffer then contains is of no use.
+Writers fill a buffer of the caller. They compare the size of each cell with the space left in the buffer before they write it, and
+the bounds of a text with the array that contains it before they copy it, so they neither read nor write out of bounds. If a bound
+is wrong, they raise ValueError; the content of the buffer is then undefined.
 
-Texts are pieces of a uint8 array; piece k is the bytes from `offsets[k]` to `offsets[k + 1]`. Numbers are decimal.
+Texts are pieces of a uint8 array; piece k is the bytes from `offsets[k]` to `offsets[k + 1]`. Numbers are written in decimal.
 """
 
 from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -38,7 +38,7 @@ cdef enum:
     E4 = 10000
 
 NULL_NUMBER = INT64_MIN
-"""What stands for null in a `NUMBER_OR_NULL` column."""
+"""Null in a `NUMBER_OR_NULL` column."""
 
 cdef const char *PAIRS = (
     "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"
@@ -81,13 +81,13 @@ cdef int refuse_bounds() except -1 nogil:
 
 
 cdef inline int need(Bytes out, Py_ssize_t at, Py_ssize_t size) except -1 nogil:
-    """Raise ValueError unless `size` bytes more fit; what is written after this, up to that size, is inside of the buffer."""
+    """Raise ValueError unless `size` more bytes fit; the caller may then write up to that many."""
     if out.size - at < size:
         refuse_room()
     return 0
 
 
-# The functions below write at `at`, and return where what they wrote ends.
+# The functions below write at `at`, and return the position after what they wrote.
 
 
 cdef inline Py_ssize_t put_byte(Bytes out, Py_ssize_t at, uint8_t byte) except -1 nogil:
@@ -167,11 +167,11 @@ def write_csv_rows(
     const uint8_t[::1] texts,
     uint8_t[::1] out,
 ):
-    """Write n rows of CSV, their cells joined by commas, a line each; the bytes written. An only cell that is empty is `""`.
+    """Write n rows of CSV, one line each; returns the bytes written. The empty cell of a single column is written as `""`.
 
-    `kinds` has the kind of each of the c columns. `values` (c, n + 1) has the numbers of a column; of `NAME` which piece of `names`
-    each is, negative for null; of `CELL` where each one starts in `texts`, and where the last one ends. Of other kinds the last
-    value is not read.
+    `kinds` has the kind of each of the c columns. `values` (c, n + 1) has the numbers of a column; for `NAME`, the piece of `names`
+    of each row, negative for null; for `CELL`, the start of each cell in `texts`, and the end of the last one. For other kinds the
+    last value is not read.
     """
     cdef Bytes written = bytes_of(out)
     cdef Pieces all_names = pieces_of(names), all_texts = pieces_of(texts)
@@ -243,11 +243,11 @@ def write_records(
     int64_t[::1] lengths,
     uint8_t[::1] out,
 ):
-    """Write n records one after the other and fill `lengths`, of n, with the bytes of each; the bytes written.
+    """Write n records one after the other and fill `lengths` (n) with the bytes of each; returns the bytes written.
 
-    A record has f fields. `kinds` (f) are: `TEXT`, the number of a piece of `texts`, which `offsets` has, none where negative;
-    `INT`, a decimal number; `MICROSECONDS`, ns as microseconds with three decimals; `VARINT` and `FIXED64` as in protobuf. `sources`
-    (f) has the row of `values` (rows, n) that a field takes its values from, -1 for its constant, which is in `constants` (f).
+    A record has f fields. `kinds` (f) are: `TEXT`, the number of a piece of `texts` (see `offsets`), negative for no text; `INT`, a
+    decimal number; `MICROSECONDS`, ns as microseconds with three decimals; `VARINT` and `FIXED64` as in protobuf. `sources` (f) is
+    the row of `values` (rows, n) from which a field takes its values, -1 for its constant, which is in `constants` (f).
     """
     cdef Bytes written = bytes_of(out)
     cdef Pieces all_texts = pieces_of(texts)
@@ -290,10 +290,10 @@ def gather_records(
 
 
 def columns_in_order(const int64_t[:, ::1] rows, const int64_t[::1] order, Py_ssize_t few, int64_t[:, ::1] out):
-    """Rows in the order of their first two columns, column by column.
+    """Rows sorted by their first two columns, written column by column; returns whether a run was too long to sort.
 
-    `rows` is (n, k), `order` has the places of the rows in the order of the first column, `out` (k, n) is filled. Rows with equal
-    first columns are put into the order of the second, where there are at most `few` of them; whether there were more.
+    `rows` is (n, k), `order` has the indices of the rows in the order of the first column, `out` (k, n) is filled. Runs of rows with
+    equal first columns are sorted by the second if they have at most `few` rows.
     """
     cdef Py_ssize_t i, at, column, row, begun = 0, columns = rows.shape[1]
     cdef int64_t key, second
@@ -337,15 +337,15 @@ def write_paraver_lines(
     const int64_t[::1] first_shapes=None,
     const int64_t[::1] known_as=None,
 ):
-    """Write lines of a .prv from packed rows (see `alltrace.export.paraver.lines`); the bytes written, and where to go on.
+    """Write lines of a .prv from packed rows (see `alltrace.export.paraver.lines`); returns the bytes written, and the next position.
 
-    `rows` (n, 2) are keys and words, `order` their order, `first` the place in it to begin with; the place to go on with is
-    returned. `heads` are the texts of objects, of each variant all `objects` of them; `variants` has the variant that each shape
-    begins with, `steps` where its steps begin, `kinds` the kind of each step, and `texts` the text before what each step writes.
-    No line begins after `most_bytes`.
+    `rows` (n, 2) are keys and words, `order` their order, `first` the position in it at which to begin; the returned position is the
+    one at which to continue. `heads` are the texts of objects, for each variant all `objects` of them; `variants` has the variant
+    that each shape begins with, `steps` the index of its first step, `kinds` the kind of each step, and `texts` the text before what
+    each step writes. No line begins after `most_bytes`.
 
-    Of a word whose highest bit is not set the shape is one of those that its object's task has numbered itself, where
-    `first_shapes` is given: for each object the place in `known_as` of the first of these, which holds their numbers here.
+    If `first_shapes` is given and the highest bit of a word is not set, its shape is a number that the task of its object assigned.
+    `first_shapes` then has, for each object, the index in `known_as` of the task's first shape, and `known_as` the numbers to use.
     """
     cdef bint by_task = first_shapes is not None
     cdef Bytes written = bytes_of(out)
@@ -358,7 +358,7 @@ def write_paraver_lines(
         while i < order.shape[0] and at <= most_bytes:
             row = order[i]
             i += 1
-            time = rows[row, 0] >> 3  # 8 places for each time
+            time = rows[row, 0] >> 3  # 8 keys for each time
             word = <uint64_t>rows[row, 1]
             shape = <int64_t>(word >> 48)
             value = <uint32_t>word

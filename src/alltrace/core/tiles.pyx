@@ -1,6 +1,6 @@
-"""Sweeps over the intervals of a view: what devices did in each bin, and the lanes that intervals are drawn on.
+"""Sweeps over the intervals of a view: what devices did in each bin, and the lanes on which intervals are drawn.
 
-Intervals are half-open, in int64 nanoseconds, as two arrays of one length, by start.
+Intervals are half-open, in int64 nanoseconds, as two arrays of equal length, sorted by start.
 """
 
 from libc.stdint cimport int8_t, int64_t, uint64_t
@@ -18,23 +18,23 @@ def add_exclusive_time(
     int64_t[::1] reach,
     int64_t[:, ::1] out,
 ):
-    """Add the time that each kind covers and none before it does, by bins.
+    """Add, by bins, the time that each kind covers and no kind before it does.
 
-    From one start to the next the kinds follow each other in their order, each as far as its latest end reaches.
+    Between two starts the kinds follow each other in their order, each up to its latest end so far.
 
     Args:
         starts: Starts, ascending.
         ends: Ends.
         kinds: Number of the kind of each interval.
-        first: Where the first bin begins, ns.
-        last: Time from here on does not count; at most 2**62 - 1 later.
-        level: Bins are two to this power of ns wide, 0 to 62.
-        reach: Room to work in, an end of each kind.
+        first: Begin of the first bin, ns.
+        last: Time from here on does not count; at most 2**62 - 1 ns after `first`.
+        level: The width of a bin is two to this power, in ns; 0 to 62.
+        reach: Scratch space, one end per kind.
         out: Kinds x bins, ns.
 
     Raises:
-        ValueError: There is no such level, or `last` is not as said.
-        IndexError: There is no such kind, or the bins end before `last`.
+        ValueError: `level` or `last` is out of range.
+        IndexError: A kind does not exist, or the bins end before `last`.
     """
     cdef Py_ssize_t i, k, place, count = starts.shape[0]
     cdef int8_t kind
@@ -57,7 +57,7 @@ def add_exclusive_time(
             for k in range(out.shape[0]):
                 end = min(reach[k], until)
                 while at < end:
-                    # `at` is not before `first`; unsigned, as the last bin may end behind what int64 holds
+                    # `at` is not before `first`; unsigned, because the last bin may end after the largest int64
                     place = <Py_ssize_t>((<uint64_t>at - <uint64_t>first) >> level)
                     edge = first + <int64_t>min(<uint64_t>end - <uint64_t>first, <uint64_t>(place + 1) << level)
                     out[k, place] += edge - at
@@ -65,12 +65,12 @@ def add_exclusive_time(
 
 
 def assign_lanes(const int64_t[::1] starts, const int64_t[::1] ends, int64_t[::1] free_from, int8_t[::1] out_lanes):
-    """Put each interval on the first lane that is free, or on the last one where none is.
+    """Put each interval on the first free lane, or on the last lane if none is free.
 
     Args:
         starts: Starts, ascending.
         ends: Ends.
-        free_from: For each lane, at most 128, from when on it is free; carried on.
+        free_from: For each of at most 128 lanes, the time from which it is free; kept from call to call.
         out_lanes: The lane of each interval.
     """
     cdef Py_ssize_t i, lane, last = free_from.shape[0] - 1

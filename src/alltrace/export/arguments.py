@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from alltrace.export.tracks import UNKNOWN, numbers
+from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 from alltrace.trace.schema import TABLES

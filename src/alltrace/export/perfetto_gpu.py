@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.export.columns import numbers
 from alltrace.export.perfetto_messages import FLOW_BITS, field, sizes, utf8, varint
 from alltrace.export.record_bytes import VARINT, Template, rows_alike
 from alltrace.export.slices import base_labels
-from alltrace.export.tracks import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

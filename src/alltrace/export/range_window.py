@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.tracks import GPU_TABLES, UNKNOWN, call_keys, numbers
+from alltrace.export.columns import GPU_TABLES, UNKNOWN, call_keys, numbers
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:

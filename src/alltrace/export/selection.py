@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from alltrace.export.range_window import window_of
 from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -196,8 +197,6 @@ def select(
     if steps is not None and aligned is not None:
         window = _of_steps(aligned, steps, [r.rank for r in wanted])
     if within is not None:
-        from alltrace.export.range_window import window_of
-
         window = window_of(run, wanted, within)
     if window is not None and window[1] <= window[0]:
         raise UsageError(f"the window ends at {window[1] - zero} ns, before or at its start at {window[0] - zero} ns")

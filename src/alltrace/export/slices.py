@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alltrace.export.arguments import Operations, Places, arguments_of, columns_of
-from alltrace.export.tracks import GPU_TABLES, HOST_TABLES, UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
+from alltrace.export.columns import GPU_TABLES, HOST_TABLES, UNKNOWN, numbers, words
+from alltrace.export.tracks import Intervals, Tracks, intervals_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

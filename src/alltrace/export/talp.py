@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
+from alltrace.export.columns import numbers
 from alltrace.export.selection import SentSelection
 from alltrace.export.tasks import results_of
-from alltrace.export.tracks import numbers
 from alltrace.trace.intervals import Merged, intersection, merge
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.trace.arrays import integers
+from alltrace.export.columns import GPU_TABLES, HOST_TABLES, UNKNOWN, call_keys, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,24 +15,6 @@ if TYPE_CHECKING:
     from alltrace.export.selection import Selection
     from alltrace.run.manifest import Device, Rank
     from alltrace.trace.arrays import Int64
-
-HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp")
-GPU_TABLES = ("kernels", "copies", "graphs")
-
-UNKNOWN = -1
-"""Marks a null thread, device, stream or name."""
-
-
-def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:
-    """A column of an Arrow table as an int64 array."""
-    return integers(table.column(column), null)
-
-
-def words(table: Any, column: str) -> tuple[Int64, list[str]]:
-    """A column of words as codes, `UNKNOWN` for null, and the words."""
-    column_ = table.column(column).combine_chunks()
-    indices = column_.indices.fill_null(UNKNOWN) if column_.null_count else column_.indices
-    return indices.to_numpy(zero_copy_only=False).astype(np.int64), column_.dictionary.to_pylist()
 
 
 @dataclass
@@ -168,12 +150,6 @@ class Launches:
         """For each piece of work the row of the call that launched it, -1 for none; of nested calls, the outermost."""
         # correlation 0 belongs to work without a launch
         return np.where(correlations > 0, _places(self.keys, call_keys(processes, correlations)), -1)
-
-
-def call_keys(processes: Int64, correlations: Int64) -> Int64:
-    """One number for a process and a correlation; a call and its work share it."""
-    found: Int64 = (processes + 1) << np.int64(40) | (correlations & ((1 << 40) - 1))
-    return found
 
 
 def launches_of(selection: Selection, tracks: Tracks) -> Launches:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from importlib.resources.abc import Traversable
+from pathlib import Path
 
 _PACKAGES = ("core", "trace", "readers", "run", "align", "replay", "recipes")
 _SOURCES = (".py", ".pyx")
@@ -17,20 +13,19 @@ _SOURCES = (".py", ".pyx")
 @cache
 def code_version() -> str:
     """The version of alltrace and a hash of its source, so that results of a different source are not reused."""
-    import xxhash
-
     from alltrace import __version__
+
+    return f"{__version__}+{source_hash(Path(__file__).parents[1])}"
+
+
+def source_hash(root: Path) -> str:
+    """A hash of the names and contents of the sources that determine results, in the folder `root` of the package."""
+    import xxhash
 
     digest = xxhash.xxh3_128()
     for package in _PACKAGES:
-        for source in _sources(files("alltrace").joinpath(package)):
-            digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return f"{__version__}+{digest.hexdigest()}"
-
-
-def _sources(folder: Traversable) -> Iterator[Traversable]:
-    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
-        if entry.is_dir():
-            yield from _sources(entry)
-        elif entry.name.endswith(_SOURCES):
-            yield entry
+        for folder, folders, names in os.walk(root / package):
+            folders.sort()
+            for name in sorted(n for n in names if n.endswith(_SOURCES)):
+                digest.update(name.encode() + b"\0" + Path(folder, name).read_bytes())
+    return digest.hexdigest()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import InputError, UsageError, path_text
 from alltrace.trace.gpu_log_words import LOG_ENDING, OFFSET_SUFFIX
-from alltrace.trace.number_text import counted
+from alltrace.trace.number_text import counted, number_ranges
 from alltrace.trace.schema import Column, Table
 
 if TYPE_CHECKING:
@@ -129,8 +129,6 @@ def import_gpu_logs(
             notes += _notes(log, how)
     without = sorted({r.rank for r in manifest.ranks} - known)
     if without:
-        from alltrace.run.store import number_ranges
-
         notes.append(f"the GPU logs have no samples for the GPUs of rank {number_ranges(without)}")
     return taken, tuple(notes)
 

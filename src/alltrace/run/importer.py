@@ -48,10 +48,11 @@ from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
-from alltrace.run.store import Names, number_ranges
+from alltrace.run.store import Names
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
+from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
 from alltrace.trace.side_file_words import ROLE

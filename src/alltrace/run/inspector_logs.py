@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.run.log_files import read_files, short_host
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import OPERATIONS
-from alltrace.trace.number_text import counted
+from alltrace.trace.number_text import counted, number_ranges
 from alltrace.trace.schema import Column, Table
 
 if TYPE_CHECKING:
@@ -178,8 +178,6 @@ def _owners(files: Sequence[_File], ranks: Sequence[Rank]) -> tuple[list[int | N
     Raises:
         InputError: No file is of a rank.
     """
-    from alltrace.run.store import number_ranges
-
     processes: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:
         for pid in rank.pids:

@@ -17,6 +17,7 @@ from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import NAMES, Manifest, Rank, read_manifest
 from alltrace.run.overlay import SHARED_TABLES, Overlay, find_overlay, shared_file, unaligned
 from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -598,16 +599,3 @@ def _bounds_of(group: pq.RowGroupMetaData, column: str) -> tuple[int | None, int
                 return None, None
             return int(known.min), int(known.max)
     return None, None
-
-
-def number_ranges(numbers: Sequence[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    if not numbers:
-        return "none"
-    parts: list[list[int]] = []
-    for n in sorted(numbers):
-        if parts and n == parts[-1][1] + 1:
-            parts[-1][1] = n
-        else:
-            parts.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.export.tracks import call_keys
+from alltrace.export.columns import call_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alltrace.export.tracks import UNKNOWN, Tracks
+from alltrace.export.columns import UNKNOWN
 from alltrace.readers.paraver.labels import label_of
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from alltrace.export.tracks import Tracks
 
 MOST_OBJECTS = 65_535
 """Paraver numbers its objects with 16 bits."""

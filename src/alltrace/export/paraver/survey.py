@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.export.paraver.pcf import values_of
-from alltrace.export.tracks import UNKNOWN, numbers
 from alltrace.readers.paraver import labels as ev
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.export.columns import UNKNOWN, numbers, words
 from alltrace.export.paraver.joining import CallJoin
 from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.stacks import changes
 from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, state_of_mpi
 from alltrace.export.sorted_rows import RowSorter
-from alltrace.export.tracks import UNKNOWN, Intervals, Tracks, intervals_of, numbers, words
+from alltrace.export.tracks import Intervals, Tracks, intervals_of
 from alltrace.readers.paraver import labels as ev
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
+from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.export.paraver.pairing import Ends, joined, pair
 from alltrace.export.paraver.pcf import pcf_text
 from alltrace.export.paraver.rank_task import RankTask
@@ -19,7 +20,7 @@ from alltrace.export.parts import write_parts
 from alltrace.export.selection import SentSelection
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tasks import results_of
-from alltrace.export.tracks import UNKNOWN, Tracks, numbers, tracks_of
+from alltrace.export.tracks import Tracks, tracks_of
 from alltrace.readers.paraver import labels as ev
 from alltrace.trace.errors import UsageError, printable
 

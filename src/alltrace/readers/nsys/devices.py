@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from alltrace.readers.nsys.environment import environment
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.trace.schema import TABLES
 
@@ -118,8 +119,6 @@ def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:
 
     `cuDevice` counts all GPUs of the host, including those that the program cannot see.
     """
-    from alltrace.readers.nsys.identity import environment
-
     found: dict[int, _Gpu] = {}
     for place, given in enumerate(environment(source)[0].get("CUDA_VISIBLE_DEVICES", "").split(",")):
         word = given.strip().lower()

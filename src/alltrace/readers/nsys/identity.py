@@ -1,4 +1,4 @@
-"""Who an export is about: host, clock, processes, environment, warnings."""
+"""Who an export is about: exporter, ranks, processes, warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.readers.base import ENVIRONMENT_ALLOWED, ReportProcess, ReportWarning
+from alltrace.readers.base import ReportProcess, ReportWarning
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
 from alltrace.readers.nsys.mapping import find_table, unreadable
@@ -39,8 +39,6 @@ _WORLD_SIZE = (
     "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
     "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
 )  # fmt: skip
-_LONGEST_VALUE = 200
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def metadata(source: RawSource) -> dict[str, str]:
@@ -50,41 +48,6 @@ def metadata(source: RawSource) -> dict[str, str]:
         if found:
             return {k: v for k, v in found.items() if v.isprintable()}
     return {}
-
-
-def host_name(source: RawSource) -> str | None:
-    """The name of the host, or None."""
-    for name, value in small_rows(source, "TARGET_INFO_SYSTEM_ENV", "name", "value"):
-        if name == "Hostname" and value and str(value).isprintable():
-            return str(value)[:_LONGEST_VALUE]
-    return None
-
-
-def environment(source: RawSource) -> tuple[dict[str, str], int]:
-    """The allow-listed variables, and how many others there are."""
-    kept: dict[str, str] = {}
-    removed: set[str] = set()
-    for name, value in small_rows(source, "META_DATA_CAPTURE", "name", "value"):
-        if name is not None and str(name).endswith(":ENVIRONMENT_VARIABLE") and value is not None:
-            _take(str(value), kept, removed, quoted=True)
-    for name, value in small_rows(source, "TARGET_INFO_SYSTEM_ENV", "name", "value"):
-        if name == "DeviceEnvironment" and value:
-            for part in str(value).split(";"):
-                _take(part, kept, removed, quoted=False)
-    return kept, len(removed - set(kept))
-
-
-def _take(assignment: str, kept: dict[str, str], removed: set[str], *, quoted: bool) -> None:
-    match = _ASSIGNMENT.fullmatch(assignment)
-    if match is None:
-        return
-    name, value = match.groups()
-    if quoted and len(value) > 1 and value[0] == value[-1] == '"':
-        value = value[1:-1]
-    if name not in ENVIRONMENT_ALLOWED or len(value) > _LONGEST_VALUE or not value.isprintable():
-        removed.add(name)
-    else:
-        kept.setdefault(name, value)
 
 
 def world_size(source: RawSource, variables: dict[str, str]) -> int | None:

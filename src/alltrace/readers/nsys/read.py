@@ -10,6 +10,7 @@ from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
 from alltrace.readers.nsys.dictionaries import communicator_table, stream_table
 from alltrace.readers.nsys.entities import Entities
+from alltrace.readers.nsys.environment import environment, host_name
 from alltrace.readers.nsys.event_records import EventRecords
 from alltrace.readers.nsys.files import Files
 from alltrace.readers.nsys.mapping import sources_of
@@ -73,7 +74,7 @@ class NsysReader:
         about = identity.metadata(source)
         version = about.get("EXPORT_SCHEMA_VERSION")
         product = about.get("EXPORT_PRODUCT_VERSION")
-        variables, removed = identity.environment(source)
+        variables, removed = environment(source)
         tables = tuple(t for t in EVENT_TABLES if any(source.count_about(r) for r in self._raw_tables(t)))
         duration = next((whole(d) for (d,) in small_rows(source, "ANALYSIS_DETAILS", "duration")), None)
         return Report(
@@ -81,7 +82,7 @@ class NsysReader:
             format=self._format,
             profiler=f"Nsight Systems {product}" if product else "Nsight Systems",
             schema_version=version,
-            host=identity.host_name(source),
+            host=host_name(source),
             utc_ns=_session_start(source, "utcEpochNs"),
             system_clock_ns=_session_start(source, "systemClockNs"),
             start_ns=0 if duration is not None else None,

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.gpu_state import Comparison
-from alltrace.run.store import number_ranges
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import containing, difference, intersection, merge, merge_by_track, overlap_ns, union
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,6 +18,7 @@ from alltrace.recipes.base import AnswerColumn, Option
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.nccl_words import GPU_TIMING
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,8 +145,6 @@ def recorded(parts: Sequence[Part]) -> Recorded:
 
 def notes_on(found: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]:
     """What a reader of answers from these records must know."""
-    from alltrace.run.store import number_ranges
-
     if not any(log.kind == "inspector" for log in run.manifest.logs):
         return [
             "this run has no files of NCCL Inspector, so the answer is empty; import its reports with --inspector-log FILE, "

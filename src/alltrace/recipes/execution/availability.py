@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import InputError
+from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -138,7 +139,6 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
         A sentence for each; empty if no table is read, as in `info`, which reports all warnings.
     """
     from alltrace.run.report_warnings import warnings_of
-    from alltrace.run.store import number_ranges  # it loads the data libraries
 
     tables = set(read)
     if not tables:
@@ -174,7 +174,6 @@ def _has(recipe: Recipe, run: Run, rank: Rank, group: Sequence[str]) -> bool:
 def _notes(group: Sequence[str], lacking: Sequence[int], asked: int, consequence: str) -> list[str]:
     if not lacking:
         return []
-    from alltrace.run.store import number_ranges  # it loads the data libraries
 
     if len(lacking) == asked:
         who, whose = "no rank has", "the"

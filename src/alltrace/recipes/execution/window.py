@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
+from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import DICTIONARIES, TABLES
 from alltrace.trace.spans import Span, parse_steps
 
@@ -171,8 +172,6 @@ def _notes(
     asked: Sequence[int],
 ) -> list[str]:
     import numpy as np
-
-    from alltrace.run.store import number_ranges
 
     taken, known = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
     notes = [

@@ -15,8 +15,8 @@ import pyarrow as pa
 from alltrace.align.capture_slowdown import slowdown_by_recorder
 from alltrace.align.recorded_steps import recorded_steps
 from alltrace.recipes.base import Answer, AnswerColumn, Chart
-from alltrace.run.store import number_ranges
 from alltrace.trace.errors import path_text
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,6 +11,7 @@ import pyarrow as pa
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.trace.errors import UsageError
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, PER_RANK_SHARE, REDUCTIONS
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +58,6 @@ def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
     """
     there = {rank_of(logs, n) for n in range(len(logs.members))} - {None}
     if options.ranks is not None and not options.ranks & there:
-        from alltrace.run.store import number_ranges
-
         known = number_ranges(sorted(r for r in there if r is not None))
         raise UsageError(f"--ranks: none of these ranks is in the logs, which have {f'ranks {known}' if known else 'none'}")
 

@@ -18,6 +18,7 @@ from alltrace.recipes.nsys.base import FILES, RANK_CELL, Cell, SqlNsysRecipe, fi
 from alltrace.recipes.nsys.duration_sums import TEXT, statistics, statistics_columns
 from alltrace.recipes.nsys.ranges import projected_table
 from alltrace.trace.arrays import integers
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,8 +172,6 @@ def _notes(parts: Sequence[Part]) -> list[str]:
         notes.append(f"ranks have {min(counts)} to {max(counts)} occurrences; they are matched from the first on")
     several = [part.rank for part in parts if part.table.column("threads")[0].as_py() > 1]
     if several:
-        from alltrace.run.store import number_ranges
-
         notes.append(
             f"it occurs on several threads of rank {number_ranges(several)}; their occurrences are in one order, by their starts"
         )

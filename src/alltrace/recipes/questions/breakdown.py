@@ -10,6 +10,7 @@ from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes,
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,6 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     judged = {r["rank"]: 1 - r["left_out_ns"] / (r["end_ns"] - r["start_ns"]) for r in rows if r["left_out_ns"]}
     if not judged:
         return []
-    from alltrace.run.store import number_ranges
 
     least = min(judged.values())
     share = f"{least:.1%}" if len(judged) == 1 else f"{least:.1%} to {max(judged.values()):.1%}"

@@ -14,6 +14,7 @@ from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Rec
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -272,8 +273,6 @@ def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests
 def _row(
     found: _Instances | Recorded, group: tuple[str, Sequence[int]], op: str, size: int, here: Any, link: float | None, tests: Any
 ) -> dict[str, Any]:
-    from alltrace.run.store import number_ranges
-
     ranks = int(found.group_size[here].max())
     whole = here[found.whole[here]]
     row: dict[str, Any] = {

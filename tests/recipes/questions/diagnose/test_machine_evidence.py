@@ -18,7 +18,8 @@ from alltrace.recipes.analysis.network_state import COLLECT as NETWORK_COLLECT
 from alltrace.recipes.analysis.network_state import NetworkState
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
-from alltrace.recipes.questions.diagnose.machine_evidence import MachineState, with_machine_evidence
+from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
+from alltrace.recipes.questions.diagnose.machine_state import MachineState
 from alltrace.run.importer import import_reports
 from alltrace.synth import SCENARIOS, write_run
 

@@ -18,7 +18,7 @@ from alltrace.recipes.nsys.network import READS as NETWORK
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
-from alltrace.trace.number_text import counted
+from alltrace.trace.number_text import counted, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +114,7 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
         from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
         from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
-        from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
+        from alltrace.recipes.questions.diagnose.machine_state import MachineState
         from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
         from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
@@ -192,7 +192,7 @@ def _contribution(rank: RankTables) -> Contribution:
     from alltrace.recipes.analysis.run_replay import graph_of
     from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
     from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
-    from alltrace.recipes.questions.diagnose.machine_evidence import machine_state
+    from alltrace.recipes.questions.diagnose.machine_state import machine_state
     from alltrace.recipes.questions.diagnose.rank_facts import gather
 
     steps = rank.shared("steps")
@@ -254,13 +254,9 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         left = counted(len(all_ranks.partly), "step is", "steps are")
         notes.append(f"{left} left out, because not all reports contain them")
     if all_ranks.stepless:
-        from alltrace.run.store import number_ranges
-
         notes.append(f"no usable step was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
     lossy = [r for r, f in all_ranks.facts.items() if f.left_out]
     if lossy:
-        from alltrace.run.store import number_ranges
-
         what = "the part of the run" if all_ranks.whole_run else counted(sum(all_ranks.facts[r].left_out for r in lossy), "step")
         notes.append(f"rank {number_ranges(lossy)}: {what} in which work may have run without a record is left out")
     if len(all_ranks.facts) < 2:
@@ -279,8 +275,6 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         notes.append("CUDA graphs hide their kernels: slow kernels and communication inside graphs could not be judged")
     silent = [r for r, f in all_ranks.facts.items() if not f.calls]
     if silent:
-        from alltrace.run.store import number_ranges
-
         notes.append(f"rank {number_ranges(silent)}: no CUDA calls in the report, so its host activity is unknown")
     if not any(f.ranges for f in all_ranks.facts.values()):
         notes.append("without ranges, waiting for data can only be detected from calls that read or wait")

@@ -16,7 +16,7 @@ from alltrace.recipes.questions.diagnose.even_durations import even_durations
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.same_work import breadth, most_added, most_delayed, same_work
 from alltrace.recipes.questions.diagnose.variation import variation
-from alltrace.run.store import number_ranges
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,6 +10,7 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.rank_facts import LEAST_PAUSE_NS
 from alltrace.trace.intervals import NOTHING, Merged, clip, difference, gaps, intersection, merge, union
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-
-LEAST_PAUSE_NS = 10_000_000
-"""A pause of a device that is shorter is within a phase of its role, not between two."""
 
 _SAME_PHASE = 0.5
 """Roles that work together for this share of the shorter one's time have no turns between them."""
@@ -45,16 +43,6 @@ class HandOvers(NamedTuple):
     findings: tuple[Finding, ...] = ()
     span_ns: int = 0
     waited_ns: Mapping[int, int] = {}
-
-
-def working(compute: Merged, copies: Merged) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """When a rank's devices compute or copy, short pauses closed: an int64 array of (n, 2), ns."""
-    busy = union((compute, copies))
-    if not len(busy.starts):
-        return np.empty((0, 2), np.int64)
-    apart = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= LEAST_PAUSE_NS)
-    starts, ends = np.concatenate(([0], apart + 1)), np.concatenate((apart, [len(busy.ends) - 1]))
-    return np.stack((busy.starts[starts], busy.ends[ends]), axis=1)
 
 
 def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:

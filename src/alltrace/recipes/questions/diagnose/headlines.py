@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from alltrace.run.store import number_ranges
 from alltrace.trace.amounts import amount, shortened
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

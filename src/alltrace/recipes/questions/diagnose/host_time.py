@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
-from alltrace.recipes.questions.diagnose.machine_evidence import MachineState
+from alltrace.recipes.questions.diagnose.machine_state import MachineState
 from alltrace.replay.rank_graph import COPY, HOST
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from alltrace.recipes.analysis.gpu_state import compared, gpu_state
-from alltrace.recipes.analysis.host_state import compared_hosts, host_state
-from alltrace.recipes.analysis.network_state import compared_networks, network_state
-from alltrace.trace.intervals import Merged, difference, intersection, merge, union
+from alltrace.recipes.analysis.gpu_state import compared
+from alltrace.recipes.analysis.host_state import compared_hosts
+from alltrace.recipes.analysis.network_state import compared_networks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.analysis.gpu_state import Comparison, GpuState
-    from alltrace.recipes.analysis.host_state import HostState
     from alltrace.recipes.analysis.network_state import NetworkState
-    from alltrace.recipes.base import RankTables
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.finding import Finding
-    from alltrace.recipes.questions.diagnose.gaps import HostSets
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+    from alltrace.recipes.questions.diagnose.machine_state import MachineState
 
 _SLOW = ("straggler", "slow-host", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""
@@ -38,39 +34,6 @@ to find it out if the report shows nothing that the host does, or only some rank
 
 _FINE = ("_share", "gb_per_s")
 """Numbers that are stated with three decimals; others have one."""
-
-
-@dataclass(frozen=True)
-class MachineState:
-    """What the machine of a rank did in its judged steps; None if it is unknown.
-
-    Attributes:
-        gpu: How its GPU ran.
-        network: What the adapters of its host did while its device waited for communication.
-        cpus: By class of the host's time, for some of them, what the CPUs did in that time.
-    """
-
-    gpu: GpuState | None = None
-    network: NetworkState | None = None
-    cpus: Mapping[str, HostState | None] = field(default_factory=dict)
-
-
-def machine_state(rank: RankTables, facts: RankFacts, host: HostSets) -> MachineState:
-    """What the machine of a rank did.
-
-    Args:
-        rank: Its tables.
-        facts: Its facts.
-        host: What its host did.
-    """
-    judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
-    waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
-    cpus = {}
-    if rank.has("sched") or rank.has("samples"):
-        launching = difference(judged, union([*host.sets.values(), host.exchanges]))
-        spans = {**{name: intersection(host.sets[name], judged) for name in ("host-pause", "data")}, "launch": launching}
-        cpus = {name: host_state(rank, host.threads, span) for name, span in spans.items()}
-    return MachineState(gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged)), cpus)
 
 
 def with_machine_evidence(found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts) -> list[Finding]:

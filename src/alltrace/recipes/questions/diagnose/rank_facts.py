@@ -13,12 +13,11 @@ from alltrace.recipes.questions.diagnose.gaps import (
     is_pageable,
     regions_of,
 )
-from alltrace.recipes.questions.diagnose.hand_over import working
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
-from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns
+from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _LEAST_COPY_BYTES = 256 << 10
+
+LEAST_PAUSE_NS = 10_000_000
+"""A pause of a device that is shorter is within a phase of its role, not between two."""
 
 _GOING_ON_NS = 50_000
 """A pause that begins so soon after a wait is what the program does with what it waited for."""
@@ -138,7 +140,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         regions=regions,
         times=times,
         waits=np.stack((waits.starts, waits.ends), axis=1),
-        working=working(work.compute, work.copies),
+        working=_working(work.compute, work.copies),
         work=work_done,
         potentials=potentials(rank, counted, work),
         copy_kinds=kinds,
@@ -160,6 +162,16 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
         left_out=left_out,
     )
     return facts, host
+
+
+def _working(compute: Merged, copies: Merged) -> Int64:
+    """When a rank's devices compute or copy, short pauses closed: an int64 array of (n, 2), ns."""
+    busy = union((compute, copies))
+    if not len(busy.starts):
+        return np.empty((0, 2), np.int64)
+    apart = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= LEAST_PAUSE_NS)
+    starts, ends = np.concatenate(([0], apart + 1)), np.concatenate((apart, [len(busy.ends) - 1]))
+    return np.stack((busy.starts[starts], busy.ends[ends]), axis=1)
 
 
 def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run: bool) -> tuple[Int64, Int64, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.run.store import number_ranges
+from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import RunFacts

@@ -1,0 +1,54 @@
+"""What the machine of a rank did in its judged steps: GPU, network and CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from alltrace.recipes.analysis.gpu_state import gpu_state
+from alltrace.recipes.analysis.host_state import host_state
+from alltrace.recipes.analysis.network_state import network_state
+from alltrace.trace.intervals import Merged, difference, intersection, merge, union
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from alltrace.recipes.analysis.gpu_state import GpuState
+    from alltrace.recipes.analysis.host_state import HostState
+    from alltrace.recipes.analysis.network_state import NetworkState
+    from alltrace.recipes.base import RankTables
+    from alltrace.recipes.questions.diagnose.gaps import HostSets
+    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """What the machine of a rank did in its judged steps; None if it is unknown.
+
+    Attributes:
+        gpu: How its GPU ran.
+        network: What the adapters of its host did while its device waited for communication.
+        cpus: By class of the host's time, for some of them, what the CPUs did in that time.
+    """
+
+    gpu: GpuState | None = None
+    network: NetworkState | None = None
+    cpus: Mapping[str, HostState | None] = field(default_factory=dict)
+
+
+def machine_state(rank: RankTables, facts: RankFacts, host: HostSets) -> MachineState:
+    """What the machine of a rank did.
+
+    Args:
+        rank: Its tables.
+        facts: Its facts.
+        host: What its host did.
+    """
+    judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
+    waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
+    cpus = {}
+    if rank.has("sched") or rank.has("samples"):
+        launching = difference(judged, union([*host.sets.values(), host.exchanges]))
+        spans = {**{name: intersection(host.sets[name], judged) for name in ("host-pause", "data")}, "launch": launching}
+        cpus = {name: host_state(rank, host.threads, span) for name, span in spans.items()}
+    return MachineState(gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged)), cpus)
