@@ -148,13 +148,24 @@ def test_only_plain_steps_are_judged():
         ({}, [250], 300),  # an evaluation ran between them
         ({}, [149, 300], 150),
         ({"phase": "decode"}, [], 300),  # a server waited for requests
+        ({"after": "warm-up"}, [], 300),
+        ({"after": "checkpoint"}, [], 300),
     ],
 )
 def test_a_region_begins_where_the_step_before_ends_on_the_device(second, kernels, begin):
     first = {"step": 1, "start": 100, "end": 200, "kind": "step", "device_start": 110, "device_end": 150}
     rows = [first, {**first, "step": 2, "start": 300, "end": 400, "device_start": 310, "device_end": 350, **second}]
+    first["kind"] = second.get("after", "step")
     _, regions = regions_of(rows, np.array(kernels, np.int64))
-    assert regions.tolist() == [[100, 150], [begin, 350]]
+    assert regions.tolist()[-1] == [begin, 350]
+
+
+@pytest.mark.parametrize(("pause", "name"), [(5_000, "kernel-gap"), (5_001, "idle")])
+def test_a_device_takes_some_time_from_one_queued_kernel_to_the_next(tmp_path, pause, name):
+    api = [call(-2000, -1000, correlation=1), call(-900, -800, correlation=2)]
+    kernels = [kernel(0, MS, correlation=1), kernel(MS + pause, 2 * MS, correlation=2)]
+    found = facts_of(tmp_path / "run", api=api, kernels=kernels)
+    assert times_of(found) == {"compute": 2 * MS - pause, name: pause}
 
 
 def test_rows_of_queued_kernels_no_longer_than_an_empty_one_are_lost_to_launching(tmp_path):
@@ -169,7 +180,7 @@ def test_rows_of_queued_kernels_no_longer_than_an_empty_one_are_lost_to_launchin
     row = ((0, 100_000), (101_000, 103_000), (104_000, 106_000), (107_000, 109_000), (110_000, 200_000))
     found = times_of(facts_of(tmp_path / "row", **made(*row)))
     # three kernels of 2 us and the pauses of 1 us behind them
-    assert found == {"compute": 190_000, "short-kernels": 9_000, "idle": 1_000}
+    assert found == {"compute": 190_000, "short-kernels": 9_000, "kernel-gap": 1_000}
     # not one alone, not in a graph, and not where launching makes the device wait, which is told by itself
     alone = ((0, 100_000), (101_000, 103_000), (104_000, 200_000))
     assert "short-kernels" not in times_of(facts_of(tmp_path / "alone", **made(*alone)))

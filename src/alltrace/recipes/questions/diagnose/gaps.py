@@ -33,10 +33,10 @@ HOST_CLASSES = (
 )
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
-CLASSES = ("compute", "short-kernels", *HOST_CLASSES, "communication", "transfer", "copy", "idle", "unknown")
+CLASSES = ("compute", "short-kernels", *HOST_CLASSES, "communication", "transfer", "copy", "kernel-gap", "idle", "unknown")
 """All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is late; queued
-work waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing;
-nothing runs, and no call is known to launch what comes."""
+work waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing,
+for as short as any device takes from one kernel to the next, or longer; nothing runs, and no call is known to launch what comes."""
 
 _EMPTY_KERNEL_NS = 4_000
 """A kernel of this length or less does nothing that can be measured: an empty one takes 1 to 3 microseconds."""
@@ -197,7 +197,8 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
 
     A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is late; what
     it did meanwhile counts, by priority; what is left of a gap that begins as a blocking call returns is that call's. After that
-    the kernel is queued and waits for communication or a copy that runs, or stands idle. A host that waits for a device which does
+    the kernel is queued and waits for communication or a copy that runs, or stands idle; up to `_DEVICE_GAP_NS` is the time that
+    devices take between kernels. A host that waits for a device which does
     nothing but a transfer is not late: the transfer is. Time in which the device copies is never the pace of launching. Where no
     call is known to have launched the next kernel, only what the host says of itself and what the device runs can be told, and the
     rest is unknown.
@@ -254,7 +255,9 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
             np.add.at(times[:, at[name]], whose, part)
             remains -= part
             busy = union((busy, intervals))
-        np.add.at(times[:, at[rest]], whose, remains)
+        short = remains <= (_DEVICE_GAP_NS if rest == "idle" else 0)
+        np.add.at(times[:, at["kernel-gap"]], whose[short], remains[short])
+        np.add.at(times[:, at[rest]], whose[~short], remains[~short])
         talking = union((talking, intersection(waits, work.communication)))
     return times, talking
 
@@ -293,8 +296,8 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64
     """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
 
     A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device waiting,
-    within the step's range or after it. A region begins with its own step instead if the step before it is not recorded, if the
-    device computed between the two, such as for an evaluation, or if a server waited for requests.
+    within the step's range or after it. A region begins with its own step instead if the step before it is not recorded or not
+    judged, if the device computed between the two, such as for an evaluation, or if a server waited for requests.
 
     Args:
         steps: Rows of the rank's steps, any order.
@@ -308,16 +311,19 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64
     saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}
     if all(s["step"] in saved for s in ordered if s["kind"] == "step"):
         saved = set()
-    chosen, spans, reached, before = [], [], None, None
+    chosen, spans = [], []
+    reached, before = None, None
     for row in ordered:
-        follows = before == row["step"] - 1 and row.get("phase") is None
-        if reached is not None and follows and not _any_between(starts, reached, row["start"]):
+        follows = before is not None and (before["kind"], before["step"]) == ("step", row["step"] - 1) and row.get("phase") is None
+        if reached is None:
+            start = row["start"]
+        elif follows and not _any_between(starts, reached, row["start"]):
             start = reached
         else:
-            start = row["start"] if reached is None else max(row["start"], reached)
+            start = max(row["start"], reached)
         end = max(row["device_end"], start)
         reached = end if reached is None else max(reached, end)
-        before = row["step"]
+        before = row
         if row["kind"] == "step" and end > start and row["step"] not in saved:
             chosen.append(row["step"])
             spans.append((start, end))

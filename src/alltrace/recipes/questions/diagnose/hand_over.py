@@ -28,7 +28,7 @@ _LEAST_ALONE = 0.8
 _LEAST_TURNS = 3
 """The least number of hand-overs for turns: each of two roles works twice."""
 
-_WAITING = frozenset({*HOST_CLASSES, "idle", "unknown"})
+_WAITING = frozenset({*HOST_CLASSES, "kernel-gap", "idle", "unknown"})
 
 
 class HandOvers(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
-from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
             f"Rank {rank} arrives last although its kernels and host take no longer; check what its device waits for before it "
             "communicates."
         )
-        loss = all_ranks.loss(("compute", "short-kernels", *HOST_CLASSES, "transfer", "copy", "idle", "unknown"), lost)
+        loss = all_ranks.loss([name for name in CLASSES if name != "communication"], lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even where losses of all ranks hold its time
         found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts, told=told_anyway))

@@ -28,6 +28,7 @@ _DOES = {
     "communication": "communication runs that compute waits for",
     "transfer": "copies between host and device run",
     "copy": "copies and fills run within the device",
+    "kernel-gap": "they go from one kernel to the next",
     "idle": "nothing runs although work is queued",
     "unknown": "nothing runs, and no call is known to launch what comes",
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
-_IDLE = ("launch", "idle")
+_IDLE = ("launch", "kernel-gap", "idle")
 
 
 @dataclass(frozen=True)
