@@ -24,9 +24,9 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("alltrace needs Python 3.11 or newer, $(PYTHON) is Python %d.%d; name a newer one, such as: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
 
-# the package alone; pip builds it again if what it compiles has changed
+# the package alone; pip builds it again if what it compiles has changed, and leaves it to Python to compile the modules that are used
 $(VENV)/.package: pyproject.toml setup.py $(wildcard src/alltrace/core/*.p[yx][xd]) | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(VENV)/.done: pyproject.toml | $(BIN)/pip

@@ -27,27 +27,30 @@ DIRECTIVES = {
 }
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
 LINETRACE = bool(os.environ.get("ALLTRACE_LINETRACE"))
+SHARED = "alltrace.core.cython_shared"  # the code that Cython would write into every module, such as that of memoryviews
 TRACE_MACROS = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
 
 def extensions() -> list[Extension]:
-    """One extension for each `.pyx` of the core."""
+    """One extension for each `.pyx` of the core, and `SHARED`, which Cython writes."""
     compiling, linking = ["-O3", "-g0"], []
     if SANITIZERS:
         linking = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=all"]
         compiling = ["-O1", "-g1", "-fno-omit-frame-pointer", *linking]
     elif LINETRACE:
         compiling = ["-O1", "-g0", "-w"]  # tracing adds code that compilers warn of
+    sources = {f"alltrace.core.{source.stem}": source for source in sorted(CORE.glob("*.pyx"))}
+    sources[SHARED] = CORE / "cython_shared.c"
     return [
         Extension(
-            f"alltrace.core.{source.stem}",
+            name,
             [str(source)],
             define_macros=TRACE_MACROS if LINETRACE else [LIMITED_API],
             py_limited_api=not LINETRACE,
             extra_compile_args=compiling,
             extra_link_args=linking,
         )
-        for source in sorted(CORE.glob("*.pyx"))
+        for name, source in sources.items()
     ]
 
 
@@ -55,6 +58,7 @@ setup(
     ext_modules=cythonize(
         extensions(),
         compiler_directives={**DIRECTIVES, "linetrace": LINETRACE},
+        shared_utility_qualified_name=SHARED,
         emit_linenums=bool(SANITIZERS),
         # `Cython.Coverage` looks for C sources beside the .pyx
         build_dir=None if LINETRACE else "build/cython-sanitized" if SANITIZERS else "build/cython",

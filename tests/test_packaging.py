@@ -222,7 +222,7 @@ def tree(backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
     def built(command: list[str]) -> None:
         assert command == [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-        for name in ("a", "b"):
+        for name in ("a", "b", "cython_shared"):
             (core / f"{name}.abi3.so").touch()
         with (tmp_path / "builds").open("a") as builds:
             builds.write("x")
@@ -243,20 +243,22 @@ def test_make_builds_again_what_changed(backend: ModuleType, tree: Path) -> None
 
     assert builds() == 1
     assert builds() == 1
-    (core / "b.abi3.so").unlink()
-    assert builds() == 2
+    for name in ("b", "cython_shared"):
+        (core / f"{name}.abi3.so").unlink()
+        before = builds()
+    assert before == 3
     for name in ("b.pyx", "shared.pxd"):
         for built in core.glob("*.so"):
             os.utime(built, (2, 2))
         os.utime(core / name, (3, 3))
         before = builds()
         assert builds() == before
-    assert before == 4
+    assert before == 5
     assert (tree / "build").exists()
     for built in core.glob("*.so"):
         os.utime(built, (2, 2))
     os.utime(tree / "setup.py", (3, 3))
-    assert builds() == 5
+    assert builds() == 6
     assert not (tree / "build").exists()  # everything is compiled with the new flags
 
 
@@ -357,11 +359,11 @@ def test_the_wheel_serves_every_python_from_3_11_and_has_all_files(archives: tup
         archive.extractall(tmp_path)
     (facts,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
     page = f"{facts.removesuffix('.dist-info')}.data/data/share/man/man1/alltrace.1"
-    compiled = "alltrace/core/intervals.abi3.so"
+    compiled = {f"alltrace/core/{name}.abi3.so" for name in ("intervals", "cython_shared")}
     meta = {f"{facts}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")}
-    assert names == _SOURCE_FILES | meta | {compiled, page}
+    assert names == _SOURCE_FILES | meta | compiled | {page}
     for name in ("py.typed", "core/intervals.pyi", "capture/scripts/exec.sh", "ui/static/index.html", "ui/static/main.js"):
         assert f"alltrace/{name}" in names
     imported = "import sys; sys.path.insert(0, sys.argv[1]); from alltrace.core import intervals; print(intervals.__file__)"
     done = subprocess.run([sys.executable, "-I", "-c", imported, str(tmp_path)], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == str(tmp_path / compiled)
+    assert done.stdout.strip() == str(tmp_path / "alltrace/core/intervals.abi3.so")

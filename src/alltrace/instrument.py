@@ -1,6 +1,6 @@
 """What a training script imports: the window of steps that is recorded, and named ranges.
 
-Everything here does nothing, in nanoseconds, where the process is not profiled.
+Everything here does nothing, in nanoseconds, if the process is not profiled.
 
     from alltrace.instrument import annotate, steps
 

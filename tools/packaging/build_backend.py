@@ -79,10 +79,10 @@ def build_editable(wheel_directory: str, config_settings: Any = None, metadata_d
 
 def build_in_place() -> None:
     """Build the compiled modules into the source tree where a source is newer than its module, or all of them after setup.py."""
-    modules = {source: _CORE / f"{source.stem}.abi3.so" for source in _CORE.glob("*.pyx")}
-    sources = [*modules, *_CORE.glob("*.pxd"), Path("setup.py")]
-    if all(built.exists() for built in modules.values()):
-        oldest = min(built.stat().st_mtime for built in modules.values())
+    sources = [*_CORE.glob("*.pyx"), *_CORE.glob("*.pxd"), Path("setup.py")]
+    modules = [_CORE / f"{stem}.abi3.so" for stem in (*(s.stem for s in sources if s.suffix == ".pyx"), "cython_shared")]
+    if all(built.exists() for built in modules):
+        oldest = min(built.stat().st_mtime for built in modules)
         if all(source.stat().st_mtime < oldest for source in sources):
             return
         if Path("setup.py").stat().st_mtime >= oldest:  # its flags and directives are the same for every module
@@ -92,7 +92,7 @@ def build_in_place() -> None:
         subprocess.check_call([*pip, *_compiler_requirements()])
     with _compiling():
         subprocess.check_call([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"])
-    for built in modules.values():  # a source that was touched and compiles to the same is done, too
+    for built in modules:  # a source that was touched and compiles to the same is done, too
         built.touch()
 
 

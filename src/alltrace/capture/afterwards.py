@@ -127,7 +127,7 @@ class Afterwards:
             self._say_stopped()
 
     def _finish_run(self) -> None:
-        """Make the run of all parts, where this rank is the last, or the first and has waited for the others."""
+        """Make the run of all parts, if this rank is the last, or the first and has waited for the others."""
         missing = self._folder.missing()
         if missing and self._selection.is_first(self._who):
             missing = self._folder.wait(self._then.wait_s, self._stop)
@@ -149,7 +149,7 @@ class Afterwards:
             self._folder.remove()
 
     def _command(self, done: str, words: list[str], keep: Callable[[], None], *, shown: bool = False) -> bool:
-        """Run `alltrace` and say in one sentence where that failed; whether it did not."""
+        """Run `alltrace` and report a failure in one sentence; returns whether it succeeded."""
         with tempfile.TemporaryFile() as errors:
             code = self._run([*_ALLTRACE, *words], None if shown else errors, keep)
             errors.seek(0)

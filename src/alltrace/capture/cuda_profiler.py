@@ -11,7 +11,7 @@ _CUDART = ("libcudart.so", "libcudart.so.12", "libcudart.so.13", "libcudart.so.1
 
 
 def synchronise() -> None:
-    """Wait for the device, where the process uses one."""
+    """Wait for the device, if the process uses one."""
     torch = sys.modules.get("torch")
     if torch is not None:
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -40,7 +40,7 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
         say: Gets each message.
 
     Returns:
-        The program's exit code; 4 where `strict` is set, the program succeeded and its report is missing. If a signal
+        The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal
         ended the program, it ends this process, too.
     """
     runnable = shutil.which(program[0], path=environment.get("PATH"))
@@ -99,7 +99,7 @@ def _die(number: int) -> NoReturn:
 
 
 def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, str], say: Callable[[str], None]) -> NoReturn:
-    """Become the program, where no profiler is put around it."""
+    """Become the program, if no profiler is put around it."""
     try:
         plan = plan_rank(request, variables, os.uname().nodename)
     except (AlltraceError, OSError) as error:

@@ -70,7 +70,7 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
         work: Gives an exit code, or None if this process should run the program without a profiler.
 
     Returns:
-        What `work` gave, or 128 and the signal where the child was killed; no process below is left then. With None the
+        What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
         signals are blocked as they were before.
 
     Raises:

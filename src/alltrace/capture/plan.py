@@ -82,11 +82,11 @@ class Request(NamedTuple):
         grace_s: Seconds that a partly killed profiler has to finish a report.
         rule: With `nsys.armed`, the rule for a window without a request, see `alltrace.capture.armed`; or empty.
         gpu_log: Whether the first profiled rank of each node records the clocks of its GPUs.
-        flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it where one of them times out.
+        flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it if one of them times out.
         end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
         then: What is done with reports once they are written.
         memory_snapshot: Whether `alltrace.instrument.steps` writes what PyTorch's allocator did in the steps that are recorded.
-        nccl_log: Whether the log of NCCL of each profiled rank is kept, of the window of steps where one is recorded.
+        nccl_log: Whether the log of NCCL of each profiled rank is kept, of the window of steps if one is recorded.
     """
 
     output: str = "reports"
@@ -216,7 +216,7 @@ def _gpu_log(request: Request, *, node_wide: bool) -> tuple[tuple[str, ...] | No
 
 
 def records_node(selection: Selection, who: Identity) -> bool:
-    """Whether this rank is the first one of its node that is profiled, where a node's ranks follow each other."""
+    """Whether this rank is the first one of its node that is profiled, if a node's ranks follow each other."""
     if not who.local_rank:
         return True
     return not any(

@@ -116,7 +116,7 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
     """Say what there is and what is missing, tidy up; whether the report is missing."""
     found = find_reports(report)
     problems += [f"{path.name}: {fault}" for path, fault in found.faults]
-    # not rglob, which fails where the profiler removes a folder meanwhile
+    # not rglob, which fails if the profiler removes a folder meanwhile
     left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
     if request.nsys.armed and not (found.whole or found.faults or problems or (private / WINDOWS_FILE).exists()):
         if request.verbose:

@@ -53,7 +53,7 @@ class Scrubbed:
         environments: How many environments of processes there were among the strings.
         processes: How many processes without an event of the job had a name.
         strings: How many strings were there that nothing refers to.
-        texts: How many different texts of ranges and marks there were, where these were to be dropped.
+        texts: How many different texts of ranges and marks there were, if these were to be dropped.
     """
 
     variables: tuple[str, ...]
@@ -270,7 +270,7 @@ def _clean_environments(database: sqlite3.Connection, names: set[str]) -> int:
     """Empty the strings that are environments; how many they were.
 
     Several assignments with a zero byte between them are one, in every reference. A single one may be a name that a
-    program gave, such as `lr=0.1`: it stays where a table refers to it.
+    program gave, such as `lr=0.1`: it stays if a table refers to it.
     """
     asked = "SELECT id, value FROM StringIds WHERE instr(CAST(value AS BLOB), X'3D')"
     suspects = {number: parts for number, value in database.execute(asked) if (parts := _assignments(str(value)))}

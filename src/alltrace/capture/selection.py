@@ -62,12 +62,12 @@ class Selection(NamedTuple):
         )
 
     def is_first(self, who: Identity) -> bool:
-        """Whether no lower rank is profiled, where a node's ranks follow each other."""
+        """Whether no lower rank is profiled, if a node's ranks follow each other."""
         size = who.local_size or 1
         return not any(self.takes(rank, rank % size) for rank in range(who.rank))
 
     def chosen(self, who: Identity) -> int | None:
-        """How many ranks are chosen, where a node's ranks follow each other; None if it is unknown."""
+        """How many ranks are chosen, if a node's ranks follow each other; None if it is unknown."""
         if who.world_size is None and self.spans is not None and self.most is None:
             count = end = 0
             for first, last in sorted(self.spans):

@@ -86,7 +86,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     def __enter__(self) -> Self:
         self._watch = armed_watch()
         instrument.note_rank()
-        # where the profiler records nothing outside the window, a range would only cost
+        # if the profiler records nothing outside the window, a range would only cost
         self._names = self._always = bool(instrument.makers) and self._watch is None and window_given() is None
         if self._watch is None and self._first == _NEVER:
             self._memory = begin_history()

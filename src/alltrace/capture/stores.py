@@ -90,7 +90,7 @@ class FolderStore:
         return None
 
     def put(self, path: Path, name: str) -> int:
-        """Append what a copy that was cut short lacks, where all of it is as in the file; else copy the file."""
+        """Append what a copy that was cut short lacks, if all of it is as in the file; else copy the file."""
         target = self._folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
@@ -132,7 +132,7 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 class HttpStore:
     """A server that takes files by PUT, as WebDAV and stores of artifacts do.
 
-    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), where the server takes that and
+    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), if the server takes that and
     the part ends as the file does there.
 
     Args:

@@ -105,7 +105,7 @@ class Outcome(NamedTuple):
     Attributes:
         code: The exit code to end with: the program's, or 128 and the signal that ended it.
         started: Whether the program was started; if not, it will not be.
-        notes: What happened to the profiler, where that matters.
+        notes: What happened to the profiler, if that matters.
         asked_to_end: Whether a signal to end the program arrived.
         killed: Whether a signal ended the profiler.
     """
@@ -235,7 +235,7 @@ class _Supervision:
         return 3600 if self._recorded_until is None else max(_POLL_S, self._recorded_until - now)
 
     def _end_recording(self) -> None:
-        """Have the report written while the program runs on, where the profiler can do that."""
+        """Have the report written while the program runs on, if the profiler can do that."""
         if not self.program_runs() or not self.profiler_runs:
             return
         if self._manners.stops_by:
@@ -382,7 +382,7 @@ class _Ends:
 
 
 def _end_agents(state: _Supervision) -> None:
-    """End the profiler's agent where it stays although the front end, which it served, has ended."""
+    """End the profiler's agent if it stays although the front end, which it served, has ended."""
     session = f"--session-name=profile-{state.profiler}".encode()
     until = time.monotonic() + _LINGERS_S
     while agents := [pid for pid in children(os.getpid()) if session in words(pid)]:

@@ -17,7 +17,7 @@ def window_given() -> tuple[int, int] | None:
 
 
 def note_time(word: str) -> None:
-    """Write down that the window begins or ends now (`begin`, `end`), where that is wanted."""
+    """Write down that the window begins or ends now (`begin`, `end`), if that is wanted."""
     path = os.environ.get(WINDOW_TIMES)
     if path:
         with suppress(OSError), open(path, "a", encoding="ascii") as file:  # noqa: PTH123  pathlib would be a further import

@@ -141,7 +141,7 @@ def _pivoted(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _sums(columns: Columns, chart: Chart, at: NDArray[Any], places: int, keep: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The sums of `y` by place for each value of `group`; the smallest groups are one where there are too many for colours."""
+    """The sums of `y` by place for each value of `group`; the smallest groups are one if there are too many for colours."""
     y = np.nan_to_num(columns.numbers(chart.y[0])) * keep
     if chart.group is None:
         return {"": np.bincount(at[keep], y[keep], places)}

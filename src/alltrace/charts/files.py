@@ -161,7 +161,7 @@ def _paint_bars(series: Series, number: int, drawing: Drawing, axes: Any) -> Non
     else:
         width /= len(drawing.series)
         at = [x + (number - (len(drawing.series) - 1) / 2) * width for x in at]
-    # as one shape where bars are thinner than a dot: thousands of rectangles are slow and leave seams
+    # as one shape if bars are thinner than a dot: thousands of rectangles are slow and leave seams
     if many and series.mark == "stacked":
         edges = [at[0] - step / 2, *(x + step / 2 for x in at)]
         axes.stairs([b + h for b, h in zip(bottoms, heights, strict=True)], edges, baseline=bottoms, fill=True,

@@ -119,7 +119,7 @@ def json_text(value: Any) -> str:
 
 
 def _json_plain(value: Any) -> Any:
-    """What JSON has no word for: a decimal is a number, whole where it has no fraction; bytes are hex; a date is its text."""
+    """What JSON has no word for: a decimal is a number, whole if it has no fraction; bytes are hex; a date is its text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return words(value)

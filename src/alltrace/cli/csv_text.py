@@ -188,7 +188,7 @@ def _one_chunk(column: Any) -> Any:
 
 
 def _quoted(text: Any) -> Any:
-    """The cells of a string array, in quotes where one needs them."""
+    """The cells of a string array, in quotes if one needs them."""
     if not _has_special(text):
         return text
     special = pc.match_substring_regex(text, '[",\\r\\n]')

@@ -89,7 +89,7 @@ def _take_closed_places() -> None:
 
 
 def _limit_met(error: Exception) -> str | None:
-    """What to do where a limit of the machine was met; None for other errors."""
+    """What to do if a limit of the machine was met; None for other errors."""
     text = printable(str(error).partition("\n")[0])
     if isinstance(error, ImportError) and "failed to map segment" in text:
         if "permitted" in text or "denied" in text:

@@ -436,7 +436,7 @@ def save(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[Path]:
-    """A file to write that replaces `path` at the end of the block, where nothing went wrong in it (see `save`)."""
+    """A file to write that replaces `path` at the end of the block, if nothing went wrong in it (see `save`)."""
     with _named(path):
         draft = path
         if not path.exists() or path.is_file():  # a pipe at /dev/stdout has no other name

@@ -92,7 +92,7 @@ class Folder:
 
     @contextmanager
     def _place(self, file: str) -> Iterator[Path]:
-        """Where to write a file of the folder; it is uploaded at the end of the block where that is not a file of this machine."""
+        """Where to write a file of the folder; it is uploaded at the end of the block if that is not a file of this machine."""
         if self._system is None:
             path = self._local / file
             try:

@@ -176,7 +176,7 @@ class ClusterEngine:
             lacking_s = self.lacking(lacking_s, ())
 
     def _check_hosts(self, hosts: Collection[str]) -> None:
-        if not hosts or self._wait_s is None:  # where a queue starts workers, they come later
+        if not hosts or self._wait_s is None:  # if a queue starts workers, they come later
             return
         self._await_worker()
         without = sorted(host for host in hosts if not self.workers(host))

@@ -197,7 +197,7 @@ def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequen
 
 
 def _value(parts: Sequence[Any]) -> Value | None:
-    """One argument: a list where it has several columns, None if one is null."""
+    """One argument: a list if it has several columns, None if one is null."""
     if any(p is None for p in parts):
         return None
     return list(parts) if len(parts) > 1 else parts[0]

@@ -85,7 +85,7 @@ class Selection:
         """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock.
 
         `start` and `end` are clipped to the window. Rows without a start are left out, but for
-        collectives of which only the call is known, where `api_start` is among the columns.
+        collectives of which only the call is known, if `api_start` is among the columns.
         """
         if table not in self.tables:
             return

@@ -146,7 +146,7 @@ def _sorted(rows: Int64) -> bool:
 
 
 def _settle(columns: Int64) -> None:
-    """Sort by the second column where the first is equal."""
+    """Sort by the second column within equal values of the first."""
     keys, second = columns[:2]
     equal = keys[1:] == keys[:-1]
     rows = np.flatnonzero(np.append(equal, False) | np.append(False, equal))

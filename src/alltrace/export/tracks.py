@@ -23,8 +23,8 @@ class Tracks:
 
     Attributes:
         rank: The rank.
-        threads: Rows of `threads`, ascending; `UNKNOWN` where a row does not say.
-        streams: (device, stream), ascending; the stream is `UNKNOWN` where streams are folded.
+        threads: Rows of `threads`, ascending; `UNKNOWN` if a row does not say.
+        streams: (device, stream), ascending; the stream is `UNKNOWN` if streams are folded.
         metered: Devices with metrics, rows of `devices`.
         ordinals: For each device of the rank its CUDA ordinal, or its row if not known.
         names: Names of the threads.

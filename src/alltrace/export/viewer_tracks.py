@@ -137,7 +137,7 @@ class ViewerTracks:
 
 
 def process_ids(selection: Selection) -> dict[int, int]:
-    """A process id for each rank: its own, or where several ranks have that one, as in containers, one that no process has."""
+    """A process id for each rank: its own, or, if several ranks have that one, as in containers, one that no process has."""
     own = {r.rank: r.pids[0] if r.pids else 0 for r in selection.ranks}
     times = Counter(own.values())
     return {rank: pid if pid > 0 and times[pid] == 1 else _FIRST_INVENTED + 1 + rank for rank, pid in own.items()}

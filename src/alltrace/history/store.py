@@ -203,7 +203,7 @@ def _tables(connection: Any) -> dict[str, dict[str, str]]:
 
 
 def _create(connection: Any) -> None:
-    """Make the tables where the database is new."""
+    """Make the tables if the database is new."""
     if _tables(connection):
         return
     connection.begin()

@@ -23,7 +23,7 @@ _MOST_TEXT = 400
 _SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS = 60.0, 4 << 30, 10_000
 
 Reply = dict[str, object]
-"""An answer: `columns`, `rows`, `notes`, `rows_total`, and `more` where rows are left."""
+"""An answer: `columns`, `rows`, `notes`, `rows_total`, and `more` if rows are left."""
 
 
 class Tools:

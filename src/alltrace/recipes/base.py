@@ -240,7 +240,7 @@ class RunFacts(Protocol):
 
     @property
     def alignment(self) -> Aligned | None:
-        """The alignment, where it was made for the question; see also `alignment_of`."""
+        """The alignment, if it was made for the question; see also `alignment_of`."""
         ...
 
     @property

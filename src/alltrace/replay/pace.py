@@ -143,7 +143,7 @@ def work_factors(replay: Replay, pace: Pace, factors: Floats) -> Floats:
 
 
 def _over(typical: Floats, own: Floats) -> Floats:
-    """`typical` over `own`; 1 where one of them is not there."""
+    """`typical` over `own`; 1 if one of them is not there."""
     return np.divide(typical, own, out=np.ones(len(own)), where=np.isfinite(typical) & (own > 0))
 
 

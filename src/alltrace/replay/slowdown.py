@@ -19,7 +19,7 @@ Evaluate = Callable[["NDArray[Any]"], float]
 
 
 def slowdown(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any]) -> float:
-    """S: the time under `actual` durations over that under `ideal` ones; 1 where the ideal takes no time."""
+    """S: the time under `actual` durations over that under `ideal` ones; 1 if the ideal takes no time."""
     best = evaluate(ideal)
     return evaluate(actual) / best if best else 1.0
 

@@ -239,7 +239,7 @@ class _Hashes:
             self._known = read_json(path)
 
     def of(self, reports: Sequence[Path]) -> dict[Path, str]:
-        """The content hash of each report; `unreadable` where it cannot be read, which the import will say more about."""
+        """The content hash of each report; `unreadable` if it cannot be read, which the import will say more about."""
         found = dict.fromkeys(reports, "unreadable")
         known = {report: self.known(report) for report in reports}
         items = [(str(report), kept and kept.stamps) for report, kept in known.items()]

@@ -371,7 +371,7 @@ class Run:
 
     Args:
         path: The run directory.
-        align: The folder of an alignment to read it by, where that is one of this run.
+        align: The folder of an alignment to read it by, if that is one of this run.
 
     Raises:
         InputError: `path` is not a run directory, its import did not finish, or its manifest is damaged.

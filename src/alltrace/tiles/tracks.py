@@ -175,7 +175,7 @@ def parse_key(key: str) -> tuple[str, tuple[int, ...]]:
 
 
 def integers(table: Any, column: str) -> NDArray[Any]:
-    """A column of an Arrow table as int64, -1 where it is null."""
+    """A column of an Arrow table as int64, -1 if it is null."""
     values = table.column(column)
     if values.null_count:
         values = pc.fill_null(values, pa.scalar(-1, values.type))

@@ -44,7 +44,7 @@ class NestingSweep:
 
         Returns:
             Two int64 arrays of n. The depth is the length of the chain of parents: 0 for a range without one. The parent is a
-            row number, counted from the first row of the first block. Both are -1 where a row does not take part, the parent
+            row number, counted from the first row of the first block. Both are -1 if a row does not take part, the parent
             also if there is none.
         """
         count = len(starts)

@@ -124,7 +124,7 @@ JOB_VARIABLES = (
 """What names a job, the scheduler's before the launcher's."""
 
 RESTART_VARIABLES = ("SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", RAY_RESTART)
-"""How often the job, or its workers, were started again; part of a report's name where it is not 0."""
+"""How often the job, or its workers, were started again; part of a report's name if it is not 0."""
 
 
 def slurm_local_size(environment: Mapping[str, str], node: int | None) -> int | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from alltrace.capture.profilers.tool import Tool
 
 LEAVES = "--kill=none"
-"""Lets the program run on where the recording ends before it."""
+"""Lets the program run on if the recording ends before it."""
 _PLUGIN_NAME = re.compile(r"^\s*PluginName\s*:\s*['\"]?([A-Za-z0-9_.-]+)", re.MULTILINE)
 _EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-mode:counters,-struct:true,-efa:true"))
 
@@ -27,7 +27,7 @@ class NsysOptions(NamedTuple):
 
     Attributes:
         trace: The APIs, as nsys names them.
-        mpi_impl: `openmpi` or `mpich`, where MPI is traced; None lets nsys guess.
+        mpi_impl: `openmpi` or `mpich`, if MPI is traced; None lets nsys guess.
         sample: Whether CPU samples and context switches are taken.
         gpu_metrics: Sample the GPUs' counters, once per node.
         nic_metrics: Sample the network adapters, once per node.
@@ -36,7 +36,7 @@ class NsysOptions(NamedTuple):
         duration_s: Seconds that it lasts; None for to the end.
         steps: First step and the one after the last, called by `alltrace.instrument.steps`; None for no such window.
         steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range, `auto` for
-            the first where the node has a driver of NVIDIA.
+            the first if the node has a driver of NVIDIA.
         capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
         repeat: How many ranges are recorded, each in a separate report; None for the first one.
         armed: Whether `alltrace.instrument.steps` opens windows on request while the program runs.

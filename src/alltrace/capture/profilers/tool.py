@@ -27,7 +27,7 @@ class Tool(NamedTuple):
 
     Attributes:
         path: The program.
-        version: Year, release and patch, such as (2023, 4, 4); (0, 0, 0) where it does not say.
+        version: Year, release and patch, such as (2023, 4, 4); (0, 0, 0) if it does not say.
         switches: Every switch that its help names, with the dashes.
         help: The whole text of its help.
     """

@@ -1,4 +1,4 @@
-"""A Dockerfile that adds Nsight, and alltrace, to a base image; with Open MPI, EFA and nccl-tests where they are wanted."""
+"""A Dockerfile that adds Nsight, and alltrace, to a base image; with Open MPI, EFA and nccl-tests if they are wanted."""
 
 from __future__ import annotations
 

@@ -60,6 +60,6 @@ def torchrun(job: Job, meeting: Sequence[str], ranks: str, before: Sequence[str]
 
 
 def rendezvous(job: Job, nodes: object, name: str, host: str) -> list[str]:
-    """How the nodes of torchrun find each other where each runs the same command; of shell, `name` in quotes, `host` without."""
+    """How the nodes of torchrun find each other if each runs the same command; of shell, `name` in quotes, `host` without."""
     endpoint = f'--rdzv-endpoint="{host}:{job.number("job.port")}"'
     return [f"--nnodes={nodes}", f"--rdzv-id={name}", "--rdzv-backend=c10d", endpoint]

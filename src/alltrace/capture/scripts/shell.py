@@ -31,7 +31,7 @@ def meant(texts: Iterable[str]) -> list[str]:
 
 
 def array(name: str, texts: Sequence[str]) -> list[str]:
-    """`name=(...)`, an option and its value on one line where they fit."""
+    """`name=(...)`, an option and its value on one line if they fit."""
     lines: list[str] = []
     for text in map(_element, texts):
         before = lines[-1] if lines else "--"

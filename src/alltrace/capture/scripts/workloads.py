@@ -51,7 +51,7 @@ def programs(job: Job) -> list[Program]:
 
 
 def uses_torchrun(job: Job) -> bool:
-    """Whether torchrun starts the ranks of a node, where the target leaves the choice."""
+    """Whether torchrun starts the ranks of a node, if the target leaves the choice."""
     launch = job.text("workload.launch")
     return launch == "torchrun" or (launch == "auto" and job.text("workload.kind") in ("fsdp", "megatron", "nemo"))
 

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show each finding with its fix; 1 where something must be mended before profiling."""
+    """Show each finding with its fix; 1 if something must be mended before profiling."""
     from alltrace.capture.doctor import examine
 
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]

@@ -1,4 +1,4 @@
-"""The sub-verb `capture exec`: profiles this rank where it is chosen."""
+"""The sub-verb `capture exec`: profiles this rank if it is chosen."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Recover what can be; 3 where something cannot."""
+    """Recover what can be; 3 if something cannot."""
     from alltrace.capture.profilers.tool import locate
     from alltrace.capture.recover import recover
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Copy them; 3 where a file is not there afterwards, or is no whole report."""
+    """Copy them; 3 if a file is not there afterwards, or is no whole report."""
     from alltrace.capture.profilers.tool import locate
     from alltrace.capture.scrub import scrub
     from alltrace.capture.upload import upload

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 EXIT_REFUSED = EXIT_BREACH
-"""What nsys ends with where it cannot use a command line: 1. Its recipes end with 2, as alltrace does."""
+"""What nsys ends with if it cannot use a command line: 1. Its recipes end with 2, as alltrace does."""
 
 _TRUTHS = {"true": True, "false": False}
 

@@ -212,7 +212,7 @@ def _write(name: str, answer: Answer, place: Path, facts: Any, *, csv: bool) -> 
 
 
 def _indexed(label: str, table: AnswerTable) -> AnswerTable:
-    """The table with what makes pandas take its first column for the index, where nsys' tables have one."""
+    """The table with what makes pandas take its first column for the index, if nsys' tables have one."""
     if table.stream is not None:
         return table
     rows = table.table

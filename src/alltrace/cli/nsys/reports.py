@@ -56,7 +56,7 @@ OTHER_APIS = (
 def ask_report(
     run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
 ) -> Answer:
-    """The answer of a report or rule, as a stream where it has many rows.
+    """The answer of a report or rule, as a stream if it has many rows.
 
     Args:
         run: The run.
@@ -147,7 +147,7 @@ class FoundRange(NamedTuple):
 
 
 def find_range(run: OpenRun, text: str) -> FoundRange:
-    """The NVTX range that a filter names, the first of all ranks where it has no index.
+    """The NVTX range that a filter names, the first of all ranks if it has no index.
 
     As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of another
     thread covers what that thread did.

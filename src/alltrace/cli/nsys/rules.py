@@ -142,7 +142,7 @@ def _given(
 
 
 def _first(rule: Rule, found: Any, rows: int) -> tuple[Any, int]:
-    """The worst rows of all ranks, numbered, without the column of files; and how many there are, where these are not all."""
+    """The worst rows of all ranks, numbered, without the column of files; and how many there are, if these are not all."""
     order = [*rule.order, *((n, "ascending") for n in found.column_names if n not in {*dict(rule.order), "Row#"})]
     found = found.take(pc.sort_indices(found, order))
     count = found.num_rows

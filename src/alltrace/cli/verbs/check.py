@@ -1,4 +1,4 @@
-"""The verb `check`: judges a run by a budget of limits; exits with 1 where one is breached or cannot be judged."""
+"""The verb `check`: judges a run by a budget of limits; exits with 1 if one is breached or cannot be judged."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class View:
 
     Attributes:
         folder: `basics`, `views`, `analysis` or `hwcounters`.
-        name: Its file's name, and its own where it has no title.
+        name: Its file's name, and its own if it has no title.
         about: What it shows.
         labels: The event types that it is of; none for states and communications.
         level: The level with the objects that are its lines.

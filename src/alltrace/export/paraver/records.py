@@ -48,7 +48,7 @@ class RecordWriter:
 
     Args:
         sorter: Where the lines go, of two columns.
-        objects: All objects, each as `cpu:appl:task:thread`; or how many there are, where another process writes the lines (see
+        objects: All objects, each as `cpu:appl:task:thread`; or how many there are, if another process writes the lines (see
             `Lines.take`).
 
     Attributes:

@@ -152,7 +152,7 @@ def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]], tag
 
 
 def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
-    """Sends and receives of NCCL between ranks, where both are known with their peers; without an end one ends where it starts."""
+    """Sends and receives of NCCL between ranks, if both are known with their peers; without an end one ends where it starts."""
     import pyarrow as pa
 
     columns = ["start", "end", "device", "stream", "communicator", "op", "peer", "group_rank", "bytes"]

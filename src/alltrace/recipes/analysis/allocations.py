@@ -36,11 +36,11 @@ class Pool:
         device: The device's row in the rank's `devices`; -1 for the host's memory.
         memory: What kind of device it is.
         time: When, ns.
-        thread: The thread; -1 where unknown.
+        thread: The thread; -1 if unknown.
         size: Bytes of the block, negative if it is freed.
         allocated: Bytes allocated after the event; if the trace does not state it, the sum of the sizes.
         stated: Whether the trace states it.
-        reserved: Bytes that the allocator has taken from the device; -1 where unknown.
+        reserved: Bytes that the allocator has taken from the device; -1 if unknown.
         partner: The row of the event that takes the block back, or of the one that handed it out; -1 if there is none.
         addressed: Whether the trace has addresses, without them no event has a partner.
         stack: Id of the stack that allocated the block; 0 if the source has none with the event.
@@ -175,7 +175,7 @@ def steps_of(rank: RankTables) -> RankSteps:
 
 
 def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with `pool`: rank and kind of memory, and the device where the rank has several of the kind."""
+    """The rows with `pool`: rank and kind of memory, and the device if the rank has several of the kind."""
     several: dict[tuple[int, str], set[str | None]] = {}
     for row in rows:
         several.setdefault((row["rank"], row["memory"]), set()).add(row["gpu"])

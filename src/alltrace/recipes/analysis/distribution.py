@@ -55,12 +55,12 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
 
     Args:
         distribution: Key columns, `value` and `count`; rows with the same key and value may occur several times.
-        quantile: How quartiles are read off a sample: `hyndman-fan-2` (the mean of the two neighbours where p * n is whole, else
+        quantile: How quartiles are read off a sample: `hyndman-fan-2` (the mean of the two neighbours if p * n is whole, else
             the next value; what `nsys stats` does) or `linear` (type 7, what pandas and NumPy do). Hyndman and Fan, "Sample
             Quantiles in Statistical Packages", The American Statistician 50 (1996). The median is the same in both.
 
     Returns:
-        A row per key: the key columns, `count` and `total` (int64; `total` is decimal128 where a sum does not fit), `mean`,
+        A row per key: the key columns, `count` and `total` (int64; `total` is decimal128 if a sum does not fit), `mean`,
         `median`, `q1`, `q3` (float64), `min`, `max` (int64), `stddev` (float64, of a sample: n - 1 below; 0 for one value).
     """
     keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
@@ -241,7 +241,7 @@ def _segment_sums(values: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[n
 
 
 def _totals(value: NDArray[np.int64], count: NDArray[np.int64], at: NDArray[np.int64]) -> Any:
-    """The exact sum of each segment, as int64, or as decimals where one does not fit."""
+    """The exact sum of each segment, as int64, or as decimals if one does not fit."""
     if not len(at):
         return pa.array([], pa.int64())
     largest = max(abs(int(value.min())), abs(int(value.max())))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import it with --gpu-log."
-"""What to do where it is unknown."""
+"""What to do if it is unknown."""
 
 _VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
 _METRICS = {"gpc clock frequency": "sm_clock_mhz", "dram clock frequency": "memory_clock_mhz"}
@@ -31,7 +31,7 @@ _LOWER = 0.97
 """A clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less."""
 
 _MOSTLY = 0.5
-"""A reason counts where it holds in this share of the samples."""
+"""A reason counts if it holds in this share of the samples."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Comparison:
     """State of the GPUs of some ranks, and of the others.
 
     Attributes:
-        sentence: That in words; what to record where it is unknown.
+        sentence: That in words; what to record if it is unknown.
         evidence: That in numbers, by name; the peers' begin with `peers_`.
         slower: Whether their clock is lower than the peers'.
     """

@@ -41,7 +41,7 @@ _LEAST_PIECES = 4
 
 
 class Replays(NamedTuple):
-    """What a rank's replays are, where its trace has a capture as well.
+    """What a rank's replays are, if its trace has a capture as well.
 
     Attributes:
         work: The rank's work; kernels of replays have the launches of the capture for their calls, as far as these are known.
@@ -67,7 +67,7 @@ def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
 def replays_of(rank: RankTables, work: GpuWork) -> Replays:
     """The work of a rank with kernels of replays joined to the launches of the capture.
 
-    A capture and replays are joined where they have as many kernels, no other capture has, and all replays of that size run kernels
+    A capture and replays are joined if they have as many kernels, no other capture has, and all replays of that size run kernels
     of the same names in the same order. For graphs of one size, such as those of a model's layers, the order decides: see
     `order_of`. Otherwise the graph of a replay is unknown.
     """
@@ -140,7 +140,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
-    """Whether there is a whole block where they begin at `offset`, and the capture of each replay, None if that is not known.
+    """Whether there is a whole block if they begin at `offset`, and the capture of each replay, None if that is not known.
 
     None if the replays do not form such blocks.
     """
@@ -192,7 +192,7 @@ def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[I
 
 
 def _in_order(rank: RankTables, work: GpuWork, rows: Int64) -> list[Int64]:
-    """The kernels of each replay, in the order of their nodes; where nodes have no numbers, of their starts."""
+    """The kernels of each replay, in the order of their nodes; if nodes have no numbers, of their starts."""
     node = integers(rank.table("kernels", ("graph_node",)).column("graph_node"), -1)
     found = []
     for own in rows_by(work.call[rows]).values():

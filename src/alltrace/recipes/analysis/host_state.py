@@ -32,17 +32,17 @@ COLLECT = (
     "To see whether the launching thread had a CPU and what it ran, profile with `nsys profile --sample=process-tree "
     "--cpuctxsw=process-tree` (`alltrace capture exec --sample`)."
 )
-"""What to do where no report has them."""
+"""What to do if no report has them."""
 
 _LEAST_SAMPLES = 5
 _MOSTLY = 0.3
-"""A function is named where it is at the top in this share of the samples, and there are a few of them."""
+"""A function is named if it is at the top in this share of the samples, and there are a few of them."""
 
 _BUSY, _IDLE = 0.8, 0.2
 """A thread that has a CPU for the first share of the time is busy; one that has it for less than the second waits or cannot run."""
 
 _TAKEN = 0.2
-"""Others took the CPU where they had it for this share of the time in which the thread had none."""
+"""Others took the CPU if they had it for this share of the time in which the thread had none."""
 
 
 @dataclass(frozen=True)

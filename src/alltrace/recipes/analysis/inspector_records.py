@@ -52,7 +52,7 @@ class Recorded(NamedTuple):
         bytes: Largest message size of a rank; int64 array of n.
         group_size: Ranks of the communicator; likewise.
         whole: Whether all ranks are there with a time of the GPU, of an operation that waits for all; bool array of n.
-        transfer: From the last arrival to the end, ns, where it is whole; int64 array of n.
+        transfer: From the last arrival to the end, ns, if it is whole; int64 array of n.
         skew: From the first arrival to the last, likewise.
         wait, certain_wait: Time that ranks waited for the last, and of it waits that are more than rounding; likewise.
         last_rank: The rank that arrived last; likewise.

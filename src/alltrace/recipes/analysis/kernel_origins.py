@@ -43,7 +43,7 @@ class Origins:
         line: Row of `lines`, -1 for none.
         operators: Names of operators; work that the backward of an autograd node launches is a separate operator.
         modules: Paths of modules.
-        replayed_ns: Time of kernels of replayed graphs, where the trace has a capture; see `graph_captures`.
+        replayed_ns: Time of kernels of replayed graphs, if the trace has a capture; see `graph_captures`.
         joined_ns: Of that, what is joined with the launches of the capture.
         lines: Lines of the program, as `train.py(3): step`: the innermost outside of PyTorch and its libraries, else the innermost.
     """

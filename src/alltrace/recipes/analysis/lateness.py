@@ -71,7 +71,7 @@ class Cause:
     """Why a rank is late.
 
     Attributes:
-        name: One of `CAUSES`, `mixed` where none has four fifths of the excess, or None if there is no excess.
+        name: One of `CAUSES`, `mixed` if none has four fifths of the excess, or None if there is no excess.
         share: The share of the excess that the greatest class has.
         excess_ns: Time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last.
     """

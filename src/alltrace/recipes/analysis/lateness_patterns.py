@@ -35,8 +35,8 @@ def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict
         waits_ns: int64 array of n: the waits that count.
 
     Returns:
-        For each rank that causes any: `recurring` where it causes the most in at least 70 % of the steps with waits, `transient`
-        where three steps hold half of what it causes, else `rotating`.
+        For each rank that causes any: `recurring` if it causes the most in at least 70 % of the steps with waits, `transient`
+        if three steps hold half of what it causes, else `rotating`.
     """
     numbers = np.unique(steps[steps >= 0])
     found: dict[int, str] = {}

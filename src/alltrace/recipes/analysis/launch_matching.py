@@ -77,7 +77,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     """
     operations = _Operations(process, correlation)
     found, pairs = Growing(5, operations.count), Growing(1, operations.count)
-    counts: list[Int64 | int] = []  # of operations, of the calls of each piece; one number where each has one
+    counts: list[Int64 | int] = []  # of operations, of the calls of each piece; one number if each has one
     before = 0
     for piece in calls if operations.count else ():
         several, many, op = _matches(piece, before, operations)

@@ -39,8 +39,8 @@ class GpuWork:
     Attributes:
         start: Start on the device, ns.
         end: End, ns; not before the start.
-        device: Row of `devices`, -1 where unknown.
-        stream: Stream id, -1 where unknown.
+        device: Row of `devices`, -1 if unknown.
+        stream: Stream id, -1 if unknown.
         kind: Index into `KINDS`.
         name: Id of the kernel's name, of the short one if it has one; 0 if there is none, and for all but kernels.
         call: Row in `calls` of the call that launched it, the earliest of several; -1 if none is known.
@@ -61,7 +61,7 @@ class GpuWork:
     calls: Any
 
     def of_calls(self, column: str, rows: Int64) -> Int64:
-        """A column of the calls of the work in `rows`; -1 where the call is not known."""
+        """A column of the calls of the work in `rows`; -1 if the call is not known."""
         values = integers(self.calls.column(column), -1)
         call = self.call[rows]
         return np.where(call >= 0, values[np.maximum(call, 0)], -1) if len(values) else np.full(len(rows), -1, np.int64)
@@ -73,7 +73,7 @@ class GpuWork:
 
 
 def gpu_work(rank: RankTables) -> GpuWork:
-    """The work of a rank, kernels first; any rank, also one without calls; made once where recipes share the rank's tables."""
+    """The work of a rank, kernels first; any rank, also one without calls; made once if recipes share the rank's tables."""
     return once(rank, "gpu work", lambda: _gpu_work(rank))
 
 

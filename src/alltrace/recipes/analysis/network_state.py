@@ -25,7 +25,7 @@ COLLECT = (
     "To see what the network did, record its counters with `nsys profile --nic-metrics=true` on one rank of each node "
     "(`alltrace capture exec --nic-metrics`)."
 )
-"""What to do where no report has them."""
+"""What to do if no report has them."""
 
 _GB = 1e-6
 """GB/s of bytes per millisecond, which is what the profiler samples."""

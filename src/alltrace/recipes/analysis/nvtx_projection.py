@@ -95,7 +95,7 @@ class Spans:
         self.length = length
 
     def innermost(self, start: Int64, end: Int64) -> Int64:
-        """The row of the containing range that starts last for each call; -1 where no range contains it."""
+        """The row of the containing range that starts last for each call; -1 if no range contains it."""
         order = np.lexsort((-np.arange(len(self.start)), self.start))
         tree = _MaxTree(self.end[order])
         found = tree.last_at_least(np.searchsorted(self.start[order], start, side="right") - 1, end)
@@ -140,7 +140,7 @@ class Spans:
         return result
 
     def _shortest(self, order: Int64, start: Int64, end: Int64, last: Int64) -> Int64:
-        """The parents where ranges cross: the shortest of the earlier ranges that end no earlier."""
+        """The parents if ranges cross: the shortest of the earlier ranges that end no earlier."""
         length = self.length[order]
         # among containing ranges of one length, those at the same place are nested: the last of them is the inner one
         same = np.concatenate(([False], (start[1:] == start[:-1]) & (end[1:] == end[:-1])))
@@ -208,7 +208,7 @@ class _MaxTree:
         if hits:
             rows, blocks, levels = (np.concatenate(part) for part in zip(*hits, strict=True))
             least = bound[rows]
-            while len(rows):  # and down again, to the right half where that holds one
+            while len(rows):  # and down again, to the right half if that holds one
                 done = levels == 0
                 result[rows[done]] = blocks[done]
                 rows, blocks, levels, least = rows[~done], blocks[~done] * 2 + 1, levels[~done] - 1, least[~done]
@@ -440,7 +440,7 @@ def projection(rank: RankTables) -> Projection:
 def _repeated(spans: Spans, calls: Launches, start: Int64, end: Int64) -> Int64:
     """For each range, the calls inside that have the correlation id of an earlier call inside.
 
-    A driver call within its runtime call may have. Both are inside where the interval from the first start to the last end is.
+    A driver call within its runtime call may have. Both are inside if the interval from the first start to the last end is.
     """
     result = np.zeros(len(spans.start), np.int64)
     if calls.one_call_each():

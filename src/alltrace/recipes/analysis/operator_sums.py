@@ -76,7 +76,7 @@ class _Operators:
 
     @cached_property
     def work(self) -> tuple[Floats, Int64]:
-        """What each does by its shapes, not a number where no formula applies, and the least bytes, -1 if not known."""
+        """What each does by its shapes, not a number if no formula applies, and the least bytes, -1 if not known."""
         payloads = self.payloads
         kinds, places = distinct(self.name * len(payloads) + self.payload)
         calls = {p: call_of(payloads[p]) for p in distinct(self.payload)[0].tolist()}

@@ -56,7 +56,7 @@ class PartRows:
 
 
 def with_rank(table: Any, rank: int) -> Any:
-    """The table with the column `rank`, in front where it had none."""
+    """The table with the column `rank`, in front if it had none."""
     if _RANK in table.column_names:
         return table
     return table.add_column(0, _RANK, pa.array(np.full(table.num_rows, rank, np.int32)))

@@ -86,7 +86,7 @@ def host_tree(mpi: Sequence[int], runtime: Sequence[int], span: int) -> HostTree
 
 
 def scalability(reference: int, reference_count: int, useful: int, count: int, *, weak: bool) -> float | None:
-    """The computation scalability of a run against a reference: 1 where the useful time did not grow.
+    """The computation scalability of a run against a reference: 1 if the useful time did not grow.
 
     Args:
         reference: Summed useful time of the reference.

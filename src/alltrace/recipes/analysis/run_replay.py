@@ -117,7 +117,7 @@ def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, in
 
 
 def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection[int], why: str) -> list[str]:
-    """A note where the rank that would save most is not among those that an answer names first.
+    """A note if the rank that would save most is not among those that an answer names first.
 
     Args:
         replay: The run.

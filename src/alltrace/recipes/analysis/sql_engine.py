@@ -126,7 +126,7 @@ def _rows(engine: _Engine, statement: str, tables: Mapping[str, Any], parameters
 
 
 def whole_numbers(table: Any) -> Any:
-    """The table with whole numbers of 128 bits as int64 where all values of a column fit; others stay decimals."""
+    """The table with whole numbers of 128 bits as int64 if all values of a column fit; others stay decimals."""
     for at, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type) and field.type.scale == 0:
             try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Quantile = Literal["type_2", "type_7"]
 """How quartiles are read off a sample (Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50,
-1996): `type_2`, the mean of the two neighbours where p * n is whole, else the next value, as `nsys stats` does; or `type_7`, linear
+1996): `type_2`, the mean of the two neighbours if p * n is whole, else the next value, as `nsys stats` does; or `type_7`, linear
 between neighbours, as pandas and NumPy do. The median is the same in both."""
 
 _FURTHER = "JOIN (SELECT {group}, {aggregates} FROM placed GROUP BY {group}) USING ({group})\n"

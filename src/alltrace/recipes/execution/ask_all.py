@@ -181,7 +181,7 @@ def _keeps(run: Run, recipe: Recipe, chosen: Sequence[Rank]) -> bool:
 def _map(
     run: Run, questions: Sequence[_Question], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore
 ) -> None:
-    """Keep for each question the parts of its ranks; a text where a rank's part could not be made."""
+    """Keep for each question the parts of its ranks; a text if a rank's part could not be made."""
     import pyarrow as pa
 
     from alltrace.engine.tasks import remote, run_tasks

@@ -110,7 +110,7 @@ _TELLING = {
     "bytes": "sizes are not known",
     "value": "they cannot be shown",
 }
-"""Columns that the rows of a table have in every sound report, and what is missing where none has a value."""
+"""Columns that the rows of a table have in every sound report, and what is missing if none has a value."""
 
 _OPTIONAL = {
     ("syncs", "device"),

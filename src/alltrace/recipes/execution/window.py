@@ -268,7 +268,7 @@ class WindowedRank:
         return self._inner.name_table()
 
     def _rows(self, table: Any, times: Sequence[str], *, device: bool) -> NDArray[Any]:
-        """Which rows start in a chosen step; where a row has no start on the device, the call's start on the host counts."""
+        """Which rows start in a chosen step; if a row has no start on the device, the call's start on the host counts."""
         first = table.column(times[0])
         kept = self._window.holds(first.fill_null(NONE).to_numpy(), device=device)
         if len(times) > 1 and first.null_count:

@@ -34,7 +34,7 @@ class WindowedAlignment(Aligned):
     def members(self) -> pa.Table:
         """The members of the instances of the chosen steps (see `Aligned.members`).
 
-        As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 where the rank's own part is in none.
+        As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 if the rank's own part is in none.
         """
         found = self._whole.members
         if not found.num_rows:

@@ -63,7 +63,7 @@ def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
 
 
 def datatype_name(code: int) -> str:
-    """The name of NCCL's datatype number; the number itself where NCCL has none."""
+    """The name of NCCL's datatype number; the number itself if NCCL has none."""
     return DATATYPES[code][0] if 0 <= code < len(DATATYPES) else str(code)
 
 
@@ -139,7 +139,7 @@ def _grouped(logs: NcclLogs, options: NcclOptions) -> Iterator[tuple[int, int, i
 
 
 def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
-    """The bytes that nccl-tests calls the size of a call: `size`, times the ranks where the count is one rank's share.
+    """The bytes that nccl-tests calls the size of a call: `size`, times the ranks if the count is one rank's share.
 
     Source: nccl-tests doc/PERFORMANCE.md and each test's `getBuffSize`.
     """
@@ -149,7 +149,7 @@ def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
 
 
 def whole_numbers(values: list[int | None]) -> Any:
-    """Exact integers as an Arrow array: int64, or decimals where they do not fit."""
+    """Exact integers as an Arrow array: int64, or decimals if they do not fit."""
     if all(v is None or -(1 << 63) <= v < 1 << 63 for v in values):
         return pa.array(values, pa.int64())
     return pa.array(values, pa.decimal128(38, 0))

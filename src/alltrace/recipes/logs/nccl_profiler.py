@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 VIEWS = ("ranks", "links", "network", "operations")
 SLOW = 1.5
-"""An operation is slow on a link or a GPU where it takes this many times the usual."""
+"""An operation is slow on a link or a GPU if it takes this many times the usual."""
 
 SLOW_OPERATIONS = 0.2
-"""A link or a GPU is slow where this share of its operations is, at least two of several (a single one can be an accident),"""
+"""A link or a GPU is slow if this share of its operations is, at least two of several (a single one can be an accident),"""
 
 SLOW_SHARE = 0.05
-"""and where all together take longer than usual by this share of the time of the rank's operations."""
+"""and if all together take longer than usual by this share of the time of the rank's operations."""
 
 _GROUP = AnswerColumn("communicator", None, "The communicator's hash")
 _RANK = AnswerColumn("rank", None, "The rank in the communicator")

@@ -75,7 +75,7 @@ def capability(launch: Launch) -> tuple[int, int] | None:
 
 
 def sm_clock(launch: Launch) -> float | None:
-    """Cycles of the multiprocessors per second while the launch ran; their highest clock where it was not measured."""
+    """Cycles of the multiprocessors per second while the launch ran; their highest clock if it was not measured."""
     names = (f"{unit}__cycles_elapsed.{how}.per_second" for unit in ("sm", "smsp", "gpc") for how in ("avg", "max"))
     return launch.number_of(*names) or _highest(launch, "max_gpu_frequency_khz", "clock_rate")
 

@@ -72,7 +72,7 @@ def _shared(launch: Launch) -> float | None:
 
 
 def limiter(launch: Launch) -> str | None:
-    """What lets the fewest blocks onto a multiprocessor; several where they are equal."""
+    """What lets the fewest blocks onto a multiprocessor; several if they are equal."""
     found = {what: v for what, name in LIMITS.items() if (v := launch.number_of(name)) is not None}
     least = min(found.values(), default=None)
     return None if least is None else ", ".join(what for what, blocks in found.items() if blocks == least)

@@ -69,7 +69,7 @@ def answer(
     Args:
         profiled: Launches that were read with their instructions; others have no rows.
         notes: What a reader must know of the reports.
-        lines: `source`, `ptx` or `sass`; None for `source` where any launch has line information, else `sass`.
+        lines: `source`, `ptx` or `sass`; None for `source` if any launch has line information, else `sass`.
         text_of: Returns the lines of a source file that the report lacks, by its path there.
     """
     listed = [(each, each.listing) for each in profiled if each.listing is not None]

@@ -21,7 +21,7 @@ Typed = tuple[AnswerColumn, type]
 
 @dataclass(frozen=True)
 class Profiled:
-    """A launch, the name of the report that it is from, and its instructions where it was read with them."""
+    """A launch, the name of the report that it is from, and its instructions if it was read with them."""
 
     report: str
     launch: Launch
@@ -71,7 +71,7 @@ def wanted(name: str, patterns: Sequence[str] | None) -> bool:
 
 
 def lacking(notes: Sequence[str], profiled: Sequence[Any], has: Sequence[bool], what: str, advice: str) -> tuple[str, ...]:
-    """The notes, and one where launches lack what a view shows."""
+    """The notes, and one if launches lack what a view shows."""
     without = sum(not h for h in has)
     if not without:
         return tuple(notes)

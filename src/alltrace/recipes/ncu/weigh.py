@@ -111,7 +111,7 @@ _TOTAL = [c.name for c in COLUMNS].index("total_ns")
 
 
 def _by_function(each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]) -> list[int]:
-    """Rows of the run with the function's name, where the report or the run has no arguments that distinguish them."""
+    """Rows of the run with the function's name, if the report or the run has no arguments that distinguish them."""
     launch = each.launch
     found = by_function.get((launch.function, launch.grid, launch.block), [])
     if launch.name == launch.function:

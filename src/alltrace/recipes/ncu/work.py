@@ -87,7 +87,7 @@ def _rate(launch: Launch, name: str) -> float | None:
 
 
 def _half(launch: Launch) -> tuple[float, str] | None:
-    """FP16 and BF16 where they are not counted."""
+    """FP16 and BF16 if they are not counted."""
     clock = sm_clock(launch)
     if capability(launch) == (7, 0):
         cycles = launch.number_of("smsp__inst_executed_pipe_tensor.sum.per_cycle_elapsed")

@@ -170,7 +170,7 @@ class NsysRecipe(Recipe):
 
 
 def with_filters_told(answer: Answer, options: Mapping[str, Any]) -> Answer:
-    """The answer, with a note where it is empty because nothing passes the filters among the options."""
+    """The answer, with a note if it is empty because nothing passes the filters among the options."""
     filters = given_filters(options)
     if not filters or not all(table.is_empty for table in answer.all_tables().values()):
         return answer
@@ -199,7 +199,7 @@ class SqlNsysRecipe(NsysRecipe, SqlRecipe):
         return "SELECT * FROM parts"
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The projected ranges, where it is about these, and which rows pass the filters."""
+        """The projected ranges, if it is about these, and which rows pass the filters."""
         return "the GPU work of each NVTX range" if self.projects else filtered_input(options)
 
 

@@ -157,7 +157,7 @@ def clock_notes(run: RunFacts) -> tuple[str, ...]:
 
 
 def percent(time: Int64, rank: RankTables, options: Mapping[str, Any]) -> NDArray[np.float64]:
-    """100 * the time in each bin / the part of the bin in which the rank was recorded; NaN where it was not."""
+    """100 * the time in each bin / the part of the bin in which the rank was recorded; NaN if it was not."""
     covered = binning(options).covered(rank.rank)
     result: NDArray[np.float64] = np.divide(100.0 * time, covered, out=np.full(len(time), np.nan), where=covered > 0)
     return result

@@ -162,7 +162,7 @@ def _beside(start: Int64, end: Int64, of: NDArray[np.bool_]) -> Int64:
     twice = depth.counts[:-1] >= 2 if len(depth.counts) else np.zeros(0, bool)
     rows = np.flatnonzero(twice)
     several = merge(depth.times[rows], depth.times[rows + 1]) if len(rows) else Merged(start[:0], end[:0])
-    # a chosen one covers itself, so another covers it where two do
+    # a chosen one covers itself, so another covers it if two do
     return np.where(of, overlap_ns(start, end, several), overlap_ns(start, end, once)).astype(np.int64)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class NcclStraggler(NsysRecipe):
     """Which ranks arrive late at the operations of their communicators, how often and how much, and when.
 
-    One operation on all its ranks is one instance, by the profiler's ids where it has them and by order otherwise. A rank's
+    One operation on all its ranks is one instance, by the profiler's ids if it has them and by order otherwise. A rank's
     lateness is the time from the first arrival at an instance to its own, on the aligned clock; what the others wait for the last
     rank is counted as caused by it. `alltrace stragglers` says why a rank is late.
     """

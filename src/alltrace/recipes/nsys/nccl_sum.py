@@ -34,7 +34,7 @@ class NcclSum(RangeDurationSum):
 
     The calls are the ranges of the NVTX domain NCCL of every process, or of RCCL. `operations` has what ran on the GPU by
     operation, type, message size and size of the group, `communicators` by communicator and rank: from NCCL's own trace, from
-    payloads, from kernels, and from NCCL's logs where the run was imported with them. How long ranks waited for each other is in
+    payloads, from kernels, and from NCCL's logs if the run was imported with them. How long ranks waited for each other is in
     `collectives`.
     """
 

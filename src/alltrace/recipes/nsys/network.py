@@ -45,7 +45,7 @@ class Traffic:
         name: The adapter's name; empty for a switch.
         guid: Its GUID in hexadecimal; empty if it is not known.
         word: `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name.
-        metric: `word`, or the metric's own name where the adapter has several with that word, as for Ethernet and InfiniBand.
+        metric: `word`, or the metric's own name if the adapter has several with that word, as for Ethernet and InfiniBand.
         starts: Starts, ascending; int64 array of n, ns.
         ends: Ends.
         values: What was sampled, per millisecond; float64 array of n.

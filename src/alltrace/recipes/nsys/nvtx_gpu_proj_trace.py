@@ -41,7 +41,7 @@ class NvtxGpuProjTrace(NsysRecipe):
     chart: ClassVar[Chart | None] = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """What follows where ranges are missing."""
+        """What follows if ranges are missing."""
         return {**super().without(options), **REPORT.without(options)}
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

@@ -111,7 +111,7 @@ def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
 
 
 def bin_rates(starts: Int64, ends: Int64, values: Reals, edges: Int64) -> Reals:
-    """The mean in each bin of values that hold over intervals, weighted by their time in it; NaN where none does."""
+    """The mean in each bin of values that hold over intervals, weighted by their time in it; NaN if none does."""
     long = ends > starts
     starts, ends, values = starts[long], ends[long], values[long]
     zero = int(edges[0])

@@ -25,7 +25,7 @@ _PLACE = (
     Cell("API Name", "text", "Call that launched it."),
 )
 _MEMORY = "".join(f" WHEN '{word}' THEN '{label}'" for word, label in MEMORY_LABELS.items())
-# a copy counts once: where several rows of calls have its correlation id in its process, such as one for each version of a
+# a copy counts once: if several rows of calls have its correlation id in its process, such as one for each version of a
 # function's name, the first to start counts
 _COPIES = """
 WITH chosen AS (SELECT *, row_number() OVER () AS row FROM copies WHERE {copies}),
@@ -51,7 +51,7 @@ class SqlRule(Rule, SqlNsysRecipe):
     """A rule with the rows of a statement."""
 
     def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """Which rows pass the filters, and which are the first of each rank, where not all are wanted."""
+        """Which rows pass the filters, and which are the first of each rank, if not all are wanted."""
         return super().computed_input(options) or ("the first rows of each rank" if options["rows"] >= 0 else None)
 
     def rows(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

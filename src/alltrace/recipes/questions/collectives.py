@@ -75,7 +75,7 @@ _DECIMALS = {
     "expected_percent": 1, "confidence": 2,
 }  # fmt: skip
 ZERO_SKEW_SHARE = 0.1
-"""Ranks come together where the skew is at most this share of the transfer."""
+"""Ranks come together if the skew is at most this share of the transfer."""
 
 
 class Collectives(Recipe):
@@ -118,7 +118,7 @@ class Collectives(Recipe):
         return _SUMMARY if options.get("nccl_tests") is None else (*_SUMMARY, *_AGAINST_TESTS)
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Nothing of the trace where NCCL Inspector is the source."""
+        """Nothing of the trace if NCCL Inspector is the source."""
         return {} if options.get("source") == "inspector" else super().reads(options)
 
     def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
@@ -126,7 +126,7 @@ class Collectives(Recipe):
         return () if options.get("source") == "inspector" else super().needs(options)
 
     def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
-        """The options, where they go together."""
+        """The options, if they go together."""
         if options["source"] == "inspector" and options["instances"]:
             raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
         if options["instances"] and options["nccl_tests"] is not None:
@@ -142,7 +142,7 @@ class Collectives(Recipe):
         )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """What NCCL Inspector recorded where that is the source; else nothing: all it takes is in the alignment."""
+        """What NCCL Inspector recorded if that is the source; else nothing: all it takes is in the alignment."""
         if options["source"] == "inspector":
             return recorded_of(rank)
         return pa.table({"nothing": pa.array([], pa.int64())})

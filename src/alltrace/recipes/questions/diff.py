@@ -143,7 +143,7 @@ def compare(
 
 
 def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
-    """`b` with kernels called as in `a` where only the spelling differs, and how many; several of one spelling keep their names."""
+    """`b` with kernels called as in `a` if only the spelling differs, and how many; several of one spelling keep their names."""
     names = [set(pc.unique(side.filter(pc.equal(side["what"], "kernel"))["name"]).drop_null().to_pylist()) for side in (a, b)]
     spelled: list[dict[str, list[str]]] = []
     for own, other in (names, reversed(names)):
@@ -207,7 +207,7 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float) ->
         return {"verdict": "only_b" if not row["count_a"] else "only_a", "count_verdict": None, "call_verdict": None}
 
     def side(name: str, unit: str = "") -> int:
-        """1 where run B has more by the threshold, -1 where it has less, else 0."""
+        """1 if run B has more by the threshold, -1 if it has less, else 0."""
         before, after = row[f"{name}_a{unit}"], row[f"{name}_b{unit}"]
         matters = after != before and (not before or abs(after - before) >= threshold_percent / 100 * before)
         return 0 if not matters else 1 if after > before else -1

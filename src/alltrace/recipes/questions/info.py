@@ -26,7 +26,7 @@ class Info(Recipe):
     `residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
     the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
-    where the reports name them, `logs` where NCCL's logs do, `structure` where they are inferred from who ends together),
+    if the reports name them, `logs` if NCCL's logs do, `structure` if they are inferred from who ends together),
     `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
     should be computed from that; null if it is sure enough).
 

@@ -185,7 +185,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _plain_numbers(table: Any) -> Any:
-    """Whole numbers of 128 bits, as sums are in SQL, as int64 where a column's fit; decimals with a fraction as floats."""
+    """Whole numbers of 128 bits, as sums are in SQL, as int64 if a column's fit; decimals with a fraction as floats."""
     import pyarrow as pa
 
     table = whole_numbers(table)

@@ -73,7 +73,7 @@ class Cell(NamedTuple):
         return AnswerColumn(self.header, _UNITS.get(self.kind), self.doc)
 
     def field(self) -> Any:
-        """The `pyarrow.Field` of the column, with `decimals` where its cells have a fraction."""
+        """The `pyarrow.Field` of the column, with `decimals` if its cells have a fraction."""
         if self.kind == "text":
             return pa.field(self.header, pa.string())
         if self.kind not in _DECIMALS:

@@ -26,7 +26,7 @@ class ProjectionReport(StatsReport):
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("api", ("kernels", "copies"))
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """What follows where ranges are missing."""
+        """What follows if ranges are missing."""
         return {"ranges": "all GPU work lies outside of ranges"}
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

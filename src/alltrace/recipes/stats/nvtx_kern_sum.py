@@ -68,7 +68,7 @@ class NvtxKernSum(StatsReport):
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """What follows where launches or ranges are missing."""
+        """What follows if launches or ranges are missing."""
         return dict.fromkeys(("ranges", "api"), "all kernels lie outside of ranges")
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:

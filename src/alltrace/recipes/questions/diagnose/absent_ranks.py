@@ -66,10 +66,10 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
 
     When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is what the same
     one takes in complete communicators of the same size, at the median; if there is none, the least that it ever takes, that a
-    larger one takes, or that a smaller one takes for each byte; where that is far longer than links need, what they usually do.
+    larger one takes, or that a smaller one takes for each byte; if that is far longer than links need, what they usually do.
 
     Where the reports do not show how many ranks the job has, a communicator of all of them may have an absent member too: it has
-    one where its operations take far longer than they need.
+    one if its operations take far longer than they need.
     """
     transfer = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in _groups(all_ranks)}

@@ -82,7 +82,7 @@ class Members:
 
 
 class AllRankFacts:
-    """The facts of all ranks, on the steps that all of those with steps have, or half of them where all have few.
+    """The facts of all ranks, on the steps that all of those with steps have, or half of them if all have few.
 
     The late rank of a step is unknown if a rank lacks the step.
 
@@ -155,7 +155,7 @@ class AllRankFacts:
 
     @cached_property
     def times(self) -> Float:
-        """(ranks, steps, classes), ns; NaN where a rank lacks a step."""
+        """(ranks, steps, classes), ns; NaN if a rank lacks a step."""
         found = np.full((len(self.ranks), len(self.steps), len(CLASSES)), np.nan)
         for row, facts in enumerate(self.facts.values()):
             at, known = self._places(facts)

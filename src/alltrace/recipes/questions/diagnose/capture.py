@@ -106,7 +106,7 @@ def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 
 def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """The capture itself, where steps take longer in it than outside."""
+    """The capture itself, if steps take longer in it than outside."""
     slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []

@@ -37,19 +37,19 @@ _CLASSES = ("compute",)
 """The class of time that these findings lose."""
 
 _ALIKE = 0.1
-"""Ranks are slow alike where their slowdowns differ by this share or less."""
+"""Ranks are slow alike if their slowdowns differ by this share or less."""
 
 _OF_HOST = 0.75
 """A host is slow if all of its ranks are, and this share of them by a similar amount."""
 
 _DEVICE = 0.5
-"""A device is slow where kernels of a family with this share of the family's time take longer."""
+"""A device is slow if kernels of a family with this share of the family's time take longer."""
 
 _CLEAR = 1.1
 """Ranks that are slower by this factor are reported even if something else, such as slow launches, currently hides it."""
 
 _USUAL_WORK = 0.01
-"""A step has a rank's usual work where it differs by this share or less."""
+"""A step has a rank's usual work if it differs by this share or less."""
 
 _STEADY = 3
 """From this number of steps on, a constant difference is distinguished from chance."""
@@ -337,7 +337,7 @@ def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> tuple[
 
 
 def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding]:
-    """The findings. One that a larger one hides is reported where it would cost time without that."""
+    """The findings. One that a larger one hides is reported if it would cost time without that."""
     whole = np.minimum(sum((c.lost for c in causes), np.zeros_like(all_ranks.own)), all_ranks.own)
     least = max(LEAST_SHARE * all_ranks.span_ns, 1)
     steps = None if all_ranks.whole_run else all_ranks.steps.tolist()

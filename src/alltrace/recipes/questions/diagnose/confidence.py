@@ -23,7 +23,7 @@ _OF_NOBODY_KNOWN = 0.05
 """The factor for the odds if it is unknown who waits for whom, or if a wait for a rank without a report can look the same."""
 
 _CEILING = 0.4
-"""The same where no replay says what the job gets back, but a ceiling."""
+"""The same if no replay says what the job gets back, but a ceiling."""
 
 _USUAL = 8 * LEAST_SHARE
 """The share of the judged time from which on a loss speaks for its finding; a smaller one speaks against it."""

@@ -86,7 +86,7 @@ class Activity:
         queued: When one of these runs and its call had returned before it ended, so that no host waits for the copy itself.
         pageable: When one from or to pageable memory runs.
         starts: int64 array of the starts of compute kernels, ascending.
-        launch_start, launch_end: When their launching calls began and ended; their own start where no call is known.
+        launch_start, launch_end: When their launching calls began and ended; their own start if no call is known.
         launched: Whether a call is known to have launched each.
     """
 
@@ -180,7 +180,7 @@ def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) ->
 
 
 def joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
-    """A number for each call and for each piece of work, equal where one launched the other; below 0 if none is known.
+    """A number for each call and for each piece of work, equal if one launched the other; below 0 if none is known.
 
     Correlation ids count within a process, and a rank may have several.
     """

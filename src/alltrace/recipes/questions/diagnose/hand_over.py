@@ -23,7 +23,7 @@ _SAME_PHASE = 0.5
 """Roles that work together for this share of the shorter one's time have no turns between them."""
 
 _LEAST_ALONE = 0.8
-"""Roles take turns where for this share of the time in which any works only one does."""
+"""Roles take turns if for this share of the time in which any works only one does."""
 
 _LEAST_TURNS = 3
 """The least number of hand-overs for turns: each of two roles works twice."""

@@ -35,7 +35,7 @@ _EVERY_STEP = 0.9
 """They are part of the program if they occur in this share of the steps; occasional pauses are not."""
 
 _SAME = 0.1
-"""A step is affected where it loses this share of what the worst one does."""
+"""A step is affected if it loses this share of what the worst one does."""
 
 _CULPRIT_SHARE = 0.25
 """A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""

@@ -33,7 +33,7 @@ class HostTime:
         arc: Numbers of the arcs with time of the host, k.
         times: How it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what is left.
         after: The part of launch from a wait's end to the first launch after it, k, ns.
-        after_class: The number of that wait's class among `HOST_CLASSES`, k; -1 where the arc begins at no wait.
+        after_class: The number of that wait's class among `HOST_CLASSES`, k; -1 if the arc begins at no wait.
         wait_arc: Numbers of the arcs by which a host waits, w.
         wait_class: The number of the class of the call that waits, w; -1 for none.
         copy_class: For each node of the graph that is copies the number of the class of the call that launched them; -1 for others.

@@ -23,7 +23,7 @@ _LEAST_LAST = 0.5
 
 
 _HELD = 0.5
-"""What a rank takes longer is known where the classes of a finding about it hold this share of that."""
+"""What a rank takes longer is known if the classes of a finding about it hold this share of that."""
 
 
 def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Finding] = ()) -> list[Finding]:
@@ -32,7 +32,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
     Args:
         all_ranks: All ranks.
         others: The findings that are reported; ranks that they name among a few are reported.
-        known: All findings, also those that cost nothing: where one holds what a rank takes longer, it is not for no reason.
+        known: All findings, also those that cost nothing: if one holds what a rank takes longer, it is not for no reason.
     """
     members = all_ranks.members
     if members is None or not len(members.rank) or len(all_ranks.ranks) < 3 or not len(all_ranks.steps):
@@ -73,6 +73,6 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
         )
         loss = all_ranks.loss([name for name in CLASSES if name != "communication"], lost)
         where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
-        told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even where losses of all ranks hold its time
+        told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even if losses of all ranks hold its time
         found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts, told=told_anyway))
     return found

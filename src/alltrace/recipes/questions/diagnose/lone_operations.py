@@ -25,7 +25,7 @@ class LoneOperations:
         step: The number of the step.
         op: The id of the operation's name.
         size: Its bytes.
-        group_size: Ranks of its communicator; -1 where the reports do not say.
+        group_size: Ranks of its communicator; -1 if the reports do not say.
         count: How many there are.
         took_ns: From their starts to their ends.
         waited_ns: In how much of that the rank's device waits for communication.

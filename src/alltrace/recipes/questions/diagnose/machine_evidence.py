@@ -22,7 +22,7 @@ _SLOW = ("straggler", "slow-host", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""
 
 _TRANSFERS = ("low-bandwidth", "slow-communicator")
-"""Kinds that it can have a part in: it is stated where it is lower than the peers'. Of communication between hosts, what the
+"""Kinds that it can have a part in: it is stated if it is lower than the peers'. Of communication between hosts, what the
 network did is stated, or how to find it out."""
 
 _EXPOSED = "exposed-communication"

@@ -177,7 +177,7 @@ def _working(compute: Merged, copies: Merged) -> Int64:
 def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run: bool) -> tuple[Int64, Int64, int]:
     """The steps in which all that ran has a record, their regions, and how many are left out.
 
-    Of a run without steps it is the longest part without such a time, where that is at least half of the run.
+    Of a run without steps it is the longest part without such a time, if that is at least half of the run.
     """
     if not len(unrecorded.starts):
         return numbered, regions, 0

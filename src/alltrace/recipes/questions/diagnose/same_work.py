@@ -2,7 +2,7 @@
 
 Launches of one kernel with one launch configuration are the same work. What a work takes elsewhere is the lower quartile over the
 ranks of their mean durations, which more than half of the ranks may exceed. A rank's ratio in a step is the time of its works by
-what these take elsewhere: above 1 where its device is slower. What remains of its compute time without that is its own work.
+what these take elsewhere: above 1 if its device is slower. What remains of its compute time without that is its own work.
 """
 
 from __future__ import annotations

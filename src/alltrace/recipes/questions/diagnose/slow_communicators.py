@@ -19,7 +19,7 @@ _SLOW_RATE = 1.6
 """A communicator is slow when it takes at least this many times as long as its peers."""
 
 _SLOWER = 1.25
-"""The same where its peers differ little from each other, and where it shares a rank with one that is slow,"""
+"""The same if its peers differ little from each other, and where it shares a rank with one that is slow,"""
 
 _FAR = 4
 """which they do if the fastest exceeds the slowest of them by this many times less."""
