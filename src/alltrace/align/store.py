@@ -24,7 +24,7 @@ from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.run.checksums import FILES, checksums
+from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, collectives_file, find_overlay, rank_signature, signature
@@ -170,7 +170,7 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
         (draft / "collectives").mkdir(parents=True)
         parts = place.parent / OPERATIONS if place == run.path / ALIGN else place.parent / f".{OPERATIONS}-{place.name}"
         facts = _fill(run, draft, parts, jobs, progress)
-        write_json(draft / FACTS, {**facts, FILES: checksums(draft, FACTS)})
+        write_json(draft / FACTS, facts)
         old = place.parent / f"{_DRAFT}old-{own}"
         if place.exists():
             place.rename(old)
@@ -192,14 +192,15 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
         alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
         _write(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
     # steps may be found by collectives, so they see the run as aligned as it is by now
-    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
+    files = checksums(draft, FACTS)
+    write_json(draft / FACTS, {**plain(alignment), FILES: files}, lasting=False)
     overlay = find_overlay(run.manifest, draft)
     if overlay is not None:
         run.adopt(overlay)
     steps, more = _steps(run, each, jobs)
     _write(steps, draft / "steps.parquet", _SHARED_ROWS)
-    facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
-    return facts
+    files["steps.parquet"] = checksum(draft / "steps.parquet")
+    return {**plain(replace(alignment, steps_notes=tuple(more))), FILES: files}
 
 
 def _matched(
@@ -379,7 +380,8 @@ def interned(table: Any) -> tuple[Any, Any]:
             ids, names = intern(values)
             table = table.set_column(at, column, ids)
             found.append(names)
-    return table.select(list(declared.column_names)).cast(declared.arrow_schema()), pa.concat_tables(found)
+    table, schema = table.select(list(declared.column_names)), declared.arrow_schema()
+    return table if table.schema == schema else table.cast(schema), pa.concat_tables(found)
 
 
 def _distinct(names: Any) -> Any:
