@@ -325,3 +325,28 @@ def test_a_rank_reads_its_own_members_and_little_else(run, tmp_path, monkeypatch
         assert own.num_rows == ranks.count(record.rank) > 0
         for column in ("instance", "row", "start", "end"):
             assert own.column(column).to_pylist() == wanted.column(column).to_pylist()
+
+
+def test_ranks_that_are_done_out_of_order_make_the_same_alignment(run, monkeypatch):
+    aligned(run)
+    expected = {p.name: p.read_bytes() for p in (run.path / "align").rglob("*") if p.is_file()}
+    shutil.rmtree(run.path / "align")
+    shutil.rmtree(run.path / "operations")
+    real = store.run_tasks
+    monkeypatch.setattr(store, "run_tasks", lambda *args, **more: iter([*real(*args, **more)][::-1]))
+    aligned(Run(run.path))
+    assert {p.name: p.read_bytes() for p in (run.path / "align").rglob("*") if p.is_file()} == expected
+
+
+def test_what_a_worker_wrote_where_this_process_does_not_see_it_is_a_sentence(run, monkeypatch):
+    real = store._collected
+
+    def elsewhere(sent, folder, *args):
+        taken = real(sent, folder, *args)
+        shutil.rmtree(folder / "rank=2", ignore_errors=True)
+        return taken
+
+    monkeypatch.setattr(store, "_collected", elsewhere)
+    with pytest.raises(InputError, match=r"what was made of rank 2 is not there.*all nodes must see this folder"):
+        aligned(run)
+    assert not (run.path / "align").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from statistics import median as median_of
 
@@ -181,27 +182,27 @@ def test_the_densest_window_is_worth_most(parts):
         assert (found, its_middle) == (most, median_of(first))
 
 
-@given(st.integers(1, 4), st.integers(1, 30), st.integers(1, 400), st.integers(0, 2**32))
-def test_the_fullest_window_of_each_row_and_what_is_around_it(rows, columns, most, seed):
+@given(st.integers(1, 4), st.integers(1, 30), st.integers(1, 400), st.integers(1, 60), st.integers(0, 2**32))
+def test_the_sharpest_window_of_rows_by_what_is_around_it(rows, columns, most, width, seed):
     random = np.random.default_rng(seed)
     values = np.sort(random.integers(0, most, (rows, columns)).astype(float), axis=1)
-    widths = random.integers(1, 60, rows).astype(float)
-    count, around, middle = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows)
-    fits.fullest_windows(values, widths, 50.0, count, around, middle)
-    for row, width, *found in zip(values.tolist(), widths.tolist(), count, around, middle, strict=True):
-        windows = [(sum(begin <= v <= begin + width for v in row[at:]), -at) for at, begin in enumerate(row)]
-        many, at = max(windows)
-        centre = row[-at] + width / 2
-        assert found == [many, sum(centre - 50 <= v < centre + 50 for v in row), centre]
+    worths, middles = [], []
+    for row in values.tolist():
+        many, at = max((sum(begin <= v <= begin + width for v in row[at:]), -at) for at, begin in enumerate(row))
+        middle = row[-at] + width / 2
+        chance = (sum(middle - 50 <= v < middle + 50 for v in row) - many + 0.5) * width / (100 - width)
+        worths.append(many * math.log(many / chance) - (many - chance) if many > chance else 0.0)
+        middles.append(middle)
+    row, worth, middle = fits.sharpest_window(values, float(width), 50.0)
+    assert worth == pytest.approx(max(worths))
+    assert row == next(r for r, w in enumerate(worths) if w == pytest.approx(worth, rel=1e-12))
+    assert middle == middles[row]
 
 
-def test_the_same_values_may_stand_for_several_widths():
-    row = np.array([0.0, 1.0, 2.0, 50.0])
-    count, around, middle = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(2)
-    fits.fullest_windows(np.broadcast_to(row, (2, 4)), np.array([1.0, 2.0]), 100.0, count, around, middle)
-    assert (count.tolist(), around.tolist(), middle.tolist()) == ([2, 3], [4, 4], [0.5, 1.0])
-    with pytest.raises(IndexError, match="no values"):
-        fits.fullest_windows(np.empty((2, 0)), np.ones(2), 1.0, count, around, middle)
+def test_values_that_are_not_there_have_no_window():
+    for shape in ((2, 0), (0, 2)):
+        with pytest.raises(IndexError, match="no values"):
+            fits.sharpest_window(np.empty(shape), 1.0, 1.0)
 
 
 @given(st.lists(st.integers(0, 200).map(float), max_size=30), st.integers(0, 40))
@@ -213,3 +214,26 @@ def test_picked_values_are_apart(values, distance):
             picked.append(place)
     out = np.empty(len(values), np.int64)
     assert out[: fits.pick_apart(np.array(values), float(distance), out)].tolist() == picked
+
+
+@given(st.lists(st.integers(0, 400).map(float), max_size=40), st.integers(1, 8))
+@example([0.0, 1, 9, 10, 19, 20, 21, 100], 2)
+def test_piles_of_few_values_are_those_of_all_bins(values, factor):
+    values.sort()
+    fine = np.bincount((np.array(values) / 10).astype(np.int64), minlength=48 * factor).astype(np.int32)
+    counts, densest = np.empty(48, np.int64), np.empty(48, np.int64)
+    fits.widen_bins(fine, factor, counts, densest)
+    room = np.empty((4, len(values)), np.int64)
+    bins, begins, many, most = room[:, : fits.pile_up(np.array(values), 0.0, 0.1, factor, *room)]
+    assert bins.tolist() == np.flatnonzero(counts).tolist()
+    assert many.tolist() == counts[bins].tolist()
+    assert most.tolist() == densest[bins].tolist()
+    assert begins.tolist() == [next(i for i, v in enumerate(values) if v // (10 * factor) == b) for b in bins.tolist()]
+
+
+def test_every_difference_is_written_and_none_outside():
+    out = np.empty(3)
+    fits.all_differences(np.array([1.0, 3.0, 8.0]), np.array([1.0, 2.0]), np.array([0, 2]), np.array([2, 3]), out)
+    assert out.tolist() == [0.0, 2.0, 6.0]
+    with pytest.raises(IndexError):
+        fits.all_differences(np.array([1.0]), np.array([1.0]), np.array([0]), np.array([2]), out)

@@ -74,6 +74,20 @@ def test_tables_that_are_missing_are_empty(tiny_run):
     assert run.table("threads", ranks=[1]).shape[0] == run.rank(1).table("threads").num_rows > 0
 
 
+def test_columns_that_are_held_are_read_once(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    rank = Run(tmp_path / "run").rank(1)
+    expected = rank.table("kernels", ["end", "kind", "start"])
+    rank.hold("kernels", ["start", "end", "kind"])
+    rank.hold("mpi", ["start"])
+    assert rank.file_table("mpi", ["start"]).num_rows == 0
+    for file in (tmp_path / "run").rglob("kernels.parquet"):
+        file.unlink()
+    assert rank.table("kernels", ["end", "kind", "start"]).equals(expected)
+    with pytest.raises(InputError, match="cannot be read"):
+        rank.file_table("kernels", ["start", "stream"])
+
+
 def test_some_ranks(tiny_run):
     run = Run(tiny_run)
     assert run.table("kernels", ranks=[1]).project("rank, host").distinct().fetchall() == [(1, "node002")]

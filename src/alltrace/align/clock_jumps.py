@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.clock_fit import Block, Fit, Units, corrected, residuals
+from alltrace.core import fits as core
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -90,9 +91,9 @@ def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
     bins = min(_BINS, max(_LEAST_BINS, len(times) // 10))
     edges = np.linspace(0, len(times), bins + 1).astype(np.int64)
     spans = list(pairwise(edges.tolist()))
-    middle = np.array([np.median(values[a:b]) for a, b in spans])
-    at = np.array([np.median(times[a:b]) for a, b in spans])
-    spread = np.median([np.median(np.abs(values[a:b] - m)) for (a, b), m in zip(spans, middle, strict=True)])
+    middle = np.array([core.median(values[a:b].copy(), b - a) for a, b in spans])
+    at = np.array([core.median(times[a:b].copy(), b - a) for a, b in spans])
+    spread = np.median([core.median(np.abs(values[a:b] - m), b - a) for (a, b), m in zip(spans, middle, strict=True)])
     # a running median of three keeps a step and drops a bin that outliers took
     middle[1:-1] = np.median(np.stack([middle[:-2], middle[1:-1], middle[2:]]), axis=0)
     x = (at - at[0]) / max(at[-1] - at[0], 1.0)

@@ -34,7 +34,6 @@ _MOST_CANDIDATES = 16
 _MOST_STRONG = 256
 _STRONG = 0.7  # of the most votes
 _MOST_VOTES = 2_000_000
-_MOST_BINS = 1 << 20
 _MOST_RATES = 40
 _TRUST = 3
 _PLENTY = 12
@@ -261,8 +260,9 @@ def _piles(keyed: NDArray[np.float64], times: NDArray[np.float64], lows: NDArray
     # times are in order but for a part of a nanosecond, hence bins to spare
     least, most = float((keyed[lows] - times).min()) - 1.0, float((keyed[highs - 1] - times).max()) + 1.0
     bins = int((most - least) / _BIN_NS) + 2
-    if bins > _MOST_BINS:
-        return _far_apart(keyed, times, lows, highs, least)
+    count = int((highs - lows).sum())
+    if bins > count:
+        return _sparse_piles(keyed, times, lows, highs, least, count)
     fine = np.zeros(bins * _FINES, np.int32)
     core.count_differences(keyed, times, lows, highs, least, 1.0 / _FINE_NS, fine)
     votes, sharp = np.empty(bins, np.int64), np.empty(bins, np.int64)
@@ -282,20 +282,22 @@ def _piles(keyed: NDArray[np.float64], times: NDArray[np.float64], lows: NDArray
     return _Piles(votes[numbers], votes[numbers + 1], sharp[numbers], (least + numbers * float(_BIN_NS)).astype(np.float64), of)
 
 
-def _far_apart(
-    keyed: NDArray[np.float64], times: NDArray[np.float64], lows: NDArray[np.int64], highs: NDArray[np.int64], least: float
+def _sparse_piles(
+    keyed: NDArray[np.float64],
+    times: NDArray[np.float64],
+    lows: NDArray[np.int64],
+    highs: NDArray[np.int64],
+    least: float,
+    count: int,
 ) -> _Piles:
-    """The same for differences so far apart that most bins have none."""
-    votes = highs - lows
-    which = np.repeat(np.arange(len(times)), votes)
-    inner = np.arange(len(which)) - np.repeat(np.cumsum(votes) - votes, votes)
-    differences = keyed[lows[which] + inner] - times[which]
+    """The same for so few differences, `count` of them, that most bins have none."""
+    differences = np.empty(count)
+    core.all_differences(keyed, times, lows, highs, differences)
     differences.sort()
-    numbers, begin, many = np.unique(((differences - least) / _BIN_NS).astype(np.int64), return_index=True, return_counts=True)
-    adjoins = np.concatenate((numbers[1:] == numbers[:-1] + 1, [False]))
-    beside = np.where(adjoins, np.concatenate((many[1:], [0])), 0)
-    reach = np.searchsorted(differences, differences + 2 * _FINE_NS, side="right") - np.arange(len(differences))
-    return _Piles(many, beside, np.maximum.reduceat(reach, begin), differences[begin], lambda chosen: (differences, begin[chosen]))
+    room = np.empty((4, count), np.int64)
+    numbers, begin, many, sharp = room[:, : core.pile_up(differences, least, 1.0 / _FINE_NS, _FINES, *room)]
+    beside = np.append(np.where(numbers[1:] == numbers[:-1] + 1, many[1:], 0), 0)
+    return _Piles(many, beside, sharp, least + numbers * float(_BIN_NS), lambda chosen: (differences, begin[chosen]))
 
 
 def _extended(first: Ends, second: Ends, offset: float, begin: float, end: float) -> ClockLine | None:

@@ -32,15 +32,13 @@ _TIMES = ("starts", "ends", "device", "took", "copied", "computed")
 
 
 class RankPart(NamedTuple):
-    """The part of one rank.
+    """The part of one rank, beside the file with its operations (`part_file`).
 
     Attributes:
-        file: Its operations: the canonical table `collectives`, in the time of the rank's files.
         names: The strings that only they refer to, as a table of names.
         steps: Its steps, or None.
     """
 
-    file: Path
     names: pa.Table
     steps: RankSteps | None
 
@@ -79,11 +77,16 @@ def read_part(folder: Path, number: int, source: str | None = None) -> RankPart 
         record = read_json(place / PART_RECORD)
         if source is not None and record["made_from"] != source:
             return None
-        file = CheckedFiles(place, files_of(record, place / PART_RECORD)).path(_FILE)
+        CheckedFiles(place, files_of(record, place / PART_RECORD)).path(_FILE)
         names = pa.Table.from_pylist(record["names"], TABLES["names"].arrow_schema())
-        return RankPart(file, names, None if record["steps"] is None else _from_json(record["steps"]))
+        return RankPart(names, None if record["steps"] is None else _from_json(record["steps"]))
     except (AlltraceError, KeyError, TypeError, ValueError):
         return None
+
+
+def part_file(folder: Path, number: int) -> Path:
+    """The file with a rank's operations: the canonical table `collectives`, in the time of the rank's files."""
+    return _place(folder, number) / _FILE
 
 
 def remove_others(folder: Path, manifest: Manifest) -> None:

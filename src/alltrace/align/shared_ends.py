@@ -127,17 +127,7 @@ def _promising(votes: list[Vote]) -> list[Vote]:
 
 def _surprise(differences: Floats) -> float:
     """What the sharpest peak of sorted differences is worth."""
-    widths = np.array(_WIDTHS_NS)
-    return float(_densest(np.broadcast_to(differences, (len(widths), len(differences))), widths, _AROUND_NS)[0].max())
-
-
-def _densest(rows: Floats, widths: Floats, around_ns: float) -> tuple[Floats, Floats]:
-    """What the fullest window of each row of sorted values is worth against its surroundings to `around_ns` off, and its middle."""
-    count, around = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    middle = np.empty(len(rows))
-    core.fullest_windows(rows, widths, around_ns, count, around, middle)
-    chance = (around - count + 0.5) * widths / (2 * around_ns - widths)
-    return np.where(count > chance, count * np.log(count / chance) - (count - chance), 0.0), middle
+    return max(core.sharpest_window(differences[None], width, _AROUND_NS)[1] for width in _WIDTHS_NS)
 
 
 def _followed(first: Ends, second: Ends, vote: Vote, *, rate: bool) -> tuple[float, ClockLine] | None:
@@ -193,10 +183,9 @@ def _peak(
     for width in widths:
         steps = min(int(np.ceil(2 * loose * reach / width)), _MOST_SLOPES)
         slopes = np.arange(-steps, steps + 1) * (loose / max(steps, 1))
-        worth, middle = _densest(np.sort(rest - slopes[:, None] * x, axis=1), np.full(len(slopes), width), around_ns)
-        at = int(worth.argmax())
-        if worth[at] > best.worth:
-            best = _Peak(float(worth[at]), float(middle[at]), float(slopes[at]), width)
+        at, worth, middle = core.sharpest_window(np.sort(rest - slopes[:, None] * x, axis=1), width, around_ns)
+        if worth > best.worth:
+            best = _Peak(worth, middle, float(slopes[at]), width)
     return best if best.worth > 0.0 else None
 
 
@@ -206,5 +195,7 @@ def _line(x: Floats, rest: Floats, peak: _Peak, *, rate: bool) -> tuple[float, f
     x, y = x[close], rest[close]
     if not rate or len(x) < 2 * _LEAST or np.ptp(x) < _LEAST_SPAN_NS:
         return float(np.median(y - peak.slope * x)) if len(x) else peak.centre, peak.slope
-    slope, centre = np.polyfit(x, y, 1)
-    return float(centre), float(slope)
+    middle, level = float(x.mean()), float(y.mean())
+    x = x - middle
+    slope = float(x @ (y - level) / (x @ x))
+    return level - slope * middle, slope

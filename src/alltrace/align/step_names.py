@@ -7,6 +7,7 @@ the end of a step. Names of parts of a step, such as a micro-batch, are none of 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from alltrace.trace.name_stems import RECORDED
@@ -94,6 +95,7 @@ class StepName(NamedTuple):
     alone: bool = False
 
 
+@lru_cache(maxsize=4_096)  # ranks have the same names
 def step_name(name: str) -> StepName | None:
     """What the name of a range states about iterations; None if it names neither a step nor an optimizer."""
     text = _RECORDED.sub("", name)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -24,10 +24,10 @@ from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.run.checksums import FILES, checksums
+from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
-from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
+from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, collectives_file, find_overlay, rank_signature, signature
 from alltrace.run.parquet import quick_codec, read_parquet
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
@@ -40,15 +40,22 @@ from alltrace.trace.schema import TABLES
 # what works an alignment out is loaded where it is used: most commands find one that is kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from alltrace.align.steps import RankSteps
+    from alltrace.engine.tasks import Outcome
 
 _NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
 _ROWS_WORTH_A_PROCESS = 4_000_000
+_READ = {
+    "kernels": ("start", "end", "process", "device", "stream", "correlation", "name", "kind"),
+    "ranges": ("start", "end", "process", "thread", "depth", "name", "domain", "payload"),
+    "api": ("start", "end", "process", "thread", "correlation"),
+}
+"""What both the operations and the steps of a rank are made from."""
 _SHARED_ROWS = 1 << 11
 """Rows of a row group of what all ranks share: a rank decodes those groups of it that have rows of its own."""
 
@@ -71,6 +78,7 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
         return kept
     plain = Run(run.path)
     found = _kept(plain)
+    kept_before = found is not None
     if found is None:
         found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
         try:
@@ -89,7 +97,9 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     overlay = find_overlay(plain.manifest, found)
     if overlay is None:
         raise InputError(found, found="the alignment was changed while it was written", advice="run it again")
-    _apply(plain, overlay)
+    if found == run.path / ALIGN and not (kept_before and overlay.over(plain.manifest) == read_manifest(run.path)):
+        with suppress(OSError):  # who opens the run lays the clocks over it anyway
+            write_manifest(run.path, overlay.over(plain.manifest))
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
     return made
@@ -103,13 +113,6 @@ def has_alignment(run: Run) -> bool:
 def _kept(plain: Run) -> Path | None:
     """Where the alignment of a run as it was imported is kept; None if there is none."""
     return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
-
-
-def _apply(run: Run, overlay: Overlay) -> None:
-    """Write the clocks into the manifest where that is possible and not yet done; who opens the run lays them over it anyway."""
-    if overlay.folder == run.path / ALIGN and overlay.over(run.manifest) != read_manifest(run.path):
-        with suppress(OSError):
-            write_manifest(run.path, overlay.over(run.manifest))
 
 
 def _has_logged_calls(run: Run) -> bool:
@@ -167,7 +170,7 @@ def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], Non
         (draft / "collectives").mkdir(parents=True)
         parts = place.parent / OPERATIONS if place == run.path / ALIGN else place.parent / f".{OPERATIONS}-{place.name}"
         facts = _fill(run, draft, parts, jobs, progress)
-        write_json(draft / FACTS, {**facts, FILES: checksums(draft, FACTS)})
+        write_json(draft / FACTS, facts)
         old = place.parent / f"{_DRAFT}old-{own}"
         if place.exists():
             place.rename(old)
@@ -189,11 +192,15 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
         alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
         _write(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
     # steps may be found by collectives, so they see the run as aligned as it is by now
-    write_json(draft / FACTS, {**plain(alignment), FILES: checksums(draft, FACTS)})
-    steps, more = _steps(Run(run.path, align=draft), each, jobs)
+    files = checksums(draft, FACTS)
+    write_json(draft / FACTS, {**plain(alignment), FILES: files}, lasting=False)
+    overlay = find_overlay(run.manifest, draft)
+    if overlay is not None:
+        run.adopt(overlay)
+    steps, more = _steps(run, each, jobs)
     _write(steps, draft / "steps.parquet", _SHARED_ROWS)
-    facts: dict[str, Any] = plain(replace(alignment, steps_notes=tuple(more)))
-    return facts
+    files["steps.parquet"] = checksum(draft / "steps.parquet")
+    return {**plain(replace(alignment, steps_notes=tuple(more))), FILES: files}
 
 
 def _matched(
@@ -268,65 +275,96 @@ def _joined(run: Run, draft: Path, tables: AllCollectives, names: Names) -> tupl
     return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
+class _Taken(NamedTuple):
+    """What an alignment takes from one rank.
+
+    Attributes:
+        operations: Columns of its `collectives`, in the time of the rank's files.
+        names: The strings that only these refer to, as a table of names.
+        steps: Its steps, None if it has none, or why they could not be found.
+    """
+
+    operations: Any
+    names: Any
+    steps: RankSteps | AlltraceError | None
+
+
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[AllCollectives, Names, list[RankSteps | AlltraceError | None]]:
     """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
-    from alltrace.align.rank_parts import read_part, remove_others
+    from alltrace.align.rank_parts import part_file, read_part, remove_others
 
     remove_others(folder, run.manifest)
-    parts = {r.rank: read_part(folder, r.rank, rank_signature(run.manifest, r)) for r in run.ranks}
-    todo = [r for r in run.ranks if parts[r.rank] is None]
+    kept = {r.rank: part for r in run.ranks if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None}
+    todo = [r for r in run.ranks if r.rank not in kept]
     if progress is not None:
-        progress(len(run.ranks) - len(todo))
+        progress(len(kept))
     rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
-    errors: dict[int, AlltraceError | None] = {}
+    columns = TABLES["collectives"].column_names if _has_logged_calls(run) else MATCHED_COLUMNS
     sent = SentRun(run)
-    work = partial(_collected, sent, folder.absolute())
-    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
-        number = todo[outcome.index].rank
-        errors[number] = outcome.get()
-        parts[number] = read_part(folder, number)
+    work = partial(_collected, sent, folder.absolute(), columns)
+    made = _in_order(run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs))
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     steps: list[RankSteps | AlltraceError | None] = []
-    for number, part in parts.items():
-        if part is None:
-            raise InputError(
-                folder,
-                found=f"what was made of rank {number} is not there",
-                advice="run it again; on a cluster all nodes must see this folder",
-            )
-        shutil.copyfile(part.file, draft / collectives_file(number))
-        own.append(part.names)
-        steps.append(errors.get(number) or part.steps)
+
+    def operations() -> Iterator[tuple[int, Any]]:
+        for rank in run.ranks:
+            part = kept.get(rank.rank)
+            file = part_file(folder, rank.rank)
+            taken = next(made) if part is None else _Taken(read_parquet(file, columns, _ENUMS), part.names, part.steps)
+            try:
+                shutil.copyfile(file, draft / collectives_file(rank.rank))
+            except FileNotFoundError as error:
+                raise InputError(
+                    folder,
+                    found=f"what was made of rank {rank.rank} is not there",
+                    advice="run it again; on a cluster all nodes must see this folder",
+                ) from error
+            own.append(taken.names)
+            steps.append(taken.steps)
+            yield rank.rank, taken.operations
+
+    tables = AllCollectives(operations())
     _write(_distinct(pa.concat_tables(own)), draft / NAMES)
-    columns = TABLES["collectives"].column_names if _has_logged_calls(run) else MATCHED_COLUMNS
-    tables = AllCollectives((r.rank, read_parquet(draft / collectives_file(r.rank), columns, _ENUMS)) for r in run.ranks)
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
-def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> AlltraceError | None:
-    """Writes the part of one rank; returns why its steps could not be found, where that is so."""
+def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
+    """The results in the order of their items."""
+    early: dict[int, _Taken] = {}
+    following = 0
+    for outcome in outcomes:
+        early[outcome.index] = outcome.get()
+        while following in early:
+            yield early.pop(following)
+            following += 1
+
+
+def _collected(sent: SentRun, folder: Path, columns: Sequence[str], number: int, advance: Callable[[int], None]) -> _Taken:
+    """Writes the part of one rank; returns what of it the alignment takes."""
     from alltrace.align.evidence import collect
     from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
 
     rank = sent.run.rank(number).in_file_time()
+    for name, wanted in _READ.items():
+        rank.hold(name, wanted)
     table, names = interned(collect(rank))
     source, steps, failed = rank_signature(sent.run.manifest, rank.record), None, None
     try:
-        steps = rank_steps(sent.run.rank(number))
+        steps = rank_steps(rank)
     except DamageError:
         raise
     except AlltraceError as error:
         source, failed = "", error
     write_part(folder, number, table, names, steps, source)
     advance(1)
-    return failed
+    return _Taken(table.select(columns), names, failed or steps)
 
 
 def interned(table: Any) -> tuple[Any, Any]:
@@ -342,7 +380,8 @@ def interned(table: Any) -> tuple[Any, Any]:
             ids, names = intern(values)
             table = table.set_column(at, column, ids)
             found.append(names)
-    return table.select(list(declared.column_names)).cast(declared.arrow_schema()), pa.concat_tables(found)
+    table, schema = table.select(list(declared.column_names)), declared.arrow_schema()
+    return table if table.schema == schema else table.cast(schema), pa.concat_tables(found)
 
 
 def _distinct(names: Any) -> Any:

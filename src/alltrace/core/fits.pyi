@@ -55,6 +55,17 @@ def select_differences(
     wanted: _Bool,
     out: _Float64,
 ) -> int: ...
+def all_differences(partners: _Float64, times: _Float64, lows: _Int64, highs: _Int64, out: _Float64) -> None: ...
+def pile_up(
+    values: _Float64,
+    least: float,
+    fine_per_ns: float,
+    factor: int,
+    out_bins: _Int64,
+    out_begins: _Int64,
+    out_counts: _Int64,
+    out_densest: _Int64,
+) -> int: ...
 def densest_windows(
     values: _Float64,
     begins: _Int64,
@@ -66,6 +77,4 @@ def densest_windows(
     out_medians: _Float64,
 ) -> None: ...
 def pick_apart(values: _Float64, distance: float, out: _Int64) -> int: ...
-def fullest_windows(
-    values: _Float64, widths: _Float64, around: float, out_count: _Int64, out_around: _Int64, out_middle: _Float64
-) -> None: ...
+def sharpest_window(values: _Float64, width: float, around: float) -> tuple[int, float, float]: ...

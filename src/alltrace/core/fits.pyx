@@ -3,7 +3,7 @@
 Times are float64 nanoseconds. Functions write to arrays named `out...` and to those that a docstring calls scratch space.
 """
 
-from libc.math cimport fabs
+from libc.math cimport fabs, log
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef double MAD_TO_SIGMA = 1.4826  # of a normal distribution
@@ -406,6 +406,71 @@ def select_differences(
     return count
 
 
+def all_differences(
+    const double[::1] partners, const double[::1] times, const int64_t[::1] lows, const int64_t[::1] highs, double[::1] out
+):
+    """Write the differences of `count_differences`, of which there are as many as `out` is long.
+
+    Raises:
+        IndexError: There are more, or there is no such partner.
+    """
+    cdef Py_ssize_t i, k, count = 0
+    with nogil:
+        for i in range(times.shape[0]):
+            for k in range(lows[i], highs[i]):
+                out[count] = partners[k] - times[i]
+                count += 1
+
+
+def pile_up(
+    const double[::1] values,
+    double least,
+    double fine_per_ns,
+    Py_ssize_t factor,
+    int64_t[::1] out_bins,
+    int64_t[::1] out_begins,
+    int64_t[::1] out_counts,
+    int64_t[::1] out_densest,
+):
+    """What `widen_bins` counts of values in order, for the bins that have any; how many these are.
+
+    Args:
+        values: Ascending, ns, none below `least`.
+        least: The first fine bin begins here.
+        fine_per_ns: One over the width of a fine bin.
+        factor: Fine bins of a bin.
+        out_bins: The bins, ascending; all four have room for as many as there are values.
+        out_begins: The place of the first value of each.
+        out_counts: The number of values in each.
+        out_densest: The most in a fine bin of each and the next fine bin.
+    """
+    cdef Py_ssize_t i, count = 0
+    cdef int64_t fine, before = -2, here = 0, previous = 0, bin = -1
+    with nogil:
+        for i in range(values.shape[0]):
+            fine = <int64_t>((values[i] - least) * fine_per_ns)
+            if fine != before:
+                # the last fine bin is whole now; it counts with the one before it, for the bin of that one
+                previous = here if fine == before + 1 else 0
+                here = 0
+                before = fine
+                bin = fine // factor
+                if count == 0 or out_bins[count - 1] != bin:
+                    out_bins[count] = bin
+                    out_begins[count] = i
+                    out_counts[count] = 0
+                    out_densest[count] = 0
+                    count += 1
+            here += 1
+            out_counts[count - 1] += 1
+            out_densest[count - 1] = max(out_densest[count - 1], here)
+            if fine % factor > 0:
+                out_densest[count - 1] = max(out_densest[count - 1], previous + here)
+            elif count > 1 and out_bins[count - 2] == bin - 1:
+                out_densest[count - 2] = max(out_densest[count - 2], previous + here)
+    return count
+
+
 def densest_windows(
     const double[::1] values,
     const int64_t[::1] begins,
@@ -472,28 +537,37 @@ def pick_apart(const double[::1] values, double distance, int64_t[::1] out):
     return count
 
 
-def fullest_windows(
-    const double[:, :] values,
-    const double[::1] widths,
-    double around,
-    int64_t[::1] out_count,
-    int64_t[::1] out_around,
-    double[::1] out_middle,
-):
-    """The window with the most values in each of several rows of ascending values; the first such window if several are equal.
+cdef Py_ssize_t first_not_below(const double[:] values, double limit) noexcept nogil:
+    """The place of the first of ascending values that is not below a limit; their number if there is none."""
+    cdef Py_ssize_t low = 0, high = values.shape[0], middle
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def sharpest_window(const double[:, :] values, double width, double around):
+    """Which of several rows has the sharpest peak: the fullest window, the first of equal ones, against what surrounds it.
+
+    n values in a window where chance would give m are worth n log(n / m) - (n - m), or nothing if n is no more than m.
 
     Args:
-        values: (rows, n): the values of each row, ascending; n is at least 1.
-        widths: Width of the window of each row; both ends are included.
-        around: Values in `[middle - around, middle + around)` are counted, too; the middle is that of the window.
-        out_count: Values in the window of each row.
-        out_around: Values around its middle.
-        out_middle: Its middle.
+        values: (rows, n): the values of each row, ascending.
+        width: How wide a window is, both ends included; less than twice `around`.
+        around: Chance is the density of the other values in `[middle - around, middle + around)`, for the middle of the window.
+
+    Returns:
+        The row, the first of equal ones; what its window is worth; and the window's middle.
+
+    Raises:
+        IndexError: There are no values.
     """
-    cdef Py_ssize_t n = values.shape[1], row, first, last, most, at
-    cdef double reach, low, high
-    cdef int64_t found
-    if n < 1:
+    cdef Py_ssize_t n = values.shape[1], row, first, last, most, at, near, best_row = 0
+    cdef double reach, middle, chance, worth, best = -1.0, best_middle = 0.0
+    if n < 1 or values.shape[0] < 1:
         raise IndexError("no values have no window")
     with nogil:
         for row in range(values.shape[0]):
@@ -501,18 +575,18 @@ def fullest_windows(
             most = 0
             at = 0
             for first in range(n):
-                reach = values[row, first] + widths[row]
+                reach = values[row, first] + width
                 while last < n and values[row, last] <= reach:
                     last += 1
                 if last - first > most:
                     most = last - first
                     at = first
-            out_count[row] = most
-            out_middle[row] = values[row, at] + widths[row] / 2
-            low = out_middle[row] - around
-            high = out_middle[row] + around
-            found = 0
-            for first in range(n):
-                if low <= values[row, first] < high:
-                    found += 1
-            out_around[row] = found
+            middle = values[row, at] + width / 2
+            near = first_not_below(values[row], middle + around) - first_not_below(values[row], middle - around)
+            chance = (near - most + 0.5) * width / (2 * around - width)
+            worth = most * log(most / chance) - (most - chance) if most > chance else 0.0
+            if worth > best:
+                best = worth
+                best_row = row
+                best_middle = middle
+    return best_row, best, best_middle

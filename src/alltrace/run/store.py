@@ -166,6 +166,7 @@ class StoredRank:
         self._metadata: dict[str, tuple[Path, pq.FileMetaData]] = {}
         self._pieces: dict[str, list[Piece]] = {}
         self._in_file_time_of: ClockMap | None = None
+        self._held: dict[str, pa.Table] = {}
 
     def in_file_time(self) -> StoredRank:
         """The same rank in the time of its files, for what must not depend on clocks."""
@@ -186,11 +187,18 @@ class StoredRank:
         from alltrace.run.parquet import read_parquet
 
         wanted, enums = _wanted(TABLES[table], columns)
+        held = self._held.get(table)
+        if held is not None and set(wanted) <= set(held.column_names):
+            return held.select(wanted)
         schema = TABLES[table].arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
         read = self._to_read(table, wanted)
         return self._finished(table, read_parquet(self._path(table), read, enums), schema)
+
+    def hold(self, table: str, columns: Sequence[str]) -> None:
+        """Read columns of a table once for all who take some of them: a file costs as much to open as a few columns to decode."""
+        self._held[table] = self.file_table(table, columns)
 
     def unrecorded(self) -> Merged:
         """When work of which the reports lost the records may have run (see `RankTables.unrecorded`)."""
