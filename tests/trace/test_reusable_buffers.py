@@ -16,60 +16,68 @@ def _address(block):
 
 
 def test_a_block_comes_back_when_the_last_buffer_is_gone():
-    blocks = Blocks(1 << 20)
-    block = blocks.lend(8000)
+    blocks = Blocks(8 << 20)
+    block = blocks.lend(80_000)
     address = _address(block)
-    block.bytes[:8000].view(np.int64)[:] = np.arange(1000)
-    array = pa.Array.from_buffers(pa.int64(), 1000, [None, block.buffer(0, 8000)])
+    block.bytes[:80_000].view(np.int64)[:] = np.arange(10_000)
+    array = pa.Array.from_buffers(pa.int64(), 10_000, [None, block.buffer(0, 80_000)])
     del block
     gc.collect()
-    other = blocks.lend(8000)
+    other = blocks.lend(80_000)
     assert _address(other) != address
     other.bytes[:] = 255
-    assert array.to_pylist() == list(range(1000))
-    part = array.slice(990)
+    assert array.to_pylist() == list(range(10_000))
+    part = array.slice(9_990)
     del array
-    assert _address(blocks.lend(8000)) != address
-    assert part.to_pylist() == list(range(990, 1000))
+    assert _address(blocks.lend(80_000)) != address
+    assert part.to_pylist() == list(range(9_990, 10_000))
     del part
-    held = [blocks.lend(8000), blocks.lend(8000)]
+    held = [blocks.lend(80_000), blocks.lend(80_000)]
     assert address in {_address(b) for b in held}
 
 
 def test_a_much_larger_block_is_not_lent():
-    blocks = Blocks(1 << 20)
-    large = blocks.lend(100_000)
+    blocks = Blocks(8 << 20)
+    large = blocks.lend(200_000)
     address = _address(large)
     del large
-    small = blocks.lend(49_999)
-    assert len(small.bytes) == 49_999
+    small = blocks.lend(99_999)
+    assert len(small.bytes) == 99_999
     assert _address(small) != address
-    assert _address(blocks.lend(50_000)) == address
+    assert _address(blocks.lend(100_000)) == address
 
 
 def test_what_waits_is_bounded():
-    blocks = Blocks(10_000)
-    held = [blocks.lend(4_000) for _ in range(5)]
+    blocks = Blocks(200_000)
+    held = [blocks.lend(80_000) for _ in range(5)]
     del held
-    assert sum(len(m) for m in blocks._free) == 8_000
+    assert sum(len(m) for m in blocks._free) == 160_000
 
 
-def test_few_small_blocks_wait():
-    blocks = Blocks(1 << 20)
-    held = [blocks.lend(8) for _ in range(1_000)]
+def test_small_blocks_do_not_wait():
+    blocks = Blocks(8 << 20)
+    block = blocks.lend(65_535)
+    assert pa.Array.from_buffers(pa.int8(), 3, [None, block.buffer(1, 3)]).to_pylist() == block.bytes[1:4].view(np.int8).tolist()
+    del block
+    assert not blocks._free
+
+
+def test_few_blocks_wait():
+    blocks = Blocks(8 << 20)
+    held = [blocks.lend(65_536) for _ in range(100)]
     del held
     assert len(blocks._free) == 64
-    large = blocks.lend(1_000)  # none fits, none is lost
-    assert len(large.bytes) == 1_000
+    large = blocks.lend(200_000)  # none fits, none is lost
+    assert len(large.bytes) == 200_000
     assert len(blocks._free) == 64
 
 
 def test_threads_never_share_a_block():
-    blocks = Blocks(1 << 20)
+    blocks = Blocks(8 << 20)
 
     def work(number):
-        for _ in range(300):
-            block = blocks.lend(4_096)
+        for _ in range(100):
+            block = blocks.lend(70_000)
             block.bytes[:] = number
             if not (block.bytes == number).all():
                 return False

@@ -78,8 +78,11 @@ def sample_sources(
     Returns:
         The tables of a rank of its host, and for each device there the row in the rank's own `devices`.
     """
+    if not others:
+        return []
     works_on = {d.device for d in own.record.devices}
-    taken = {d.identity for record in manifest.ranks if record.rank != own.rank for d in record.devices}
+    beside = (record for record in manifest.ranks if record.host == own.host and record.rank != own.rank)
+    taken = {d.identity for record in beside for d in record.devices}
     of_others = {device for name, device in _named(own).items() if (own.host, name) in taken} - works_on
     found = [(own, {device: device for device in _sampled(own) if device not in of_others})]
     lacking = {name: d for name, d in _named(own).items() if d in works_on and d not in found[0][1]}

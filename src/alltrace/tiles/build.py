@@ -41,7 +41,7 @@ from alltrace.tiles.files import (
     write_rank,
 )
 from alltrace.tiles.grid import Grid, grid_of
-from alltrace.tiles.rank_tiles import SUMMARY_PARTS, TrackTiles, binned, summary_of, tracks_of
+from alltrace.tiles.rank_tiles import SUMMARY_PARTS, TrackTiles, binned, shared_tables, summary_of, tracks_of
 from alltrace.tiles.tracks import SUMMARY, integers
 from alltrace.tiles.waits import waits_of
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
@@ -211,9 +211,10 @@ def _build_rank(sent: SentRun, place: Path, grid: Grid, item: tuple[int, str], a
 
 def rank_tracks(rank: StoredRank, grid: Grid) -> list[TrackTiles]:
     """The tracks of a rank on a grid, the parts of its summary first."""
-    parts = summary_of(rank, grid).items()
+    tables = shared_tables(rank)
+    parts = summary_of(tables, grid).items()
     summary = [TrackTiles(f"{SUMMARY}/{name}", 0, 0, grid.span_ns, grid.level, 0, (values,)) for name, values in parts]
-    return [*summary, *tracks_of(rank, grid, grid.start_ns + grid.span_ns)]
+    return [*summary, *tracks_of(rank, tables, grid, grid.start_ns + grid.span_ns)]
 
 
 def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
+    from alltrace.recipes.execution.shared_tables import SharedRank
     from alltrace.run.store import StoredRank
     from alltrace.trace.arrays import Int64
 
@@ -92,18 +93,26 @@ def parts_of(compute: Merged, communication: Merged, copies: Merged) -> dict[str
     }
 
 
-def tracks_of(rank: StoredRank, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
-    """The tracks of a rank that have rows, in the order of their groups."""
+def shared_tables(rank: StoredRank) -> SharedRank:
+    """The rank's tables for `summary_of` and then `tracks_of`, which read tables of devices once for both."""
+    from alltrace.recipes.analysis.device_intervals import TABLES
+    from alltrace.recipes.execution.shared_tables import SharedRank
+
+    return SharedRank(rank, {name: columns_for(SOURCES[name], names=False) for name in TABLES})
+
+
+def tracks_of(rank: StoredRank, tables: SharedRank, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
+    """The tracks of a rank that have rows, in the order of their groups; `tables` forgets those that were read."""
     by_group: dict[str, list[Source]] = {}
     for source in SOURCES.values():
         by_group.setdefault(source.group, []).append(source)
     for sources in by_group.values():
-        yield from _interval_tracks(rank, grid, sources, open_end_ns)
+        yield from _interval_tracks(tables, grid, sources, open_end_ns)
     for samples in SAMPLES.values():
         yield from _sample_tracks(rank, grid, samples)
 
 
-def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
+def _interval_tracks(rank: SharedRank, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
     parts = []
     for source in sources:
         if not rank.has(source.table):
@@ -111,6 +120,7 @@ def _interval_tracks(rank: RankTables, grid: Grid, sources: list[Source], open_e
         table = rank.table(source.table, columns_for(source, names=False))
         starts, ends, shown = spans(source, table, open_end_ns if source.table == "ranges" else None)
         keys, codes = [integers(table, c) for c in source.track], codes_of(source, table)
+        rank.release((source.table,))
         if shown is not None:
             starts, ends, keys, codes = starts[shown], ends[shown], [k[shown] for k in keys], codes[shown]
         parts.append((starts, ends, keys, codes))

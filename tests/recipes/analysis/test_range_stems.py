@@ -40,6 +40,24 @@ def test_names_without_counters_are_numbered(run):
     assert len(stems) == 3
 
 
+def test_names_that_were_asked_for_before_have_the_same_stems(run):
+    ids = np.array([name_id("k1"), name_id(NAMES[1])], np.int64)
+    for _ in range(2):
+        rows, stems = stems_of(run.rank(0), ids)
+        assert [stems[n] for n in rows.tolist()] == ["k1", "aten::mm"]
+        stems.clear()  # they are the caller's
+        rows += 1
+    rows, stems = stems_of(run.rank(0), ids[::-1])
+    assert [stems[n] for n in rows.tolist()] == ["aten::mm", "k1"]
+
+
+def test_many_names(tmp_path):
+    names = [f"range {chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{chr(97 + n // 676)}, op_id = {n}" for n in range(1_500)]
+    run = make_run(tmp_path / "run", {0: {"ranges": [{"start": n, "end": n + 1, "name": name} for n, name in enumerate(names)]}})
+    rows, stems = stems_of(run.rank(0), np.array([name_id(n) for n in names], np.int64))
+    assert [stems[n] for n in rows.tolist()] == [n.partition(",")[0] for n in names]
+
+
 def test_each_recipe_has_the_operator_once(run):
     asked = {
         "durations": ({"what": "range"}, "name", "count"),

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.readers.nsys.small import rows_of_batches
 from alltrace.readers.nsys.source import rows_per_batch
 from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _SUFFIX = ".parquet"
@@ -70,6 +71,10 @@ class ParquetFolder:
                 found=f"the table cannot be read ({_first_line(error)})",
                 advice="export the report again",
             ) from error
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The rows of a small `table` as Python values; see `RawSource.rows`."""
+        return rows_of_batches(self, table, columns)
 
     def _delivered(self, table: str, batch: Any, schema: Any) -> Any:
         arrays = []

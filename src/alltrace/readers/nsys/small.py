@@ -10,16 +10,13 @@ from alltrace.readers.nsys.mapping import find_table
 from alltrace.trace.names import text_of_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from alltrace.readers.nsys.source import RawSource
 
 
 def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as tuples of the wanted columns; an absent column yields None, an absent table no rows.
-
-    Bytes, of a column that is declared so, are given as text.
-    """
+    """The rows of a table as tuples of the wanted columns; an absent column yields None, an absent table no rows."""
     found = find_table(source.tables, table)
     if found is None:
         return
@@ -27,12 +24,25 @@ def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[A
     present = [c for c in columns if c in types]
     if not present:
         return
-    for batch in source.batches(found, {c: raw_type(types[c]) for c in present}):
-        values = {c: batch.column(i).to_pylist() for i, c in enumerate(present)}
-        for column in (c for c in present if types[c] == "binary"):
-            values[column] = [None if v is None else text_of_bytes(v) for v in values[column]]
-        nothing = [None] * batch.num_rows
-        yield from zip(*(values.get(c, nothing) for c in columns), strict=True)
+    rows = source.rows(found, present)
+    if len(present) == len(columns):
+        yield from rows
+        return
+    places = [present.index(c) if c in types else -1 for c in columns]
+    for row in rows:
+        padded = (*row, None)
+        yield tuple([padded[place] for place in places])
+
+
+def rows_of_batches(source: RawSource, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """`RawSource.rows` by `RawSource.batches`."""
+    types = source.tables[table]
+    for batch in source.batches(table, {c: raw_type(types[c]) for c in columns}):
+        values = [column.to_pylist() for column in batch.columns]
+        for n, column in enumerate(columns):
+            if types[column] == "binary":
+                values[n] = [None if v is None else text_of_bytes(v) for v in values[n]]
+        yield from zip(*values, strict=True)
 
 
 def raw_type(name: str) -> Any:

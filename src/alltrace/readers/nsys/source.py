@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 BATCH_BYTES = 4 << 20
@@ -49,6 +49,15 @@ class RawSource(Protocol):
         Raises:
             InputError: The file is corrupt or cut short, or a value does not fit its column's type; the message names the table
                 and the column.
+        """
+        ...
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises.
+
+        Args:
+            table: A key of `tables`.
+            columns: The columns wanted, in order.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
 
+_FEW_NAMES = 1_000
+"""The most names of a table that are remembered."""
+
 
 def stems_of(rank: RankTables, ids: Any) -> tuple[Int64, list[str | None]]:
     """The stems of ranges' names.
@@ -27,6 +31,18 @@ def stems_of(rank: RankTables, ids: Any) -> tuple[Int64, list[str | None]]:
         Of each (n, int64) the row of its stem in the list; the stems, each once, None for no name.
     """
     kinds, places = distinct(ids)
-    encoded = pc.dictionary_encode(stems(rank.texts(pa.array(kinds, pa.int64()))), null_encoding="encode")
-    rows: Int64 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)[places]
-    return rows, encoded.dictionary.to_pylist()
+    names = rank.texts(pa.array(kinds, pa.int64()))
+    codes, found = _known_stems(tuple(names.to_pylist())) if len(names) <= _FEW_NAMES else _stems(names)
+    return codes[places], list(found)
+
+
+@lru_cache(256)
+def _known_stems(names: tuple[str | None, ...]) -> tuple[Int64, tuple[str | None, ...]]:
+    """`_stems`, remembered: most ranks have the same names."""
+    return _stems(pa.array(names, pa.string()))
+
+
+def _stems(names: Any) -> tuple[Int64, tuple[str | None, ...]]:
+    encoded = pc.dictionary_encode(stems(names), null_encoding="encode")
+    codes: Int64 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, tuple(encoded.dictionary.to_pylist())

@@ -55,6 +55,35 @@ def _read(source: RawSource, table: str, types: dict[str, pa.DataType] | None = 
     return whole
 
 
+def _rows(source: RawSource, table: str) -> list[tuple[object, ...]] | str:
+    """A table as `RawSource.rows` gives it; or what the error said."""
+    try:
+        return list(source.rows(table, list(source.tables[table])))
+    except InputError as error:
+        return str(error)
+
+
+def _as_rows(read: pa.Table | str) -> list[tuple[object, ...]] | str:
+    """What `RawSource.rows` must give of a table that was read by batches, or the error that it must raise."""
+    if isinstance(read, str):
+        return read
+    columns = [c.to_pylist() for c in read.columns]
+    return [
+        tuple(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else v for v in row)
+        for row in zip(*columns, strict=True)
+    ]
+
+
+@pytest.fixture
+def as_rows() -> Callable[[pa.Table | str], list[tuple[object, ...]] | str]:
+    return _as_rows
+
+
+@pytest.fixture
+def rows() -> Callable[[RawSource, str], list[tuple[object, ...]] | str]:
+    return _rows
+
+
 @pytest.fixture
 def make() -> Callable[..., Path]:
     return _make
@@ -77,6 +106,8 @@ def both() -> Callable[..., dict[str, pa.Table | str]]:
                 one, other = _read(auto, table, None, batch_rows), _read(slow, table, None, batch_rows)
                 assert type(one) is type(other), (one, other)
                 assert isinstance(one, str) or one.equals(other), table
+                assert _rows(auto, table) == _as_rows(one), table
+                assert _rows(slow, table) == _as_rows(other), table
                 if not isinstance(one, str):
                     about = auto.count_about(table)
                     assert 0.5 * one.num_rows <= about <= 2 * one.num_rows

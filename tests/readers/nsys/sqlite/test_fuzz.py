@@ -81,7 +81,7 @@ def _example(make, path, size, auto_vacuum):
 
 
 @pytest.mark.parametrize(("size", "auto_vacuum"), [(512, "NONE"), (1024, "FULL"), (4096, "NONE")])
-def test_damaged_files(tmp_path, make, read, damage, size, auto_vacuum):
+def test_damaged_files(tmp_path, make, read, rows, as_rows, damage, size, auto_vacuum):
     whole = _example(make, tmp_path / "whole", size, auto_vacuum).read_bytes()
     path = tmp_path / "broken"
     outcomes = {"refused": 0, "error": 0, "same": 0, "other": 0}
@@ -91,7 +91,7 @@ def test_damaged_files(tmp_path, make, read, damage, size, auto_vacuum):
         dice.choice(damage)(raw, size, dice)
         path.write_bytes(raw)
         began = time.monotonic()
-        for outcome in _outcomes(path, read):
+        for outcome in _outcomes(path, read, rows, as_rows):
             outcomes[outcome] += 1
         assert time.monotonic() - began < 5, f"case {case} took too long"
     assert outcomes["error"] + outcomes["refused"] > CASES // 4
@@ -99,7 +99,7 @@ def test_damaged_files(tmp_path, make, read, damage, size, auto_vacuum):
     assert outcomes["other"] <= CASES // 20
 
 
-def _outcomes(path, read):
+def _outcomes(path, read, rows, as_rows):
     try:
         auto, slow = open_sqlite(path), open_sqlite(path, "sqlite3")
     except InputError:
@@ -108,6 +108,7 @@ def _outcomes(path, read):
     with closing(auto), closing(slow):
         for table in auto.tables:
             one, other = read(auto, table), read(slow, table)
+            assert rows(auto, table) == as_rows(one)
             try:
                 auto.count_about(table)
             except InputError:

@@ -185,3 +185,10 @@ def test_counts_come_from_the_heads_of_pages(export):
     export.write_bytes(raw)
     with closing(open_sqlite(export)) as source, pytest.raises(InputError, match=f"page {leaf} is not a page of a table"):
         source.count_about("StringIds")
+
+
+def test_who_wants_few_rows_at_a_time_gets_them_before_all_pages_are_read(export, broken):
+    broken(last_leaf(export), 0, b"\x02")
+    with closing(open_sqlite(export)) as source:
+        first = next(source.batches("StringIds", IDS, 8))
+    assert first.column("id").to_pylist() == list(range(8))

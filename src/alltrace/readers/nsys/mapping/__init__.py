@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from alltrace.readers.nsys.mapping.cuda import CUDA
@@ -14,16 +16,21 @@ if TYPE_CHECKING:
 
 __all__ = ["SOURCES", "Field", "Source", "find_table", "missing_columns", "sources_of", "unreadable"]
 
+_LONGEST_VERSION = 10
+
 SOURCES: tuple[Source, ...] = (*CUDA, *HOST)
 
 
 def find_table(tables: Collection[str], name: str) -> str | None:
     """The table called `name`, or else its version with the highest suffix `_V<n>`, or None."""
-    if name in tables:
-        return name
-    beginning = f"{name}_V"
-    versions = [t for t in tables if t.startswith(beginning) and t[len(beginning) :].isdecimal()]
-    return max(versions, key=lambda t: int(t[len(beginning) :]), default=None)
+    return name if name in tables else _newest(tuple(tables)).get(name)
+
+
+@lru_cache(8)
+def _newest(tables: tuple[str, ...]) -> dict[str, str]:
+    """The table with the highest suffix `_V<n>` of each name."""
+    versions = [(int(t[len(stem) + 2 :]), stem, t) for t in reversed(tables) if (stem := _stem(t)) != t]
+    return {stem: table for _, stem, table in sorted(versions, key=itemgetter(0))}
 
 
 _NEEDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -56,25 +63,34 @@ def unreadable(tables: Mapping[str, Collection[str]]) -> Iterator[tuple[str, tup
                 yield table, (made_of,), [time.column]
 
 
-def sources_of(table: str, tables: Collection[str]) -> Iterator[tuple[str, Source]]:
+def sources_of(table: str, tables: Collection[str]) -> list[tuple[str, Source]]:
     """The tables of an export that hold rows of a canonical table, each with its mapping."""
+    return _sources(tuple(tables)).get(table, [])
+
+
+@lru_cache(8)  # the reports of a job mostly have the same tables
+def _sources(tables: tuple[str, ...]) -> dict[str, list[tuple[str, Source]]]:
+    made: dict[str, list[tuple[str, Source]]] = {}
     for source in SOURCES:
-        if source.table != table:
-            continue
-        if not source.source.endswith("*"):
-            found = find_table(tables, source.source)
-            if found:
-                yield found, source
-            continue
+        made.setdefault(source.table, []).extend(_found(source, tables))
+    return made
+
+
+def _found(source: Source, tables: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
+    if not source.source.endswith("*"):
+        found = find_table(tables, source.source)
+        if found:
+            yield found, source
+    else:
         beginning = source.source[:-1]
         stems = sorted({_stem(t) for t in tables if t.startswith(beginning)})
         for stem in stems:
             found = find_table(tables, stem)
             if found:
                 kind = stem[len(beginning) :].lower().replace("_", "-")
-                yield found, Source(table, found, {**source.fields, "kind": constant(kind)})
+                yield found, Source(source.table, found, {**source.fields, "kind": constant(kind)})
 
 
 def _stem(table: str) -> str:
     head, mark, version = table.rpartition("_V")
-    return head if mark and version.isdecimal() else table
+    return head if mark and version.isdecimal() and len(version) < _LONGEST_VERSION else table

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.sqlite.schema import Table
 
 _FLUSH_BYTES = 64 << 20  # of text in a batch, or of long rows at a time
+_FEW_ROWS_OF_A_PAGE = 8
 
 
 class Scan:
@@ -43,6 +44,7 @@ class Scan:
         self._types = types
         self._batch_rows = batch_rows
         self._rowid_output = -1
+        self._columns: Columns
         wanted = [table.columns[name] for name in types]
         # For each field of a record: the column that it goes to, or -1; whether it has a default; whether it may not be null
         self._fields = np.full((table.fields, 3), (-1, 0, 0), np.int64)
@@ -53,7 +55,6 @@ class Scan:
                 self._rowid_output = output
             else:
                 self._fields[column.field, 0] = output
-        self._columns = Columns(types, 1)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, until the end or the first that only SQLite can read.
@@ -66,13 +67,15 @@ class Scan:
         alone = len(leaves) == 1 and tree.root_kind() != core.INTERIOR
         most = (header.usable - 8) // 6
         capacity = min(self._batch_rows, len(leaves) * most)
-        rows = np.empty((4, min(tree.chunk_pages, len(leaves)) * most), np.int64)
+        # who wants few rows at a time may want no more of them
+        at_once = max(1, min(tree.chunk_pages, len(leaves), self._batch_rows // _FEW_ROWS_OF_A_PAGE))
+        rows = np.empty((4, at_once * most), np.int64)
         start, size, rowid, overflow = rows
         self._columns = Columns(self._types, capacity)
         info = tree.info
         info[:] = 0
         done = 0
-        for pages, buffer in tree.chunks(leaves):
+        for pages, buffer in tree.chunks(leaves, at_once):
             count = core.cells(
                 buffer, len(pages), header.page_size, header.usable, alone, bounds[done:], start, size, rowid, overflow, info
             )

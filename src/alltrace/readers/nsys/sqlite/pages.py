@@ -67,14 +67,23 @@ class TreePages:
         self._root = root
         self._lock_page = _LOCK_BYTE // header.page_size + 1
         self._marks: NDArray[np.uint8] | None = None
-        self._buffer = np.empty(self.chunk_pages * header.page_size, np.uint8)
+        self._buffer: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._root_page: NDArray[np.uint8] | None = None
         self.info: NDArray[np.int64] = np.zeros(4, np.int64)
+
+    def root_page(self) -> NDArray[np.uint8]:
+        """The table's first page."""
+        if self._root_page is None:
+            if self._root < 2 or self._root > self.header.page_count or self._root == self._lock_page:
+                raise self.corrupt(f"its first page, {self._root}, is not in the file")
+            page = np.empty(self.header.page_size, np.uint8)
+            self._read(page.data, self._root)
+            self._root_page = page
+        return self._root_page
 
     def root_kind(self) -> int:
         """The first byte of the table's first page: what kind of tree it is."""
-        if self._root < 2 or self._root > self.header.page_count or self._root == self._lock_page:
-            raise self.corrupt(f"its first page, {self._root}, is not in the file")
-        return self._kind(self._root)
+        return int(self.root_page()[0])
 
     def leaves(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The numbers of the leaf pages, in key order, and the largest row number that each may have; the leaves are not read.
@@ -116,11 +125,16 @@ class TreePages:
             total += int(counts.sum())
         return total
 
-    def chunks(self, pages: NDArray[np.uint32]) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint8]]]:
-        """The given pages, some at a time: their numbers, and a reused buffer with them one after the other."""
+    def chunks(
+        self, pages: NDArray[np.uint32], at_once: int | None = None
+    ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint8]]]:
+        """The given pages, `at_once` or `chunk_pages` at a time: their numbers, and a reused buffer with them in a row."""
         size = self.header.page_size
-        for low in range(0, len(pages), self.chunk_pages):
-            some = pages[low : low + self.chunk_pages]
+        at_once = min(at_once or self.chunk_pages, len(pages))
+        if len(self._buffer) < at_once * size:
+            self._buffer = np.empty(at_once * size, np.uint8)
+        for low in range(0, len(pages), max(1, at_once)):
+            some = pages[low : low + at_once]
             breaks = np.flatnonzero(np.diff(some.astype(np.int64)) != 1) + 1
             bounds = [0, *breaks.tolist(), len(some)]
             view = self._buffer.data

@@ -18,13 +18,14 @@ from alltrace.readers.nsys.sqlite.schema import Table, read_schema
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     from alltrace.readers.nsys.sqlite.pages import TreePages
 
 _ENGINES = ("auto", "fast", "sqlite3")
-_TABLE_KINDS = (0x05, 0x0D)  # first byte of a tree of rows by number
+_LEAF = 0x0D
+_TABLE_KINDS = (0x05, _LEAF)  # first byte of a tree of rows by number
 _INDEX_KINDS = (0x02, 0x0A)  # of a tree by key: a table WITHOUT ROWID
 _NOT_ALL_CHECKED = (
     "has a value that is not of its column's type, or is left to a default; from there on SQLite read it, which does not notice "
@@ -114,6 +115,29 @@ class SqliteSource:
         for name, wanted in columns.items():
             self._check_column(found, name, wanted)
         return self._rows(found, dict(columns), batch_rows or rows_per_batch(columns))
+
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The rows of a small `table` as Python values; see `RawSource.rows`."""
+        found = self._table(table)
+        rows = self._rows_of_one_page(found, columns)
+        if rows is not None:
+            return iter(rows)
+        from alltrace.readers.nsys.small import rows_of_batches
+
+        return rows_of_batches(self, table, columns)
+
+    def _rows_of_one_page(self, table: Table, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
+        if self._engine == "sqlite3":
+            return None
+        with self._handle() as descriptor:
+            tree = self._tree(table, descriptor)
+            if tree is None or tree.root_kind() != _LEAF or self._why_not_fast(table) is not None:
+                return None
+            from alltrace.readers.nsys.sqlite.one_page import rows_of_page
+
+            rows = rows_of_page(tree, table, columns)
+            self._check_unchanged(descriptor)
+            return rows
 
     def warnings(self) -> Mapping[str, str]:
         """What a user should know of the rows that were read, by table."""

@@ -95,7 +95,17 @@ def _exchanges(rank: RankTables, calls: _Calls) -> Merged:
 def coded_names(rank: RankTables, table: Any) -> tuple[Int64, tuple[str, ...]]:
     """The names of a table's rows as codes and texts, without counters, and without versions such as `_v3020`."""
     codes, texts = stems_of(rank, integers(table.column("name"), -1))
-    return codes, tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
+    return codes, _known_plain(tuple(texts)) if len(texts) <= _FEW_TEXTS else _plain(texts)
+
+
+@lru_cache(256)
+def _known_plain(texts: tuple[str | None, ...]) -> tuple[str, ...]:
+    """`_plain`, remembered: most ranks have the same names."""
+    return _plain(texts)
+
+
+def _plain(texts: Sequence[str | None]) -> tuple[str, ...]:
+    return tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
 
 
 def _having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
