@@ -1,4 +1,4 @@
-"""How much a test tries: a share by default, all of it with `ALLTRACE_THOROUGH=1`, as CI does, where more finds little that is new."""
+"""How much a test tries: a share by default, all of it with `ALLTRACE_THOROUGH=1`, as in CI, where more finds little."""
 
 from __future__ import annotations
 
