@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.thorough import cases
+
 # How long an example takes depends on what else the machine does.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=cases(40, 100))
 settings.load_profile("untimed")
 
 # A shell that starts the tests in the background has them ignore these, and so would every program that a test starts.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.core import sqlite as core
 
@@ -261,7 +262,7 @@ class TestCells:
         with pytest.raises(IndexError):
             core.cells(array(leaf(b"\1\1\1", b"\1\2\1")), 1, SIZE, SIZE, True, np.zeros(1, np.int64), *out, np.zeros(4, np.int64))
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=cases(100, 300), deadline=None)
     @given(st.data())
     def test_any_bytes_give_records_within_pages_or_a_code(self, data):
         head = bytes([core.LEAF, 0, 0, 0, data.draw(st.integers(0, 86))])
@@ -286,7 +287,7 @@ def local_size(size, usable):
     return k if k <= most else least
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(100, 300))
 @given(size=st.integers(0, 10**9), usable=st.integers(480, 65536))
 @example(size=477, usable=512)
 @example(size=478, usable=512)
@@ -537,7 +538,7 @@ class TestDecode:
             with pytest.raises(ValueError):
                 core.decode(array(content), start, size, one, 0, 1, bad, rowid_kind, 0, 0, *text, one * 0, info, *views)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=cases(66, 200), deadline=None)
     @given(st.data())
     def test_all_values_as_they_were_written(self, data):
         values = {
@@ -554,14 +555,14 @@ class TestDecode:
         expected = [list(column) for kind, column in zip(kinds, zip(*rows, strict=True), strict=True) if kind is not None]
         assert run_decode(records, kinds, first_row=first_row) == (len(rows), None, expected)
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=cases(100, 300), deadline=None)
     @given(content=st.binary(max_size=40), kinds=st.lists(st.sampled_from([core.INT64, core.INT8, core.BYTES, core.FLOAT64, None])))
     def test_any_bytes_give_values_or_a_code(self, content, kinds):
         done, wrong, _ = run_decode([content], kinds)
         assert done == 1 or wrong[0] in (core.BAD_HEADER, core.BAD_VALUES, core.SURPRISE)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100, 300), deadline=None)
 @given(
     values=st.lists(st.one_of(st.binary(max_size=40), st.text("ab", max_size=40).map(str.encode)), max_size=12),
     after=st.binary(max_size=9),

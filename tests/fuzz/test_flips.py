@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.fuzz.flips import run_flips
+from tests.thorough import cases
 
 
 def test_no_changed_bit_changes_an_answer_in_silence():
-    found = run_flips(15, seed=3)
+    found = run_flips(cases(8, 15), seed=3)
     assert found.failures == []
     assert found.refused > 20 < found.same

@@ -14,8 +14,9 @@ from tests.fuzz.build import ROOT, NoSanitizersError, build, environment, plain_
 from tests.fuzz.harness import Run, replay
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
+from tests.thorough import cases
 
-INPUTS = 500
+INPUTS = cases(150, 500)
 PLANTED = """
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.replay import pace
 from alltrace.replay.pace import pace_of, work_factors
@@ -79,7 +80,7 @@ def wanted(cells, changed):
     return found
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(66, 200))
 @given(runs(), st.data())
 def test_peers_are_compared_step_by_step(run, data):
     replay, cells = run

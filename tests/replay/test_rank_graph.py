@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, Job, Rank
+from tests.thorough import cases
 
 from alltrace.replay.change import Change, changed_weights, replayed
 from alltrace.replay.join import join
@@ -31,7 +32,7 @@ def jobs(draw):
     return Job(np.array(compute), groups, transfer, draw(st.sampled_from([100, 3_000, 90_000])), draw(st.integers(0, 3)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=cases(50, 150))
 @given(jobs())
 def test_a_replay_of_the_unchanged_job_has_every_time_to_the_nanosecond(job):
     replay, _ = job.replay()
@@ -41,7 +42,7 @@ def test_a_replay_of_the_unchanged_job_has_every_time_to_the_nanosecond(job):
     assert not len(replay.graph.dropped)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=cases(33, 100))
 @given(jobs())
 def test_the_critical_path_is_as_long_as_the_job(job):
     replay, _ = job.replay()
@@ -136,7 +137,7 @@ def test_nothing_at_all_is_replayed_as_nothing():
     assert GAP_NS < 5_000  # else the jobs above would have pauses to explain
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=cases(33, 100))
 @given(jobs(), st.data())
 def test_a_change_gives_the_time_of_the_job_that_was_so(job, data):
     job.compute_ns = job.compute_ns * 2

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.run import pending_rows as rows
 from alltrace.run.columns import HeldColumns
@@ -16,7 +17,7 @@ RANGES = TABLES["ranges"]
 column = st.sampled_from(["values", "some", "none"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(50, 150), deadline=None)
 @given(
     batches=st.lists(st.tuples(st.integers(1, 9), column, column, column, st.integers(0, 2)), min_size=1, max_size=8),
     expected=st.sampled_from([0, 200, 1 << 20]),

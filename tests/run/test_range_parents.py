@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
@@ -99,7 +100,7 @@ rows_strategy = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100, 300), deadline=None)
 @given(rows=rows_strategy, end=st.sampled_from([None, 0, 13, 40]), batch_rows=st.integers(1, 40), tiny=st.booleans())
 def test_any_ranges(rows, end, batch_rows, tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("r")

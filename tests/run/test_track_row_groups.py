@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.run.test_writer import batch_of, in_order
+from tests.thorough import cases
 
 from alltrace.run import spill
 from alltrace.run import track_row_groups as lanes
@@ -69,7 +70,7 @@ def rows_of(*track):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100, 300), deadline=None)
 @rows_of(busy, busy, st.sampled_from([0] * 9 + [1, 2]))
 def test_any_order_reads_as_a_plain_sort(tracks, source, memory, batch_rows, tmp_path_factory):
     rng, rows = source.rng, []
@@ -157,7 +158,7 @@ def longest_first(rows):
     return sorted(full, key=key)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100, 300), deadline=None)
 @rows_of(busy, st.sampled_from([0] * 5 + [1, 2]))
 def test_ranges_of_one_start_have_the_longest_first(tracks, source, memory, batch_rows, tmp_path_factory):
     rows = []

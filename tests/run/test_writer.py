@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.run import spill, writer
 from alltrace.run.writer import TableWriter
@@ -69,7 +70,7 @@ kernel_rows = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(66, 200), deadline=None)
 @given(
     rows=st.lists(kernel_rows, max_size=40),
     batch_rows=st.integers(1, 50),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.trace import nesting
 from alltrace.trace.intervals import INT64_MAX, INT64_MIN
@@ -37,7 +38,7 @@ def rank(ranges, i):
     return (end - start, -start, -i)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(100, 300))
 @given(many, many)
 def test_lookups(ranges, calls):
     expected = [min((i for i, r in enumerate(ranges) if encloses(r, c)), key=lambda i: rank(ranges, i), default=-1) for c in calls]
@@ -59,7 +60,7 @@ def test_points(ranges, calls):
     assert set(query.tolist()) == set(np.flatnonzero(inner >= 0).tolist())
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(100, 300))
 @given(many, st.integers(1, 5))
 def test_blocks(ranges, size):
     ranges = sorted(ranges, key=lambda r: (r[0], r[1], -r[2]))

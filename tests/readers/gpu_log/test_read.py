@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 from alltrace.readers.gpu_log.read import GpuLog, read_gpu_log
 from alltrace.readers.gpu_log.sample import VALUES, stamp_of, value_of
@@ -204,7 +205,7 @@ def test_any_text_is_a_value_or_refused(text):
         assert value is None or -1e6 < value < 1 << 32
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(100, 300))
 @given(st.data())
 def test_a_damaged_log_gives_samples_that_were_there_or_an_error(tmp_path_factory, data):
     """Bytes are changed, cut out and put in; a line that is whole still tells the truth."""

@@ -7,11 +7,13 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+from tests.thorough import cases
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = "hta/df_index_resolver__df_index_resolver.json.gz"
-RANKS = 8
+RANKS = cases(4, 8)
 LATE = 2
 """The planted straggler: it keeps 15 % of each collective, so that it arrives after all others, which lose up to 30 %."""
 

@@ -10,7 +10,7 @@ from alltrace.api import open_run
 from alltrace.readers.kineto.categories import ROLES
 from alltrace.readers.registry import open_report
 
-from .planted import SOURCE, load, plant
+from .planted import RANKS, SOURCE, load, plant
 
 pytestmark = pytest.mark.corpus
 
@@ -64,7 +64,7 @@ def test_the_planted_straggler_is_named_whatever_the_clocks(corpus, tmp_path):
     """Ends equal in true time, rank 2 arrives last, the clocks up to 300 microseconds apart."""
     _, offsets_us = plant(corpus / "kineto" / SOURCE, tmp_path, apart_us=300)
     run = open_run(tmp_path, cache_dir=tmp_path / "cache")
-    assert [r.rank for r in run.ranks] == list(range(8))
+    assert [r.rank for r in run.ranks] == list(range(RANKS))
     aligned = run.aligned()
     assert [c.offset_ns for c in aligned.clocks] == [o * 1000 for o in offsets_us]
     members = aligned.members.to_pylist()

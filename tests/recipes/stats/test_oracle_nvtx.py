@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -12,6 +13,8 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.recipes.stats.test_oracle import LONG, shorten
+from tests.thorough import THOROUGH
 
 from alltrace.cli.output import cells
 from alltrace.recipes.execution.ask import ask
@@ -59,18 +62,37 @@ def cells_of(text: str) -> list[list[str]]:
     return [row for row in csv.reader(io.StringIO(text)) if row]
 
 
+def fed_by(name: str) -> list[str]:
+    """The reports that nsys can make of this export."""
+    return [r for r in REPORTS if name in WITH_OTHERS.get(r.partition(":")[0], WITH_NVTX)]
+
+
+@pytest.fixture(scope="module", params=sorted({*WITH_NVTX, *(n for names in WITH_OTHERS.values() for n in names)}))
+def asked(request: Any, corpus: Path, nsys: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """The run made of a real export, and what nsys says of it, by report."""
+    folder = tmp_path_factory.mktemp("asked")
+    file = folder / f"{request.param}.sqlite"
+    shutil.copyfile(corpus / "nsys" / file.name, file)
+    file.chmod(0o644)
+    if request.param in LONG and not THOROUGH:
+        shorten(file)
+    wanted = fed_by(request.param)
+    command = [str(nsys), "stats", "-q", "-r", ",".join(wanted), "--format", "csv", "-o", str(folder / "r"), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    assert done.returncode == 0, done.stderr
+    import_reports([str(file)], folder / "run", jobs=1)
+    return folder / "run", {r: (folder / f"r_{r.replace(':', '_')}.csv").read_text(encoding="utf-8") for r in wanted}
+
+
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", REPORTS)
-@pytest.mark.parametrize("name", sorted({*WITH_NVTX, *(n for names in WITH_OTHERS.values() for n in names)}))
-def test_corpus(report: str, name: str, corpus: Path, nsys: Path, tmp_path: Path) -> None:
-    if name not in WITH_OTHERS.get(report.partition(":")[0], WITH_NVTX):
+def test_corpus(report: str, asked: tuple[Path, dict[str, str]]) -> None:
+    run, said = asked
+    if report not in said:
         pytest.skip("nsys has nothing to report of it")
-    file = tmp_path / f"{name}.sqlite"
-    shutil.copyfile(corpus / "nsys" / f"{name}.sqlite", file)
-    expected = cells_of(theirs(nsys, report, file))
+    expected = cells_of(said[report])
     assert len(expected) > 1
-    import_reports([str(file)], tmp_path / "run", jobs=1)
-    assert ours(report, tmp_path / "run") == expected
+    assert ours(report, run) == expected
 
 
 @pytest.mark.corpus

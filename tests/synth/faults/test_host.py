@@ -23,14 +23,17 @@ def test_launch_bound_kernels_start_as_soon_as_they_are_launched(name):
 
 
 def test_what_small_kernels_cost_the_device_is_no_loss_by_their_launches(tmp_path):
+    size = {"ranks": 8, "microbatches": 4}
+
     def told(gap_ns):
-        return write_run("pipeline", tmp_path, faults=(f"launch-bound:gap_ns={gap_ns}",), steps=STEPS).faults[0]["lost_ns"]
+        fault = f"launch-bound:gap_ns={gap_ns}"
+        return write_run("pipeline", tmp_path, faults=(fault,), steps=STEPS, **size).faults[0]["lost_ns"]
 
     usual = SCENARIOS["pipeline"].work.host_gap_ns
-    small = lost_ns("pipeline", f"launch-bound:gap_ns={usual}")
+    small = lost_ns("pipeline", f"launch-bound:gap_ns={usual}", **size)
     assert small > 1_000_000
     assert told(usual) == 0
-    assert told(45_000) == lost_ns("pipeline", "launch-bound:gap_ns=45000") - small
+    assert told(45_000) == lost_ns("pipeline", "launch-bound:gap_ns=45000", **size) - small
 
 
 @pytest.mark.parametrize(

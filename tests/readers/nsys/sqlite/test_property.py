@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.thorough import cases
 
 INTEGERS = st.one_of(st.integers(-200, 200), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 127, 128, -(2**47), 2**47]))
 REALS = st.one_of(st.floats(), st.integers(-(10**6), 10**6).map(float))
@@ -58,7 +59,7 @@ def databases(draw):
     return pragmas, [create, other_create, fill, other_fill, *steps, drop]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(50, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(database=databases(), batch_rows=st.sampled_from([1, 13, 131_072]))
 def test_both_ways_agree(make, both, database, batch_rows):
     pragmas, statements = database
