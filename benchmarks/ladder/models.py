@@ -43,7 +43,7 @@ SIZES = {
     ("resnet", "usual", "cpu"): Size(batch=8, layers=1, width=8, classes=10, pixels=32),
 }
 """By model, size and device. Where launches are not the cause, the device has more work than the host takes to launch it under a
-profiler, also on a fast device beside a slow host; otherwise every run would be bound by launches first."""
+profiler, also with a fast device and a slow host; otherwise every run would be bound by launches first."""
 
 
 class Block(nn.Module):  # type: ignore[misc]

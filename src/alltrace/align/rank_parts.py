@@ -32,7 +32,7 @@ _TIMES = ("starts", "ends", "device", "took", "copied", "computed")
 
 
 class RankPart(NamedTuple):
-    """The part of one rank, beside the file with its operations (`part_file`).
+    """The part of one rank; its operations are in a file (`part_file`).
 
     Attributes:
         names: The strings that only they refer to, as a table of names.
