@@ -226,7 +226,7 @@ with step_report(50, gather=gather, rank=rank) as report:
     for n in range(50):
         for name, share in (("data", 0.01), ("forward", 0.05), ("backward", 0.04)):
             p = cost(report.phase, name); cost(p.__enter__)
-            time.sleep(share * (1.1 if rank == 11 and name == "forward" else 1))
+            time.sleep(share * (1.25 if rank == 11 and name == "forward" else 1))
             cost(p.__exit__, None, None, None)
         with report.phase("wait"): time.sleep(max(0, began + (n + 1) * 0.13 - time.time()))
         if n < 49: cost(report.step)
