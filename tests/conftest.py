@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.thorough import cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("untimed", deadline=None, max_examples=cases(40, 100))
@@ -43,6 +48,27 @@ def corpus() -> Path:
     if root is None:
         pytest.skip("no real reports: set ALLTRACE_DATA")
     return root
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Gives a folder that a function filled, once for all processes of a run of tests; not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def made(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, whole = base / f"once-{name}", base / f"once-{name}.whole"
+        with (base / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not whole.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                whole.touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -121,6 +121,11 @@ def ask_nsight(nsys: Path, folder: Path, out: Path, questions: Mapping[str, Sequ
         timeout=600,
     )
     sys.stderr.write(done.stderr[-4000:])
+    return answers_in(out, questions)
+
+
+def answers_in(out: Path, questions: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """What `ask_nsight` answered into this folder."""
     return {name: {file.stem: pq.read_table(file) for file in sorted((out / name).glob("*.parquet"))} for name in questions}
 
 

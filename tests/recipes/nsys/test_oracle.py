@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.nsight_recipes import ask_nsight, close, rows_of, twin
+from tests.nsight_recipes import answers_in, ask_nsight, close, rows_of, twin
 from tests.recipes.stats.test_oracle import complete
 
 import alltrace
@@ -122,21 +122,28 @@ def check(theirs: dict[str, Any], ours: dict[str, Any], leave: tuple[str, ...] =
 
 
 @pytest.fixture(scope="module")
-def simulated(nsys: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def simulated(nsys: Path, made_once: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Four simulated ranks and the first alone: our runs, and what nsys answers."""
-    folder = tmp_path_factory.mktemp("simulated")
-    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=4, schema="3.7.2")
-    reports = sorted((folder / "reports").glob("*.sqlite"))
-    for report in reports:
-        with closing(sqlite3.connect(report)) as database, database:
-            database.executescript(WAITING)
-    found = {}
-    for name, some in (("one", reports[:1]), ("four", reports)):
-        for report in some:
-            twin(report, folder / name)
-        run = alltrace.open(*some, cache_dir=folder / "cache")
-        found[name] = (run, ask_nsight(nsys, folder / name, folder / f"{name} answers", QUESTIONS))
-    return found
+
+    def parts(folder: Path) -> tuple[tuple[str, list[Path]], ...]:
+        reports = sorted((folder / "reports").glob("*.sqlite"))
+        return ("one", reports[:1]), ("four", reports)
+
+    def fill(folder: Path) -> None:
+        write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=4, schema="3.7.2")
+        for report in (folder / "reports").glob("*.sqlite"):
+            with closing(sqlite3.connect(report)) as database, database:
+                database.executescript(WAITING)
+        for name, reports in parts(folder):
+            for report in reports:
+                twin(report, folder / name)
+            ask_nsight(nsys, folder / name, folder / f"{name} answers", QUESTIONS)
+
+    folder, cache = made_once("nsys-recipes", fill), tmp_path_factory.mktemp("cache")
+    return {
+        name: (alltrace.open(*reports, cache_dir=cache), answers_in(folder / f"{name} answers", QUESTIONS))
+        for name, reports in parts(folder)
+    }
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
