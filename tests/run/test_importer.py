@@ -604,3 +604,27 @@ def test_a_report_that_comes_before_the_others_leaves_their_ranks_as_they_are(fo
     finished = import_reports([str(four)], tmp_path / "run", jobs=1)
     assert stamps(tmp_path / "run").items() >= before.items()
     assert finished.ranks == import_reports([str(four)], tmp_path / "whole", jobs=1).ranks
+
+
+@pytest.mark.parametrize(
+    ("count", "ending", "size", "jobs", "expected"),
+    [
+        (16, ".json", 0, 2, 1),
+        (17, ".json", 0, None, None),
+        (17, ".json", 0, 3, 3),
+        (17, ".sqlite", 0, 3, 3),
+        (17, ".sqlite", 1 << 20, None, 1),
+        (17, ".sqlite", 2 << 30, None, 4),
+        (500, ".sqlite", 0, None, 2),
+        (1500, ".sqlite", 0, None, 4),
+    ],
+)
+def test_as_many_processes_take_first_looks_as_are_kept_busy(tmp_path, monkeypatch, count, ending, size, jobs, expected):
+    monkeypatch.setattr(importer, "default_jobs", lambda: 4)
+    large = tmp_path / f"large{ending}"
+    with large.open("wb") as file:
+        file.truncate(size)  # takes no space
+    small = tmp_path / f"small{ending}"
+    small.touch()
+    reports = [*[large] * min(count, 4), *[small] * (count - min(count, 4))]
+    assert importer._processes_for_looks(reports, jobs) == expected

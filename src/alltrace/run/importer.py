@@ -73,6 +73,13 @@ _ROWS_WORTH_A_PROCESS = 3_000_000
 
 _WORTH_A_THREAD_BYTES = 8 << 20
 
+_FEW_REPORTS = 16
+_QUICK_LOOK = ".sqlite"
+"""A first look at such a report takes three milliseconds, and what its hash takes."""
+
+_LOOKS_WORTH_A_PROCESS = 500
+_BYTES_WORTH_A_PROCESS = 2 << 30
+
 _ROWS = "reports"
 """Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
@@ -353,11 +360,20 @@ def _probe_all(
     alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
     new = [n for n, probe in enumerate(found) if probe is None]
     items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), alone) for n in new]
-    # to look at a report takes no time, but where it has to be exported first
-    many = jobs if len(items) > 16 or scratch or remote() else 1
+    many = jobs if scratch or remote() else _processes_for_looks([reports[n] for n in new], jobs)
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
         found[new[outcome.index]] = outcome.get()
     return [p for p in found if p is not None]
+
+
+def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | None:
+    """The most processes for first looks at reports that need no export."""
+    if len(reports) <= _FEW_REPORTS:
+        return 1
+    if jobs is not None or any(p.suffix.lower() != _QUICK_LOOK for p in reports):
+        return jobs
+    size = sum(p.stat().st_size for p in reports if p.is_file())
+    return min(default_jobs(), 1 + len(reports) // _LOOKS_WORTH_A_PROCESS + size // _BYTES_WORTH_A_PROCESS)
 
 
 def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
