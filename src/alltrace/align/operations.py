@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MATCHED_COLUMNS = (
-    "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "datatype", "bytes", "peer", "group_rank",
+    "start", "end", "api_start", "api_end", "stream", "communicator", "op", "datatype", "bytes", "peer", "group_rank",
     "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
@@ -45,7 +45,6 @@ class Operations:
         exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
         all_to_all: Whether every member sends something to every other, bool.
         sequence: The profiler's sequence number if it has one.
-        lane: Number of (rank, device, stream, evidence), which one communicator's operations of a rank do not leave.
         stream: CUDA stream; likewise `size` (bytes).
         peer: Peer; likewise `group_rank`, `group_size`.
         names: Communicators' identities.
@@ -66,7 +65,6 @@ class Operations:
     exchanging: NDArray[np.bool_]
     all_to_all: NDArray[np.bool_]
     sequence: NDArray[np.int64]
-    lane: NDArray[np.int64]
     stream: NDArray[np.int64]
     size: NDArray[np.int64]
     peer: NDArray[np.int64]
@@ -118,8 +116,6 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
     token = distinct_rows(op, sizes, datatype)[1]
-    stream = numbers("stream")
-    lane = distinct_rows(rank, numbers("device"), stream, on_host.astype(np.int64))[1]
     sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
     exchanging = np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0)
@@ -141,8 +137,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         exchanging=exchanging[keep],
         all_to_all=all_to_all[keep],
         sequence=sequence[keep],
-        lane=lane[keep],
-        stream=stream[keep],
+        stream=numbers("stream")[keep],
         size=sizes[keep],
         peer=numbers("peer")[keep],
         group_rank=group_rank[keep],

@@ -537,7 +537,7 @@ def pick_apart(const double[::1] values, double distance, int64_t[::1] out):
     return count
 
 
-cdef Py_ssize_t first_not_below(const double[:] values, double limit) noexcept nogil:
+cdef Py_ssize_t first_not_below(const double[::1] values, double limit) noexcept nogil:
     """The place of the first of ascending values that is not below a limit; their number if there is none."""
     cdef Py_ssize_t low = 0, high = values.shape[0], middle
     while low < high:
@@ -549,7 +549,7 @@ cdef Py_ssize_t first_not_below(const double[:] values, double limit) noexcept n
     return low
 
 
-def sharpest_window(const double[:, :] values, double width, double around):
+def sharpest_window(const double[:, ::1] values, double width, double around):
     """Which of several rows has the sharpest peak: the fullest window, the first of equal ones, against what surrounds it.
 
     n values in a window where chance would give m are worth n log(n / m) - (n - m), or nothing if n is no more than m.
