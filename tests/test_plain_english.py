@@ -58,7 +58,7 @@ PHRASES = (
     (r"\bwhose records are lost\b", "with possibly lost records"),
     (r"\bfor want\b|\bnow and then\b", "for lack, sometimes"),
     (r"\bmade anew\b|\bfound anew\b|\bread anew\b|\bdrawn anew\b", "computed again"),
-    (r"\b(None|null|empty|-1) where (it|there|that|they|none|no|not|the|a|nothing|all)\b", "None if"),
+    (r"(?<!\w)(None|null|empty|NaN|-1) where (it|there|that|they|none|no|not|the|a|nothing|all|unknown)\b", "None if"),
     (r"\bas people (call|read|write|see)\b|\bwhat people call\b", "in readable form, common"),
     (r"\bthe (job|machine|compute) at hand\b", "this machine, the available compute"),
     (r"\bas nsys has it\b", "in nsys"),
@@ -95,6 +95,7 @@ def test_a_phrase_is_found_over_the_end_of_a_line():
         ("# after so many steps", "after so many"),
         ("# written whole or not at all", "whole or not at all"),
         ("# None where there is none", "None where there"),
+        ("# a number; -1 where unknown", "-1 where unknown"),
         ("# as the log tells", "as the log tells"),
     ],
 )

@@ -314,7 +314,7 @@ def _groups(
     value: NDArray[np.float64],
     of: NDArray[np.int64],
 ) -> tuple[Group, ...]:
-    """The communicators; `value` is how well each operation is explained, NaN where that does not count, `of` its members."""
+    """The communicators; `value` is how well each operation is explained, NaN if that does not count, `of` its members."""
     groups = []
     order = np.argsort(operations.communicator, kind="stable")
     bounds = [np.searchsorted(operations.communicator[order], used, side).tolist() for side in ("left", "right")]

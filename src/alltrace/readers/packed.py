@@ -36,7 +36,7 @@ class Packed:
         self._rest: bytes | None = None
 
     def read(self, count: int) -> bytes:
-        """The next `count` bytes; fewer at the end, or where the data are broken."""
+        """The next `count` bytes; fewer at the end, or if the data are broken."""
         parts: list[bytes] = []
         while count > 0:
             part = self._next(min(count, _PIECE))

@@ -70,7 +70,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
 
 
 def number_of(part: Value, *, real: bool) -> int | float:
-    """The number in a field of four or eight bytes, a float where `real`, or in a varint."""
+    """The number in a field of four or eight bytes, a float if `real`, or in a varint."""
     if not isinstance(part, memoryview):
         return part
     form = {4: "<f" if real else "<I", 8: "<d" if real else "<Q"}.get(len(part))

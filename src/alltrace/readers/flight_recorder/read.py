@@ -60,7 +60,7 @@ class Entry:
         peer: Its peer, then.
         number: Its number among all that its rank recorded, from 0.
         created_ns: When it was issued, since 1970.
-        duration_us: How long it took, where that was measured.
+        duration_us: How long it took, if that was measured.
         frame: The program's line that issued it.
         retired: Whether the recorder's watchdog is done with it.
     """

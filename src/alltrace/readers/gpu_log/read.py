@@ -2,7 +2,7 @@
 
 The format is detected by the first line that is not empty:
 
-* CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` where it has the columns of `QUERY`;
+* CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` if it has the columns of `QUERY`;
 * `dcgmi dmon -e ...`, with lines that begin with their time, as `ts` writes it: dcgmi itself prints none;
 * the metrics that DCGM's exporter serves, with lines that end with their time.
 """
@@ -56,7 +56,7 @@ class GpuLog:
         gpu: For each of n samples, which are by GPU and time, its row of `gpus`.
         time_ns: When each was taken, ns since 1970; of local times, as if they were UTC.
         local: Whether some of them are local times without their zone.
-        values: For each name of `VALUES` a float64 array of n, NaN where the sample has none.
+        values: For each name of `VALUES` a float64 array of n, NaN if the sample has none.
         bad_lines: Lines that are not understood.
         first_bad: The first of them in words, with its number; empty without any.
         damage: What is wrong with the end of a compressed file, or None.

@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 
     Attributes:
         gpu: The GPU.
-        time_ns: When it was taken, ns since 1970; where the log does not show the zone, as if its local time were UTC.
+        time_ns: When it was taken, ns since 1970; if the log does not show the zone, as if its local time were UTC.
         local: Whether that is so.
         values: By name of `VALUES`; a name that is not there has none.
     """

@@ -29,7 +29,7 @@ ON_HOST = (RUNTIME, DRIVER, ANNOTATION, OPERATOR, PYTHON)
 
 
 def role_of(category: str) -> int:
-    """The role of a category; `OTHER` where its events are not read."""
+    """The role of a category; `OTHER` if its events are not read."""
     return ROLES.get(category.lower(), OTHER)
 
 

@@ -50,7 +50,7 @@ _MOST_MEMBERS_NAMED = 1024
 
 @dataclass(frozen=True)
 class _Group:
-    """A process group: its identity over all ranks, its size, and its members where they are listed whole."""
+    """A process group: its identity over all ranks, its size, and its members if they are all listed."""
 
     identity: str
     size: int | None
@@ -254,7 +254,7 @@ class Communication:
         return self._identified(called, listed, ranks, size)
 
     def _only_group(self, backend: str) -> _Group | None:
-        """The group of a backend, where the program has one alone."""
+        """The group of a backend, if the program has only one."""
         found = [g for g in self._groups() if backend in str(g.get("backend_config"))]
         size = found[0].get("pg_size") if len(found) == 1 else None
         if not isinstance(size, int):
@@ -302,7 +302,7 @@ def _joined(parts: list[Any], fields: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _lookup(wanted: Any, keys: Any) -> Any:
-    """The row of `keys` that holds each of the wanted numbers, the first of several; -1 where none does, or it is `NOTHING`."""
+    """The row of `keys` that holds each of the wanted numbers, the first of several; -1 if none does, or it is `NOTHING`."""
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     rows = order[at]
@@ -330,7 +330,7 @@ def _of_library(kernel: str) -> int:
 
 
 def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list[bool]) -> list[_Group | None]:
-    """Groups with those filled in that a kernel of the library does not say, where all others of its stream are of one group.
+    """Groups with those filled in that a kernel of the library does not say, if all others of its stream are of one group.
 
     Equal groups are one object.
     """

@@ -142,7 +142,7 @@ def role(category: str) -> int:
 
 
 def communicates(kernel: str) -> int:
-    """1 where the kernel rules take a kernel for communication."""
+    """1 if the kernel rules classify a kernel as communication."""
     return int(built_in_rules().kind(kernel) in COMMUNICATION)
 
 
@@ -158,13 +158,13 @@ def copy_kind(name: str) -> int:
 
 
 def from_memory(name: str) -> int:
-    """The place in `MEMORY_KINDS` of what a copy reads; -2 where the name does not say."""
+    """The place in `MEMORY_KINDS` of what a copy reads; -2 if the name does not say."""
     ends = _ENDS.search(name)
     return _memory(ends[1]) if ends and ends[2] is not None else -2
 
 
 def to_memory(name: str) -> int:
-    """The place in `MEMORY_KINDS` of what a copy or fill writes; -2 where the name does not say."""
+    """The place in `MEMORY_KINDS` of what a copy or fill writes; -2 if the name does not say."""
     ends = _ENDS.search(name)
     return _memory(ends[1] if ends[2] is None else ends[2]) if ends else -2
 

@@ -43,7 +43,7 @@ class Text:
             self._packed = Packed(path, codec, pa.PythonFile(self._file, mode="r"))
 
     def read(self, count: int = PIECE) -> bytes:
-        """The next bytes, at most `count`; none at the end, or where a compressed stream is broken."""
+        """The next bytes, at most `count`; none at the end, or if a compressed stream is broken."""
         if self._packed is not None:
             data: bytes = self._packed.read(count)
             self.cut = self._packed.broken

@@ -92,7 +92,7 @@ class Instances:
         return out
 
     def _implicit(self, number: int, nranks: int) -> int:
-        """The current instance of a pointer that is used, made where no INIT was seen."""
+        """The current instance of a pointer that is used, made if no INIT was seen."""
         index = int(self._current[number])
         if index < 0:
             index = self._new(number, Instance(*self._communicators[number]))

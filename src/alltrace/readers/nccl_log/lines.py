@@ -28,7 +28,7 @@ _FRAGMENT_WORDS = (b"stream ", b"comm 0x", b"datatype ", b"recvbuff ", b"[nranks
 
 @dataclass
 class _Pending:
-    """A COLL record of which only the first part has come; `call` is the call where all that is needed was in it."""
+    """A COLL record of which only the first part has come; `call` is the call if all that is needed was in it."""
 
     line: int
     process: int
@@ -240,7 +240,7 @@ class CarefulPath:
         self._current[process] = communicator
 
     def complete(self, process: int, communicator: int) -> None:
-        """A communicator is there; where no line said that it begins, what came before was about it."""
+        """A communicator is there; if no line said that it begins, what came before was about it."""
         if self._current.get(process, -1) < 0:
             self.records.aliases[self.current(process)] = communicator
             del self._current[process]

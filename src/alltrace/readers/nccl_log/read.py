@@ -57,7 +57,7 @@ class LogPart:
         records: Everything but the calls.
         instances: The communicators' ends; `instance` of a call is one's position here.
         tokens: Process number, thread id and CUDA device of each `token` of a call.
-        sizes: Table of `SIZE_KEYS` and `calls`, where the calls were counted; else None.
+        sizes: Table of `SIZE_KEYS` and `calls`, if the calls were counted; else None.
         calls: How many calls there are.
         lines: How many lines the log has.
         damage: What is wrong with the file's end, or None.

@@ -45,7 +45,7 @@ class Records:
         counts: Records by kind; every line is in it once, but for lines that hold several records.
         samples: Of what was not understood: line and text, the first `MOST_SAMPLES`.
         aliases: Communicator number by the placeholder that `edges`, `rings`, `trees` and `tuning` have for it.
-        zoned: Whether the times of lines have a zone, or count from 1970; both where some do.
+        zoned: Whether the times of lines have a zone, or count from 1970; both if some do.
         dropped: Entries left out because there are more than `MOST_ENTRIES` of a kind.
     """
 

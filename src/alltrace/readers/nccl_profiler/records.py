@@ -117,7 +117,7 @@ class ProfilerFile:
 
     Attributes:
         path: The file.
-        communicator: The communicator's hash, as a hexadecimal number; "" where it is unknown.
+        communicator: The communicator's hash, as a hexadecimal number; "" if it is unknown.
         rank: The rank in the communicator, or None.
         pid: The process.
         operations: In the order of the file.
@@ -301,7 +301,7 @@ def _operation(category: str, name: str, at: int, args: dict[str, Any]) -> Opera
 
 
 def _add_copy_engine(operation: Operation, category: str, args: dict[str, Any]) -> None:
-    """Add a wait or a batch of copies; only the GPU's time says how long it took, where the plugin timed by events."""
+    """Add a wait or a batch of copies; only the GPU's time says how long it took, if the plugin timed by events."""
     took = args.get("duration_gpu_us")
     ns = None if took is None or not 0 <= float(took) < _MOST_US else round(1000 * float(took))
     if category == "CE_BATCH":

@@ -46,7 +46,7 @@ class Instances(Mapping[str, Sequence["Instance"]]):
         self._parts: dict[str, memoryview] = {}
 
     def add(self, name: str, part: memoryview) -> None:
-        """Add the message of a metric, where it has instances."""
+        """Add the message of a metric, if it has instances."""
         if any(key == _INSTANCE for key, _, _ in fields(part)):
             self._parts[name] = part
 

@@ -172,7 +172,7 @@ def _is_event_table(table: str) -> bool:
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> NsysReader:
-    """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` where an nsys is installed.
+    """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` if an nsys is installed.
 
     Args:
         path: The report.

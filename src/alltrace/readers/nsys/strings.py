@@ -63,7 +63,7 @@ class Strings:
         self._known[count] = True  # the place of ids that are not there
 
     def _places(self, ids: Any) -> Any:
-        """The rows of `StringIds` that hold the ids; one past the last where none does."""
+        """The rows of `StringIds` that hold the ids; one past the last if none does."""
         missing = len(self._hashes) - 1
         if self._dense is not None:
             places = self._dense[self._within(ids)]

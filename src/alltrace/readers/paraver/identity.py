@@ -37,7 +37,7 @@ class Thread:
         task: Its task, 0-based.
         name: The name of a host thread, or an empty string.
         ordinal: The CUDA ordinal of a stream's device, None for a host thread.
-        stream: The stream; None for a host thread, and where the streams of a device are one thread.
+        stream: The stream; None for a host thread, and if the streams of a device are one thread.
     """
 
     task: int

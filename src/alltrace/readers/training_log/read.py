@@ -140,7 +140,7 @@ class _Reading:
         # total after a restart
         most = max(losses.values(), default=0)
         wanted = {total for total, count in losses.items() if _FEW_LOSSES * count >= most}
-        if not losses and not self._by_step:  # where another framework describes steps, these are not the training's
+        if not losses and not self._by_step:  # if another framework describes steps, these are not the training's
             wanted = {total for total, _ in bars.most_common(1)}
         for step, number in self._held:
             if step.step is None or step.total in wanted:

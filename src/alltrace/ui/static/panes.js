@@ -6,7 +6,7 @@ const STEP = 24;
 
 /**
  * @param {{name: string, label: string, vertical: boolean, least: number, most: () => number, value: () => number, set: (pixels: number) => void, sign: number}} pane
- *   `vertical`: the border is one between left and right; `sign`: -1 where the pane grows as the pointer moves up
+ *   `vertical`: the border is one between left and right; `sign`: -1 if the pane grows as the pointer moves up
  */
 function border(pane) {
   const element = h("div", { class: `border ${pane.vertical ? "vertical" : "horizontal"}`, role: "separator", tabindex: "0", "aria-label": pane.label, "aria-orientation": pane.vertical ? "vertical" : "horizontal" });

@@ -19,7 +19,7 @@ class Field(NamedTuple):
         column: The source column.
         words: The words of an enum.
         word: The constant.
-        otherwise: For `string`: words for the number in the column `otherwise_column` where the name is null.
+        otherwise: For `string`: words for the number in the column `otherwise_column` if the name is null.
         otherwise_column: See `otherwise`.
     """
 
@@ -53,12 +53,12 @@ def copy(column: str) -> Field:
 
 
 def loose(column: str) -> Field:
-    """The value where it fits; an id that CUPTI marks as invalid has all bits set and does not."""
+    """The value if it fits; an id that CUPTI marks as invalid has all bits set and does not."""
     return Field("loose", column)
 
 
 def identifier(column: str) -> Field:
-    """The value where CUPTI does not mark it as invalid."""
+    """The value if CUPTI does not mark it as invalid."""
     return Field("id", column)
 
 

@@ -16,7 +16,7 @@ def open_sqlite(path: str | PathLike[str], engine: Literal["auto", "fast", "sqli
 
     Args:
         path: The file.
-        engine: `auto` decodes the pages of a table directly, and continues with `sqlite3` where that is not possible (a table
+        engine: `auto` decodes the pages of a table directly, and continues with `sqlite3` if that is not possible (a table
             WITHOUT ROWID, UTF-16, a value of another type than declared); `sqlite3` always reads with `sqlite3`; `fast` never
             does and raises an error instead. Results are equal.
 

@@ -87,7 +87,7 @@ def connection(access: Access, what: str | None = None) -> Iterator[sqlite3.Conn
             yield opened
         finally:
             opened.close()
-    # the second where SQLite's message has a broken name in it, the third where a broken record claims to have gigabytes
+    # the second if SQLite's message has a broken name in it, the third if a broken record claims to have gigabytes
     except (sqlite3.Error, UnicodeDecodeError, MemoryError) as error:
         raise _translated(error, access, what) from None
 

@@ -100,7 +100,7 @@ class SqliteSource:
             table: A key of `tables`.
             columns: The columns wanted, in order, each with the `pyarrow.DataType` to deliver: the column's own type, or for
                 `int64` a narrower signed integer.
-            batch_rows: The most rows of a batch; a batch has fewer where its text is long.
+            batch_rows: The most rows of a batch; a batch has fewer if its text is long.
 
         Raises:
             InputError: The file is corrupt or cut short or changes meanwhile, or a value does not fit its column's type; the

@@ -48,7 +48,7 @@ class Table(NamedTuple):
         name: Its name.
         root: The page its tree begins at; 0 for a view or a virtual table.
         columns: By name, in order of declaration.
-        rowid: A name for the row's number; None in a view and in a table WITHOUT ROWID, or where columns hide it.
+        rowid: A name for the row's number; None in a view and in a table WITHOUT ROWID, or if columns hide it.
         plain: Whether the records hold just the declared columns in order.
         fields: The number of declared columns, including those with names that are not UTF-8.
     """
