@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.making import collective, copy, kernel, make_run
 
@@ -147,7 +148,6 @@ def test_only_plain_steps_are_judged():
         ({"step": 3}, [], 300),  # a step between them is not recorded
         ({}, [250], 300),  # an evaluation ran between them
         ({}, [149, 300], 150),
-        ({"phase": "decode"}, [], 300),  # a server waited for requests
         ({"after": "warm-up"}, [], 300),
         ({"after": "checkpoint"}, [], 300),
     ],
@@ -166,6 +166,27 @@ def test_a_device_takes_some_time_from_one_queued_kernel_to_the_next(tmp_path, p
     kernels = [kernel(0, MS, correlation=1), kernel(MS + pause, 2 * MS, correlation=2)]
     found = facts_of(tmp_path / "run", api=api, kernels=kernels)
     assert times_of(found) == {"compute": 2 * MS - pause, name: pause}
+
+
+@pytest.mark.parametrize(("name", "begin"), [("execute_context_0(0)_generation_4(4)", 200), ("forward", 50)])
+def test_a_server_that_waits_for_requests_is_not_idle_in_a_step(tmp_path, name, begin):
+    kernels = [kernel(10, 50, correlation=1), kernel(210, 250, correlation=2)]
+    api = [call(0, 5, correlation=1), call(200, 205, correlation=2)]
+    ranges = [{"start": s, "end": s + 100, "name": name} for s in (0, 200)]
+    steps = [
+        {
+            "step": n,
+            "start": 200 * n,
+            "end": 200 * n + 100,
+            "kind": "step",
+            "device_start": 200 * n + 10,
+            "device_end": 200 * n + 50,
+        }
+        for n in range(2)
+    ]
+    run = make_run(tmp_path, {0: {"kernels": kernels, "api": api, "ranges": ranges}})
+    facts, _ = gather(run.rank(0), pa.Table.from_pylist(steps))
+    assert facts.regions.tolist() == [[0, 50], [begin, 250]]
 
 
 def test_rows_of_queued_kernels_no_longer_than_an_empty_one_are_lost_to_launching(tmp_path):

@@ -292,7 +292,7 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
         yield name, difference(copying, work.communication)
 
 
-def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64, Int64]:
+def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: bool = False) -> tuple[Int64, Int64]:
     """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
 
     A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device waiting,
@@ -302,6 +302,7 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64
     Args:
         steps: Rows of the rank's steps, any order.
         starts: int64 array of the starts of the rank's compute kernels, ascending.
+        serves: Whether the steps are iterations of a server, which waits for requests between them.
 
     Returns:
         int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work;
@@ -314,7 +315,7 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64) -> tuple[Int64
     chosen, spans = [], []
     reached, before = None, None
     for row in ordered:
-        follows = before is not None and (before["kind"], before["step"]) == ("step", row["step"] - 1) and row.get("phase") is None
+        follows = not serves and before is not None and (before["kind"], before["step"]) == ("step", row["step"] - 1)
         if reached is None:
             start = row["start"]
         elif follows and not _any_between(starts, reached, row["start"]):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
+from alltrace.align.iteration_names import iteration_of
 from alltrace.recipes.questions.diagnose.gaps import (
     activity,
     classify,
@@ -114,7 +117,7 @@ def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
         return None
     rows: list[Mapping[str, Any]] = steps.to_pylist() if steps is not None else []
-    numbered, regions = regions_of(rows, work.starts)
+    numbered, regions = regions_of(rows, work.starts, serves=_serves(rank))
     whole_run = not len(regions)
     if whole_run:
         numbered = np.zeros(1, np.int64)
@@ -172,6 +175,18 @@ def _working(compute: Merged, copies: Merged) -> Int64:
     apart = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= LEAST_PAUSE_NS)
     starts, ends = np.concatenate(([0], apart + 1)), np.concatenate((apart, [len(busy.ends) - 1]))
     return np.stack((busy.starts[starts], busy.ends[ends]), axis=1)
+
+
+def _serves(rank: RankTables) -> bool:
+    """Whether ranges name iterations of a server of language models."""
+    names = np.unique(integers(rank.table("ranges", ("name",)).column("name")))
+    texts = rank.texts(pa.array(names, pa.int64())).to_pylist()
+    return any(_is_iteration(text) for text in texts if text)
+
+
+@lru_cache(1 << 14)  # ranks have the same names
+def _is_iteration(name: str) -> bool:
+    return iteration_of(name) is not None
 
 
 def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run: bool) -> tuple[Int64, Int64, int]:
