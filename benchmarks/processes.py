@@ -1,8 +1,8 @@
 """What processes gain across ranks: `python -m benchmarks.processes [--ranks 64 256 1024] [--dask]`.
 
 Runs of equal ranks, 20 k events each, are simulated and imported once. Every verb then runs as a separate command: with one
-process, with two, with the default number and, with `--dask`, on a Dask cluster of two workers. The
-alignment comes first, each time from its beginning. At the end are the exponents with which CPU time grows with the ranks.
+process, with two, with the default number and, with `--dask`, on a Dask cluster of two workers. The alignment comes first, each time
+from its beginning; no verb finds kept parts of ranks. At the end are the exponents with which CPU time grows with the ranks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measured(run: Path, verb: str, options: dict[str, tuple[str, ...]], runs: in
     taken: dict[str, list[Taken]] = {name: [] for name in options}
     for _ in range(runs):
         for name, given in options.items():
-            forget(run, *{"info": ("align", "operations"), "diagnose": ("findings",)}.get(verb, ()))
+            forget(run, *(("align", "operations") if verb == "info" else ("findings",)))
             taken[name].append(run_once([*ALLTRACE, verb, str(run), *given, "--format", "json"]))
     return {
         name: Taken(median([t.wall_s for t in of]), median([t.cpu_s for t in of]), max(t.peak_mb for t in of))

@@ -296,7 +296,8 @@ class Recipe(ABC):
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
         rereads: Whether `map` reads a table more than once; each is then read once, with all columns that `reads` names.
         keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
-        keeps_parts: Whether parts of what a rank contributes are kept with the run (`execution.kept_parts`); it also `rereads`.
+        kept_parts: Names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
+            else. A recipe with such parts also `rereads`.
         worth_processes: Rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start.
         windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
         session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
@@ -316,7 +317,7 @@ class Recipe(ABC):
     session_time: ClassVar[bool] = False
     rereads: ClassVar[bool] = False
     keeps: ClassVar[bool] = False
-    keeps_parts: ClassVar[bool] = False
+    kept_parts: ClassVar[tuple[str, ...]] = ()
     worth_processes: ClassVar[int] = 4_000_000
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002

@@ -22,6 +22,15 @@ def test_a_cause_is_what_goes_beyond_the_median_of_the_others():
     assert (found[0].name, found[0].excess_ns) == ("communication", (0, 5, 0, 0))
 
 
+def test_an_excess_within_the_rounding_of_times_has_no_cause():
+    before = np.zeros((3, 4), np.int64)
+    before[:, 3] = (10, 10, 14)
+    found = causes(np.zeros(3, np.int64), np.arange(3), np.full(3, 2), before)
+    assert (found[2].name, found[2].share, found[2].excess_ns) == (None, 0.0, (0, 0, 0, 4))
+    before[2, 3] += 1
+    assert causes(np.zeros(3, np.int64), np.arange(3), np.full(3, 2), before)[2].name == "host"
+
+
 def test_of_an_even_number_of_others_the_median_lies_between_two():
     before = np.zeros((5, 4), np.int64)
     before[:, 2] = (1, 4, 7, 8, 20)

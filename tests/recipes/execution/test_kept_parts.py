@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import shutil
 
+import pyarrow as pa
 import pytest
 from tests.making import flip
 
 from alltrace.align.store import aligned
+from alltrace.engine.tasks import run_tasks
 from alltrace.recipes.execution import kept_parts
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.ask_all import ask_all
@@ -116,6 +118,53 @@ def test_processes_use_them_too(run, made):
     assert {p: p.stat().st_mtime_ns for p in parts} == parts
 
 
+def asked_of_processes(run, name, monkeypatch, jobs=2):
+    """The ranks that other processes were asked for."""
+    sent = []
+
+    def note(work, items, **options):
+        sent.extend(item[0] for item in items)
+        return run_tasks(work, items, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("alltrace.engine.tasks.run_tasks", note)
+        ask(Run(run), name, jobs=jobs)
+    return sent
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_processes_get_no_rank_whose_parts_are_kept(run, monkeypatch, name):
+    aligned(Run(run), jobs=1)
+    assert asked_of_processes(run, name, monkeypatch) == [0, 1, 2, 3]
+    assert asked_of_processes(run, name, monkeypatch) == []
+    for part in (run / "findings").rglob("rank=[12]-*.part"):
+        part.unlink()
+    assert asked_of_processes(run, name, monkeypatch) == [1, 2]
+
+
+def test_what_a_rank_was_before_goes_to_processes_again(reports, run, monkeypatch, tmp_path):
+    ask(Run(run), "whatif", jobs=1)
+    others = tmp_path / "others"
+    shutil.copytree(reports / "one", others)
+    shutil.copyfile(sorted((reports / "longer").glob("*.sqlite"))[3], sorted(others.glob("*.sqlite"))[3])
+    before = {p.name for p in (run / "findings").rglob("rank=3-*.part")}
+    import_reports([str(others)], run, jobs=1)
+    aligned(Run(run), jobs=1)
+    assert asked_of_processes(run, "whatif", monkeypatch, jobs=2) == []  # one rank is worth no processes
+    after = {p.name for p in (run / "findings").rglob("rank=3-*.part")}
+    assert len(before) == len(after) == 1
+    assert before != after
+
+
+def test_a_question_about_some_ranks_leaves_the_parts_of_others(run, made):
+    diagnosed(run)
+    parts = set((run / "findings").rglob("*.part"))
+    forget(made)
+    ask(Run(run), "whatif", ranks=[1], jobs=1)
+    assert set((run / "findings").rglob("*.part")) == parts
+    assert forget(made)["graph"] == []
+
+
 def test_an_interrupted_question_goes_on(run, made, monkeypatch):
     contribution = diagnose._contribution
 
@@ -187,15 +236,15 @@ def test_parts_of_ranks_that_are_gone_are_removed(reports, run, made):
     import_reports([str(p) for p in sorted((reports / "one").glob("*.sqlite"))[:2]], run, jobs=1)
     diagnosed(run)
     names = {p.name for p in (run / "findings").rglob("*.part")}
-    assert names == {"rank=0.part", "rank=1.part"}
+    assert {n.partition("-")[0] for n in names} == {"rank=0", "rank=1"}
 
 
 def test_a_damaged_part_is_made_again(run, made):
     first = diagnosed(run)
     forget(made)
-    path = run / "findings" / "graph" / "rank=1.part"
+    (path,) = (run / "findings" / "graph").glob("rank=1-*.part")
     flip(path, path.stat().st_size // 2)
-    assert [d.file for d in verify(run)] == ["findings/graph/rank=1.part"]
+    assert [d.file for d in verify(run)] == [f"findings/graph/{path.name}"]
     assert same(first, diagnosed(run))
     assert forget(made) == {"contribution": [], "graph": [1]}
     assert verify(run) == []
@@ -227,3 +276,15 @@ def test_a_folder_that_cannot_be_written_to_does_not_matter(run, made, monkeypat
     first = diagnosed(run)
     assert list((run / "findings").rglob("*.part")) == []
     assert same(first, diagnosed(run))
+
+
+def test_matched_operations_are_the_same_whatever_the_numbers_of_their_communicators():
+    def digest(row, communicator):
+        return kept_parts._operations(
+            pa.table({"row": pa.array(row, pa.int64()), "communicator": pa.array(communicator, pa.int64())})
+        )
+
+    assert digest([4, 5, 9], [7, 2, 7]) == digest([4, 5, 9], [0, 1, 0])
+    assert digest([4, 5, 9], [7, 2, 7]) != digest([4, 5, 9], [7, 2, 2])
+    assert digest([4, 5, 9], [7, 2, 7]) != digest([4, 5, 8], [7, 2, 7])
+    assert digest([], []) == b""

@@ -10,18 +10,21 @@ import numpy as np
 from alltrace.recipes.analysis.device_intervals import device_activity
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.trace.arrays import integers
-from alltrace.trace.intervals import difference, exclusive, intersection, merge, overlap_ns, union
+from alltrace.trace.intervals import Merged, difference, exclusive, intersection, merge, overlap_ns, union
 
 if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables
+    from alltrace.run.clock import ClockMap
     from alltrace.trace.arrays import Int64
-    from alltrace.trace.intervals import Merged
 
 CAUSES = ("compute", "communication", "copy", "host")
 """What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle.
 
 Kernels without a rule in which ranks meet are communication here.
 """
+
+_ROUNDING_NS = 4
+"""Of an operation: its time and its peers' are differences of times in whole ns, on clocks of different rates."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Lateness:
     row: Int64
     before_ns: Int64
     compute: Merged
+
+    def placed(self, clock: ClockMap) -> Lateness:
+        """What a rank in the time of its files did, on the run's clock."""
+        return Lateness(self.row, clock.lengths(self.before_ns), Merged(*(clock.apply(times) for times in self.compute)))
 
 
 def lateness(rank: RankTables) -> Lateness:
@@ -110,9 +117,10 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
         late_ns[:, column] -= (low + high) / 2
     ranks, place = np.unique(last[firsts][judged], return_inverse=True)
     excess = np.stack([np.bincount(place, column, len(ranks)) for column in late_ns.T], axis=1)
+    rounding_ns = _ROUNDING_NS * np.bincount(place, minlength=len(ranks))
     found = {}
-    for late, values in zip(ranks.tolist(), excess, strict=True):
-        above = np.maximum(values, 0)
+    for late, values, least in zip(ranks.tolist(), excess, rounding_ns.tolist(), strict=True):
+        above = np.where(values > least, values, 0)
         whole = float(above.sum())
         share = float(above.max() / whole) if whole else 0.0
         name = None if not whole else CAUSES[int(above.argmax())] if share >= 0.8 else "mixed"

@@ -34,7 +34,7 @@ class ReplayRecipe(Recipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     aligned: ClassVar[bool] = True
     rereads: ClassVar[bool] = True
-    keeps_parts: ClassVar[bool] = True
+    kept_parts: ClassVar[tuple[str, ...]] = ("graph",)
 
     def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """What graphs are made from."""

@@ -280,24 +280,27 @@ def _map(
     sent = SentRun(run)
     work = partial(_ask_rank, sent, recipe, options)
     kept: Mapping[int, RankParts] = {}
-    if recipe.keeps_parts and window is None:
+    if recipe.kept_parts and window is None:
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
 
         kept = rank_parts(run, ranks)
     items = [(r.rank, windows.get(r.rank), kept.get(r.rank)) for r in ranks]
-    if not _worth_processes(recipe, ranks, jobs):
-        parts = []
-        for item in items:
+    # to read what is kept takes no longer than to get it from another process
+    elsewhere = [r for r in ranks if r.rank not in kept or not kept[r.rank].made.issuperset(recipe.kept_parts)]
+    for_others = {r.rank for r in elsewhere} if _worth_processes(recipe, elsewhere, jobs) else set()
+    found: dict[int, Part] = {}
+    for item in items:
+        if item[0] not in for_others:
             part = work(item, progress or _untold)
             # memory has space for one rank anyway
-            parts.append(files.kept(part) if len(ranks) > 1 else part)
-        return parts
-    from alltrace.engine.tasks import run_tasks  # it loads what processes need
+            found[part.rank] = files.kept(part) if len(ranks) > 1 else part
+    if for_others:
+        from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
-    found: dict[int, Part] = {}
-    for outcome in run_tasks(work, items, jobs=jobs, progress=progress, needs=sent.needs):
-        part = outcome.get()
-        found[part.rank] = files.kept(part)
+        sent_items = [item for item in items if item[0] in for_others]
+        for outcome in run_tasks(work, sent_items, jobs=jobs, progress=progress, needs=sent.needs):
+            part = outcome.get()
+            found[part.rank] = files.kept(part)
     return [found[r] for r in sorted(found)]
 
 

@@ -192,7 +192,7 @@ def _map(
     sent = SentRun(run)
     work = partial(_ask_rank, sent, questions)
     kept: Mapping[int, RankParts] = {}
-    if any(q.recipe.keeps_parts for q in questions):
+    if any(q.recipe.kept_parts for q in questions):
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
 
         kept = rank_parts(run, [run.rank(number).record for number in numbers])
@@ -232,7 +232,7 @@ def shared_rank(
         return SharedRank(stored, reads)
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
 
-    parted = [(r, o) for r, o in questions if r.keeps_parts]
+    parted = [(r, o) for r, o in questions if r.kept_parts]
     return SharedRank(stored, reads, PlacedParts(kept, stored, _reads_of(parted)))
 
 

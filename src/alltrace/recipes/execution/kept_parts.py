@@ -2,7 +2,8 @@
 
 Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or removed rank
 can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps and matched
-operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is read.
+operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is read. A digest of the
+inputs is in the file's name too, so that a list of the files shows which parts are there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from alltrace.recipes.execution.shared_tables import Placeable, SharedRank, kept_once
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
 from alltrace.run.verify import FINDINGS
@@ -20,8 +23,10 @@ from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from alltrace.recipes.base import RankTables
     from alltrace.run.manifest import Rank
@@ -43,12 +48,14 @@ class RankParts(NamedTuple):
     Attributes:
         folder: The folder of the parts of the run.
         rank: The rank.
-        made_from: What its parts are made from.
+        made_from: What its parts are made from; in the names of their files.
+        made: The names of the parts that are there.
     """
 
     folder: Path
     rank: int
     made_from: str
+    made: frozenset[str]
 
     def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
         """The part of some name in the time of the rank's files: the one that is kept, or a new one.
@@ -61,7 +68,7 @@ class RankParts(NamedTuple):
         """
         from alltrace.run.object_files import read_object, write_object
 
-        path = self.folder / name / f"rank={self.rank}{_ENDING}"
+        path = self.folder / name / _file(self.rank, self.made_from)
         facts = {_MADE_FROM: self.made_from}
         with suppress(AlltraceError, ValueError):
             kept: _Part | None = read_object(path, facts, classes)
@@ -105,22 +112,21 @@ def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
     few = sum(sum(r.rows.values()) for r in run.ranks) < ROWS_WORTH_KEEPING
     if few or overlay is None or not manifest.complete or not os.access(run.path, os.W_OK):
         return {}
-    folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
-    _remove_others(folder, {r.rank for r in run.ranks})
     shared = _shared_digests(run)
     logs = [(log.kind, log.content_hash) for log in manifest.logs]
-    found = {}
+    digests: dict[int, str] = {}
     for record in ranks:
         made_from = [
             rank_signature(manifest, record),
             overlay.files.expected.get(collectives_file(record.rank)),
-            *(digests.get(record.rank) for digests in shared),
+            *(of_ranks.get(record.rank) for of_ranks in shared),
             logs,
             _samples_beside(run, record),
         ]
-        digest = blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
-        found[record.rank] = RankParts(folder, record.rank, digest)
-    return found
+        digests[record.rank] = blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
+    folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
+    made = _made(folder, digests, {r.rank for r in run.ranks}.difference(digests))
+    return {rank: RankParts(folder, rank, digest, made[rank]) for rank, digest in digests.items()}
 
 
 def _shared_digests(run: Run) -> list[dict[int, str]]:
@@ -130,18 +136,25 @@ def _shared_digests(run: Run) -> list[dict[int, str]]:
 
     files = run.overlay.files if run.overlay is not None else None
     found: list[dict[int, str]] = []
-    for table, columns in ((MEMBERS, ["row"]), (STEPS, [c for c in STEPS.column_names if c != "rank"])):
+    for table, columns in ((MEMBERS, ["row", "communicator"]), (STEPS, [c for c in STEPS.column_names if c != "rank"])):
         digests: dict[int, str] = {}
         if files is not None and files.has(f"{table.name}.parquet"):
             enums = [c for c in columns if table.column(c).type == "enum"]
             held = read_parquet(files.path(f"{table.name}.parquet"), ["rank", *columns], enums)
             for rank, rows in rows_by(held.column("rank").to_numpy()).items():
                 own = held.select(columns).take(rows)
-                # of operations there are many, and they are numbers
-                content = own.column("row").to_numpy().tobytes() if table is MEMBERS else json.dumps(own.to_pydict()).encode()
+                content = _operations(own) if table is MEMBERS else json.dumps(own.to_pydict()).encode()
                 digests[rank] = blake2b(content, digest_size=16).hexdigest()
         found.append(digests)
     return found
+
+
+def _operations(members: pa.Table) -> bytes:
+    """A rank's matched operations, and which of them are in one communicator, whatever its number is."""
+    numbers, first, of_row = np.unique(members.column("communicator").to_numpy(), return_index=True, return_inverse=True)
+    by_first = np.empty(len(numbers), np.int64)
+    by_first[np.argsort(first)] = np.arange(len(numbers))
+    return members.column("row").to_numpy().tobytes() + by_first[of_row].tobytes()
 
 
 def _samples_beside(run: Run, record: Rank) -> list[Any]:
@@ -153,10 +166,25 @@ def _samples_beside(run: Run, record: Rank) -> list[Any]:
     return [(rank_signature(run.manifest, r), run.clock(r).shift_ns - own) for r in others]
 
 
-def _remove_others(folder: Path, ranks: set[int]) -> None:
-    """Remove the parts of ranks that the run has no more."""
-    own = {f"rank={rank}{_ENDING}" for rank in ranks}
+def _file(rank: int, made_from: str) -> str:
+    return f"rank={rank}-{made_from}{_ENDING}"
+
+
+def _made(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
+    """For each rank the names of its parts that are there; parts of ranks that are gone, or of what they were, are removed.
+
+    Args:
+        folder: The folder of the parts.
+        made_from: What the parts of each rank are made from.
+        others: Other ranks of the run, whose parts stay.
+    """
+    found: dict[int, set[str]] = {rank: set() for rank in made_from}
     for path in folder.glob(f"*/rank=*{_ENDING}"):
-        if path.name not in own:
+        number, _, digest = path.name.removeprefix("rank=").removesuffix(_ENDING).partition("-")
+        rank = int(number) if number.isdecimal() else -1
+        if digest and made_from.get(rank) == digest:
+            found[rank].add(path.parent.name)
+        elif rank not in others:
             with suppress(OSError):
                 path.unlink()
+    return {rank: frozenset(names) for rank, names in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,6 +59,7 @@ class Efficiency(Recipe):
 
     name = "efficiency"
     aligned = True
+    worth_processes = sys.maxsize  # a rank's part is as large as what it is made from, and takes as long to send as to make
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": ("start", "end", "device", "kind"),
         "copies": ("start", "end", "device", "kind"),

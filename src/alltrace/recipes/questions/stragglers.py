@@ -59,7 +59,7 @@ class Stragglers(Recipe):
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ((*TABLES, "collectives"),)
     aligned: ClassVar[bool] = True
     rereads: ClassVar[bool] = True
-    keeps_parts: ClassVar[bool] = True
+    kept_parts: ClassVar[tuple[str, ...]] = ("graph", "lateness")
     options: ClassVar[tuple[Option, ...]] = (SOURCE,)
     columns: ClassVar[tuple[AnswerColumn, ...]] = (
         AnswerColumn("rank", None, "rank"),
@@ -107,9 +107,10 @@ class Stragglers(Recipe):
         """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
         if options["source"] == "inspector":
             return recorded_of(rank)
-        from alltrace.recipes.analysis.lateness import lateness
+        from alltrace.recipes.analysis.lateness import Lateness, lateness
+        from alltrace.recipes.execution.shared_tables import kept_once
 
-        return graph_of(rank), lateness(rank)
+        return graph_of(rank), kept_once(rank, "lateness", (Lateness,), lateness)
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """One row per rank, the one that is to blame for most first."""
