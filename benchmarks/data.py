@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def many_ranks(name: str, like: Path, ranks: int) -> Path:
         records.append(record)
     clocks = tuple(Clock(host, component=n) for n, host in enumerate(off))
     zero = min(r.time_base_utc_ns or 0 for r in records)
-    write_manifest(run, manifest.with_ranks(records)._replace(reports=tuple(reports), clocks=clocks, zero_utc_ns=zero))
+    write_manifest(run, replace(manifest.with_ranks(records), reports=tuple(reports), clocks=clocks, zero_utc_ns=zero))
     return run
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,8 @@ def _make(folder: Path, history: Path) -> None:
             hosts = dict(zip(first.hosts, draw.sample([f"node{n:03}" for n in range(_CLUSTER)], _HOSTS), strict=True))
             place = folder / "runs" / f"run{number}"
             (place / "ranks").mkdir(parents=True)
-            derived = first._replace(
+            derived = replace(
+                first,
                 reports=tuple(r._replace(content_hash=f"{number}-{r.content_hash}") for r in first.reports),
                 ranks=tuple(r._replace(host=hosts[r.host]) for r in first.ranks),
                 clocks=tuple(c._replace(host=hosts[c.host]) for c in first.clocks),

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -106,7 +107,7 @@ def made_run(folder: Path, ranks: int, steps: int, *, keep: bool) -> tuple[Path,
         records.append(record)
     first = {c.host: c for c in manifest.clocks}
     clocks = [Clock(h, first.get(h, Clock(h)).offset_ns) for h in dict.fromkeys(r.host for r in records)]
-    write_manifest(run, manifest.with_ranks(records)._replace(clocks=tuple(clocks)))
+    write_manifest(run, replace(manifest.with_ranks(records), clocks=tuple(clocks)))
     shutil.rmtree(making)
     facts.write_text(json.dumps({"import_cpu_s": took}))
     return run, took

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -129,7 +130,7 @@ def make_run(
         kernel_rules=built_in_rules().fingerprint,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    write_manifest(folder, manifest._replace(meeting=find_meeting_kernels(folder, manifest)))
+    write_manifest(folder, replace(manifest, meeting=find_meeting_kernels(folder, manifest)))
     return OpenRun(folder)
 
 

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def test_times_of_a_run_are_those_of_the_day(tmp_path):
     steps = pa.table({"rank": [0], "start": [0], "end": [4 * MS]})
     assert captured_steps(run, steps) == {}  # no time of day
     manifest = run.manifest
-    of_day = manifest.with_ranks(r._replace(time_base_utc_ns=UTC) for r in manifest.ranks)._replace(zero_utc_ns=UTC)
+    of_day = replace(manifest.with_ranks(r._replace(time_base_utc_ns=UTC) for r in manifest.ranks), zero_utc_ns=UTC)
     write_manifest(run.path, of_day)
     found = captured_steps(OpenRun(run.path), steps)[0]
     assert (found.starts.tolist(), found.ends.tolist()) == ([UTC + 5 * MS], [UTC + 9 * MS])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from tests.making import kernel, make_run
@@ -110,5 +112,5 @@ def test_what_cannot_be_asked_is_null_and_damage_is_an_error(run, answers):
 
 def test_a_run_is_its_reports_in_any_order(run):
     manifest = run.manifest
-    assert run_id(manifest) == run_id(manifest._replace(reports=manifest.reports[::-1], notes=("x",)))
-    assert run_id(manifest) != run_id(manifest._replace(reports=manifest.reports[1:]))
+    assert run_id(manifest) == run_id(replace(manifest, reports=manifest.reports[::-1], notes=("x",)))
+    assert run_id(manifest) != run_id(replace(manifest, reports=manifest.reports[1:]))

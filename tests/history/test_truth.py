@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ def simulated(folder, number, faults, job):
     truth = write_run("healthy", folder / "reports" / str(number), ranks=6, hosts=3, steps=5, seed=number, nvtx=True, faults=faults)
     run = folder / "runs" / f"run{number}"
     import_reports([str(folder / "reports" / str(number))], run, jobs=1, labels=Labels(job))
-    write_manifest(run, read_manifest(run)._replace(zero_utc_ns=UTC_NS + number * HOUR_NS))
+    write_manifest(run, replace(read_manifest(run), zero_utc_ns=UTC_NS + number * HOUR_NS))
     return [h["host"] for h in truth.hosts]
 
 

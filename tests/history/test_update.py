@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.making import collective, flip, kernel, make_run
 
@@ -17,7 +19,7 @@ def labelled(path, number, **labels):
     """Give a run made by hand reports, a start and labels of its own."""
     manifest = read_manifest(path)
     reports = tuple(r._replace(content_hash=f"{number}-{r.content_hash}") for r in manifest.reports)
-    write_manifest(path, manifest._replace(reports=reports, zero_utc_ns=UTC_NS + number, labels=Labels(**labels)))
+    write_manifest(path, replace(manifest, reports=reports, zero_utc_ns=UTC_NS + number, labels=Labels(**labels)))
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_a_run_is_read_once(history, runs, read):
 
 def test_a_run_that_changed_is_read_again(history, runs, read):
     updated(history, runs)
-    write_manifest(runs / "b", read_manifest(runs / "b")._replace(labels=Labels("other")))
+    write_manifest(runs / "b", replace(read_manifest(runs / "b"), labels=Labels("other")))
     assert [p.rpartition("/")[2] for p in updated(history, runs).read] == ["b"]
     assert read[3:] == ["b"]
     assert [r["job"] for r in history.ask("SELECT job FROM runs ORDER BY path")] == ["train", "other", "train"]
@@ -112,7 +114,7 @@ def test_what_was_read_stays_where_a_run_is_damaged_or_gone(history, runs):
 
 
 def test_an_import_that_has_not_ended_is_left_out(history, runs):
-    write_manifest(runs / "a", read_manifest(runs / "a")._replace(complete=False))
+    write_manifest(runs / "a", replace(read_manifest(runs / "a"), complete=False))
     assert "its import has not finished; run the same import again" in updated(history, runs).unread[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_in_the_time_of_a_ranks_files_samples_of_another_report_are_too(tmp_path
     path = one_host(tmp_path).path
     manifest = read_manifest(path)
     ranks = [r._replace(time_base_utc_ns=1_000_000 + 250 * r.rank) for r in manifest.ranks]
-    write_manifest(path, manifest.with_ranks(ranks)._replace(zero_utc_ns=1_000_000))
+    write_manifest(path, replace(manifest.with_ranks(ranks), zero_utc_ns=1_000_000))
     rank = Run(path).rank(1)
     times = rank.in_file_time().gpu_samples(["time"]).column("time").to_numpy()
     assert times.tolist() == [-150, -50, 50]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -553,7 +554,7 @@ def test_parts_are_finished_where_nobody_sees_the_reports(four, tmp_path):
         importer.import_part([str(report)], tmp_path / "run")
     four.rename(tmp_path / "away")
     finished = import_reports([], tmp_path / "run", jobs=1)
-    assert finished._replace(reports=()) == whole._replace(reports=())
+    assert replace(finished, reports=()) == replace(whole, reports=())
     assert [r.content_hash for r in finished.reports] == [r.content_hash for r in whole.reports]
 
 

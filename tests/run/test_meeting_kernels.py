@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -230,4 +231,4 @@ def test_a_rank_that_is_added_changes_the_decision(tmp_path):
 
     run = meeting(tmp_path / "run")
     record = run.ranks[0]
-    assert rank_signature(run.manifest, record) != rank_signature(run.manifest._replace(meeting=()), record)
+    assert rank_signature(run.manifest, record) != rank_signature(replace(run.manifest, meeting=()), record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ def test_tables_by_arrow_and_by_sql_are_equal(tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     manifest = read_manifest(tiny_run)
     clocks = (manifest.clocks[0], manifest.clocks[1]._replace(offset_ns=-123_456_789, drift_ppm=17.25))
-    write_manifest(tmp_path / "run", manifest._replace(clocks=clocks))
+    write_manifest(tmp_path / "run", replace(manifest, clocks=clocks))
     run, plain = Run(tmp_path / "run"), Run(tiny_run)
     names = dict(run.table("names").fetchall())
     for table in (t for t in EVENT_TABLES if run.ranks[1].rows.get(t)):
@@ -131,7 +132,7 @@ def test_two_names_with_one_id_are_noticed(tmp_path):
 
 def test_a_manifest_comes_back_as_it_was(tiny_run, tmp_path):
     manifest = read_manifest(tiny_run)
-    odd = manifest._replace(notes=("caf\udce9 ü",), tables=("kernels",), missing_ranks=(4,), zero_utc_ns=None)
+    odd = replace(manifest, notes=("caf\udce9 ü",), tables=("kernels",), missing_ranks=(4,), zero_utc_ns=None)
     for each in (manifest, odd, Manifest()):
         write_manifest(tmp_path, each)
         assert read_manifest(tmp_path) == each
@@ -223,5 +224,5 @@ def test_a_damaged_table_is_a_sentence(tiny_run, tmp_path, damage, file):
 def test_clocks_of_hosts_that_are_not_there_change_nothing(tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     manifest = read_manifest(tiny_run)
-    write_manifest(tmp_path / "run", manifest._replace(clocks=(*manifest.clocks, Clock("elsewhere", 5))))
+    write_manifest(tmp_path / "run", replace(manifest, clocks=(*manifest.clocks, Clock("elsewhere", 5))))
     assert Run(tmp_path / "run").rank(0).table("api").equals(Run(tiny_run).rank(0).table("api"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from tests.making import make_run
@@ -28,7 +29,7 @@ def being_imported(folder, done):
         if record.rank not in done:
             place.rename(folder / "ranks" / f".staging-{record.rank}")
     (folder / "names.parquet").unlink()
-    write_manifest(folder, read_manifest(folder)._replace(complete=False, ranks=()))
+    write_manifest(folder, replace(read_manifest(folder), complete=False, ranks=()))
 
 
 def test_a_run_being_imported_shows_the_ranks_that_are_there(tmp_path):

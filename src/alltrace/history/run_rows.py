@@ -108,18 +108,22 @@ def _hosts(run: Run, findings: Sequence[Mapping[str, Any]], late: Sequence[Mappi
             for host in _culprit_hosts(finding, run):
                 if host not in worst or finding["lost_share"] > worst[host]["lost_share"]:
                     worst[host] = finding
+    blames: dict[str, list[float]] = {}
+    for row in late:
+        if row["root_share"] is not None:
+            blames.setdefault(row["host"], []).append(row["root_share"])
     rows = []
-    for host in run.hosts:
-        blame = [row["root_share"] for row in late if row["host"] == host and row["root_share"] is not None]
+    for host, ranks in run.manifest.ranks_of_host.items():
+        blame = blames.get(host)
         found = worst.get(host)
         rows.append(
             {
                 "host": host,
-                "ranks": sum(r.host == host for r in run.ranks),
+                "ranks": len(ranks),
                 "slow": None if len(run.hosts) < 2 else found is not None,
                 "kind": None if found is None else found["kind"],
                 "lost_percent": None if found is None else 100 * found["lost_share"],
-                "blame_percent": 100 * sum(blame) if blame else None,
+                "blame_percent": None if blame is None else 100 * sum(blame),
             }
         )
     return rows

@@ -76,7 +76,7 @@ class ClockMap(NamedTuple):
 
 def clock_map(manifest: Manifest, rank: Rank) -> ClockMap:
     """The map from the time in the files of `rank` to the aligned clock of the session, with time 0 at the session's start."""
-    clock = next((c for c in manifest.clocks if c.host == rank.host), None)
+    clock = manifest.clock_of_host.get(rank.host)
     base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns
     # a report's own stamp can be off by milliseconds even from its host's clock
     between = base - zero - rank.stamp_error_ns if base is not None and zero is not None else -rank.stamp_error_ns

@@ -18,7 +18,7 @@ TABLE = "gpu_metrics"
 
 def samplers(manifest: Manifest, record: Rank) -> list[Rank]:
     """The ranks of the same host with samples in their reports, the rank itself first."""
-    found = [r for r in manifest.ranks if r.host == record.host and r.rows.get(TABLE)]
+    found = [r for r in manifest.ranks_of_host[record.host] if r.rows.get(TABLE)]
     return sorted(found, key=lambda r: (r.rank != record.rank, r.rank))
 
 
@@ -81,7 +81,7 @@ def sample_sources(
     if not others:
         return []
     works_on = {d.device for d in own.record.devices}
-    beside = (record for record in manifest.ranks if record.host == own.host and record.rank != own.rank)
+    beside = (record for record in manifest.ranks_of_host[own.host] if record.rank != own.rank)
     taken = {d.identity for record in beside for d in record.devices}
     of_others = {device for name, device in _named(own).items() if (own.host, name) in taken} - works_on
     found = [(own, {device: device for device in _sampled(own) if device not in of_others})]

@@ -14,6 +14,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -325,7 +326,7 @@ def _with_logs(output: Path, manifest: Manifest, given: tuple[Any, ...], jobs: i
     from alltrace.run.run_logs import JobLogs, import_logs
 
     logs, notes = import_logs(output, manifest, JobLogs(*given), jobs)
-    whole = manifest._replace(logs=logs, notes=(*manifest.notes, *notes))
+    whole = replace(manifest, logs=logs, notes=(*manifest.notes, *notes))
     write_manifest(output, whole)
     return whole
 
@@ -342,7 +343,7 @@ def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]
         guilty = [i for i in task.reports if isinstance(error, InputError) and error.path == reports[i].path]
         for i in guilty or task.reports:
             reports[i] = reports[i]._replace(error=str(error))
-    return manifest._replace(reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
+    return replace(manifest, reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
 
 
 def _probe_all(
@@ -672,7 +673,7 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
         draft.replace(output / NAMES)
     finally:
         draft.unlink(missing_ok=True)
-    complete = manifest._replace(files=files, complete=True, meeting=find_meeting_kernels(output, manifest))
+    complete = replace(manifest, files=files, complete=True, meeting=find_meeting_kernels(output, manifest))
     write_manifest(output, complete)
     return complete
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from math import isfinite
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -241,7 +242,8 @@ class Labels(NamedTuple):
     tags: tuple[str, ...] = ()
 
 
-class Manifest(NamedTuple):
+@dataclass(frozen=True)
+class Manifest:
     """A run's facts.
 
     Attributes:
@@ -275,15 +277,28 @@ class Manifest(NamedTuple):
     kernel_rules: str = ""
     logs: tuple[LogRecord, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
-    files: Mapping[str, str] = {}
-    labels: Labels = Labels()
+    files: Mapping[str, str] = field(default_factory=dict)
+    labels: Labels = field(default_factory=Labels)
     meeting: tuple[MeetingKernel, ...] = ()
     format_version: int = FORMAT_VERSION
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts, in the order of their first rank."""
-        return tuple(dict.fromkeys(r.host for r in self.ranks))
+        return tuple(self.ranks_of_host)
+
+    @cached_property
+    def ranks_of_host(self) -> Mapping[str, tuple[Rank, ...]]:
+        """The ranks of each host, by number."""
+        found: dict[str, list[Rank]] = {}
+        for rank in self.ranks:
+            found.setdefault(rank.host, []).append(rank)
+        return {host: tuple(ranks) for host, ranks in found.items()}
+
+    @cached_property
+    def clock_of_host(self) -> Mapping[str, Clock]:
+        """The clock of each host that has one."""
+        return {clock.host: clock for clock in self.clocks}
 
     def role_of(self, rank: Rank) -> str | None:
         """What a rank does in a program of several groups of ranks, such as `actor`; None if its reports do not say."""
@@ -291,7 +306,7 @@ class Manifest(NamedTuple):
 
     def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:
         """The same facts with other ranks, sorted by number."""
-        return self._replace(ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
+        return replace(self, ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
 
 
 def is_run(path: Path) -> bool:

@@ -6,6 +6,7 @@ How an alignment is made is the business of `alltrace.align`; a run only needs i
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,7 +97,7 @@ class Overlay(NamedTuple):
     def over(self, manifest: Manifest) -> Manifest:
         """`manifest` with the alignment's clocks, stamp errors and matches of logs."""
         ranks = [r._replace(stamp_error_ns=self.stamp_errors_ns.get(r.rank, 0)) for r in manifest.ranks]
-        return manifest.with_ranks(ranks)._replace(clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
+        return replace(manifest.with_ranks(ranks), clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
 
     def collectives(self, rank: int) -> Path:
         """The file of one rank's `collectives`, checked.
@@ -164,7 +165,7 @@ def unaligned(manifest: Manifest) -> Manifest:
     if not any(c.evidence for c in manifest.clocks):
         return manifest
     clocks = tuple(Clock(c.host, component=n) for n, c in enumerate(manifest.clocks))
-    return manifest.with_ranks(r._replace(stamp_error_ns=0) for r in manifest.ranks)._replace(clocks=clocks)
+    return replace(manifest.with_ranks(r._replace(stamp_error_ns=0) for r in manifest.ranks), clocks=clocks)
 
 
 def find_overlay(manifest: Manifest, folder: Path) -> Overlay | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class PartialRun(Run):
         found = _committed(self.path)
         self._manifest = unaligned(manifest.with_ranks(found))
         if not manifest.complete:
-            self._manifest = self._manifest._replace(notes=(*self._manifest.notes, note))
+            self._manifest = replace(self._manifest, notes=(*self._manifest.notes, note))
         self._imported = self._manifest
         self.overlay: Overlay | None = None
         self.alignment: Any = None

@@ -189,9 +189,10 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
 def _rank_signatures(run: Run, grid: Grid) -> dict[int, str]:
     """What the file of each rank is made from: the rank, its clock, the grid, and which GPUs and samples its host's ranks have."""
     manifest = run.manifest
-    of_host: dict[str, list[Any]] = {}
-    for r in run.ranks:
-        of_host.setdefault(r.host, []).append([r.rank, [plain(d) for d in r.devices], r.rows.get("gpu_metrics")])
+    of_host = {
+        host: [[r.rank, [plain(d) for d in r.devices], r.rows.get("gpu_metrics")] for r in ranks]
+        for host, ranks in manifest.ranks_of_host.items()
+    }
     matched = {} if run.overlay is None else run.overlay.files.expected
     found = {}
     for r in run.ranks:
@@ -238,7 +239,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
 
 def _of_others(run: Run, rank: StoredRank) -> list[int]:
     """The devices in a rank's report that other ranks of its host work on, as one report may sample all GPUs of its host."""
-    taken = {d.identity for r in run.ranks if r.host == rank.host for d in r.devices}
+    taken = {d.identity for r in run.manifest.ranks_of_host[rank.host] for d in r.devices}
     known = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()
     return [d["device"] for d in known if (rank.host, d["uuid"] or d["bus_id"]) in taken]
 

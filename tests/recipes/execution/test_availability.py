@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.making import kernel, make_run
 
@@ -79,7 +81,7 @@ def test_an_answer_without_rows_is_never_silent(tmp_path):
 
 def test_a_table_that_was_not_imported_is_refused(tmp_path):
     make_run(tmp_path, {0: {"kernels": [kernel(0, 5)]}})
-    write_manifest(tmp_path, read_manifest(tmp_path)._replace(tables=("kernels", "api")))
+    write_manifest(tmp_path, replace(read_manifest(tmp_path), tables=("kernels", "api")))
     run = Run(tmp_path)
     assert ask(run, "kernels").table.num_rows == 1
     refused = (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from dataclasses import replace
 
 import pytest
 from tests.making import flip
@@ -84,7 +85,7 @@ def test_findings_of_a_part_are_not_kept(run, asked, about):
 def test_a_changed_run_is_looked_at_again(run, asked):
     findings(run)
     manifest = read_manifest(run)
-    write_manifest(run, manifest._replace(notes=(*manifest.notes, "a rank was left out")))
+    write_manifest(run, replace(manifest, notes=(*manifest.notes, "a rank was left out")))
     findings(run)
     assert len(asked) == 8
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 from tests.making import kernel, make_run
@@ -35,8 +36,8 @@ def test_ranks_of_one_report_are_told_apart(tmp_path):
     report = run.manifest.reports[0]._replace(path="a/one.nsys-rep")
 
     class Facts:
-        manifest = run.manifest._replace(
-            reports=(report, report._replace(path="b/one_pqtdir"), report._replace(path="two.json.gz"))
+        manifest = replace(
+            run.manifest, reports=(report, report._replace(path="b/one_pqtdir"), report._replace(path="two.json.gz"))
         )
         ranks = run.ranks
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from tests.align.planted import planted_run
@@ -70,7 +71,7 @@ def test_a_report_is_called_the_same_in_rows_and_notes(tmp_path):
     """Also one whose name is not UTF-8: half a surrogate is not text, which strict readers of JSON refuse."""
     run = made(tmp_path)
     reports = [r._replace(path="caf\udce9.sqlite") for r in run.manifest.reports]
-    renamed = SimpleNamespace(manifest=run.manifest._replace(reports=tuple(reports)), ranks=run.ranks, alignment=None)
+    renamed = SimpleNamespace(manifest=replace(run.manifest, reports=tuple(reports)), ranks=run.ranks, alignment=None)
     answer = find("info").reduce([Part(r.rank, None) for r in run.ranks], renamed, {})
     assert answer.table.column("reports").to_pylist()[0] == ["caf\\xe9.sqlite"]
     assert answer.notes[0] == "caf\\xe9.sqlite: some events were lost"

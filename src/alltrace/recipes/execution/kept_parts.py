@@ -154,7 +154,7 @@ def _operations(members: pa.Table) -> bytes:
     numbers, first, of_row = np.unique(members.column("communicator").to_numpy(), return_index=True, return_inverse=True)
     by_first = np.empty(len(numbers), np.int64)
     by_first[np.argsort(first)] = np.arange(len(numbers))
-    return members.column("row").to_numpy().tobytes() + by_first[of_row].tobytes()
+    return b"".join((members.column("row").to_numpy().tobytes(), by_first[of_row].tobytes()))
 
 
 def _samples_beside(run: Run, record: Rank) -> list[Any]:
