@@ -24,13 +24,13 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("alltrace needs Python 3.11 or newer, $(PYTHON) is Python %d.%d; name a newer one, such as: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
 
-# the package alone; pip builds it again if what it compiles has changed, and leaves it to Python to compile the modules that are used
+# the package alone; pip builds it again if what it compiles has changed; Python compiles the modules that are used when they are used
 $(VENV)/.package: pyproject.toml setup.py $(wildcard src/alltrace/core/*.p[yx][xd]) | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(VENV)/.done: pyproject.toml | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	@touch $(VENV)/.package $@
 
 demo: $(VENV)/.package ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
