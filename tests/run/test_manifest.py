@@ -18,7 +18,7 @@ class Counted(tuple):
 
 
 def rank(number, host, **facts):
-    return Rank(number, 0, host, (number,), (), "environment", (), **facts)
+    return Rank(number, 0, host, (number,), (), "environment", (0,), **facts)
 
 
 def test_ranks_and_clocks_by_host():
@@ -28,6 +28,7 @@ def test_ranks_and_clocks_by_host():
     assert manifest.ranks_of_host == {"b": (ranks[0], ranks[2]), "a": (ranks[1],)}
     assert {host: clock.offset_ns for host, clock in manifest.clock_of_host.items()} == {"b": 0, "a": 7}
     assert replace(manifest, clocks=(Clock("a", offset_ns=9),)).clock_of_host == {"a": Clock("a", offset_ns=9)}
+    assert manifest.ranks_of_report == {0: ranks}
     assert manifest.with_ranks([ranks[2], ranks[1]]).ranks_of_host == {"a": (ranks[1],), "b": (ranks[2],)}
 
 

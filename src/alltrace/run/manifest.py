@@ -296,6 +296,15 @@ class Manifest:
         return {host: tuple(ranks) for host, ranks in found.items()}
 
     @cached_property
+    def ranks_of_report(self) -> Mapping[int, tuple[Rank, ...]]:
+        """The ranks that have something of each report, by its row of `reports`."""
+        found: dict[int, list[Rank]] = {}
+        for rank in self.ranks:
+            for report in rank.reports:
+                found.setdefault(report, []).append(rank)
+        return {report: tuple(ranks) for report, ranks in found.items()}
+
+    @cached_property
     def clock_of_host(self) -> Mapping[str, Clock]:
         """The clock of each host that has one."""
         return {clock.host: clock for clock in self.clocks}

@@ -30,7 +30,7 @@ def warnings_of(manifest: Manifest, ranks: Iterable[Rank]) -> list[Warned]:
 
 def warnings_of_report(manifest: Manifest, report: int) -> list[ReportWarning]:
     """The warnings of one report, in its row of `Manifest.reports`, and of the rows that ranks have of it."""
-    found = _gathered(manifest, [(rank, report) for rank in manifest.ranks if report in rank.reports])
+    found = _gathered(manifest, [(rank, report) for rank in manifest.ranks_of_report.get(report, ())])
     return [w.warning for w in found] or list(manifest.reports[report].warnings)
 
 

@@ -131,7 +131,8 @@ def answer_of(
 
         notes = (*notes, *aligned(run, jobs=jobs).notes)
         facts = run = in_its_time(asked, run)
-        chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
+        numbers = {r.rank for r in chosen}
+        chosen = [r for r in run.ranks if r.rank in numbers]
         if selection:
             window = window_of(selection, alignment_of(run).steps, [r.rank for r in chosen])
             from alltrace.recipes.execution.window_alignment import WindowedRun  # it loads what cuts tables

@@ -114,7 +114,8 @@ def each_reply(
         from alltrace.align.store import aligned
 
         notes = (*run.manifest.notes, *aligned(run, jobs=jobs).notes)
-        chosen = [r for r in run.ranks if r.rank in {c.rank for c in chosen}]
+        numbers = {r.rank for r in chosen}
+        chosen = [r for r in run.ranks if r.rank in numbers]
     else:
         notes = run.manifest.notes
     runs = {r.session_time: in_its_time(r, run) for _, r, _ in resolved}
@@ -186,8 +187,9 @@ def _map(
 
     from alltrace.engine.tasks import remote, run_tasks
 
-    numbers = sorted(set().union(*(q.ranks for q in questions))) if questions else []
-    rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in numbers)
+    asked = {number for q in questions for number in q.ranks}
+    numbers = sorted(asked)
+    rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in asked)
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
     sent = SentRun(run)
     work = partial(_ask_rank, sent, questions)

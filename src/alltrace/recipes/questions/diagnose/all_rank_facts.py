@@ -297,12 +297,14 @@ class AllRankFacts:
         Args:
             ranks: The ranks; all if there is none of them.
         """
-        rows = [n for n, r in enumerate(self.ranks.tolist()) if r in set(ranks)] or list(range(len(self.ranks)))
+        named = np.isin(self.ranks, np.array(ranks, np.int64))
+        rows = np.flatnonzero(named if named.any() else ~named)
         if not self.times.size:
             return 1.0
         there = float((~np.isnan(self.times[rows, :, 0])).mean())
         whole = float(np.nansum(self.times[rows]))
-        hidden = sum(f.graph_ns for n, f in enumerate(self.facts.values()) if n in set(rows))
+        facts = list(self.facts.values())
+        hidden = sum(facts[row].graph_ns for row in rows.tolist())
         return there * (1 - min(hidden / whole, 1.0)) if whole else there
 
     @cached_property
