@@ -10,7 +10,7 @@ export ALLTRACE_DATA ?= $(wildcard $(DATA))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check lint typing unit coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
+.PHONY: help env demo test test-all check lint typing unit slow coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,9 @@ $(VENV)/.done: pyproject.toml | $(BIN)/pip
 demo: $(VENV)/.package ## a simulated 16-rank run with one slow rank: import, the main tables, a report, and where to look next
 	@$(BIN)/alltrace demo --output demo
 
-test: check unit ## style, types and all tests
+test: check unit ## style, types, and all tests but the slow ones
+
+test-all: test slow ## style, types and all tests
 
 check: lint typing ## style and types
 
@@ -48,10 +50,13 @@ lint: env ## ruff, and spelling
 typing: env ## mypy, strict
 	$(BIN)/mypy
 
-unit: env ## the tests; those that need a real Nsight Systems or real reports are skipped where there is none
-	$(BIN)/python -m pytest -n auto
+unit: env ## the tests but the slow ones; those that need a real Nsight Systems or real reports are skipped where there is none
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
-coverage: env ## the same, measuring which lines and branches they run; fails below 90 % of lines
+slow: env ## the slow tests: of launchers, the page, processes that are killed, fuzzing, and comparisons with whole reports
+	$(BIN)/python -m pytest -n auto -m slow
+
+coverage: env ## all tests, measuring which lines and branches they run; fails below 90 % of lines
 	@code=0; $(BIN)/python -m pytest -n auto --cov --cov-report= || code=$$?; $(BIN)/python tools/coverage_floor.py || code=1; exit $$code
 
 coverage-core: env ## which lines of the compiled modules their tests run, on a build of their own; `make coverage` adds them
