@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from tests.making import kernel, make_run
+from tests.replay.jobs import full_queue
 
 from alltrace.replay.work import read
 
@@ -39,3 +40,15 @@ def test_each_stream_of_each_device_is_a_track_of_its_own(tmp_path):
     # rows stand track by track
     assert [work.tracks[t] for t in work.track.tolist()] == sorted(places)
     assert work.tracks == sorted(set(places))
+
+
+def test_a_launch_that_takes_long_waits_if_the_queue_of_its_stream_is_full():
+    rank = full_queue(1400, 100_000)
+    _, waits = read(rank, np.empty(0, np.int64))
+    took = [call["end"] - call["start"] for call in rank.rows["api"]]
+    blocked = [n for n, ns in enumerate(took) if ns >= 50_000]
+    assert len(blocked) > 50
+    assert waits.start.tolist() == [rank.rows["api"][n]["start"] for n in blocked]
+    assert set(waits.track.tolist()) == {0}
+    # as long a launch with fewer kernels in the queue is the host's own time
+    assert not len(read(full_queue(1400, 100_000, queue=512), np.empty(0, np.int64))[1].start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -27,6 +27,12 @@ _WAITING = re.compile(
     r"|cudaThreadSynchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?|cudaFree|cudaMalloc"
     r"|cudaHostAlloc|cudaFreeHost)(_v\d+)?(_ptsz|_ptds)?$"
 )
+
+_QUEUE = 1_000
+"""A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them begins."""
+
+_BLOCKED_NS = 50_000
+"""A launch into a full queue that takes this long waited for it."""
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
@@ -119,7 +125,28 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     order = np.lexsort((joined["end"], joined["start"], joined["track"]))
     joined = {c: v[order] for c, v in joined.items()}
     work = _merged(rank, joined, tracks, matched)
-    return work, _waits(rank, api, calls, tracks, several=several)
+    waits = _waits(rank, api, calls, tracks, several=several)
+    return work, _with_full_queues(waits, work)
+
+
+def _with_full_queues(waits: Waits, work: Work) -> Waits:
+    """The waits, and launches that waited because the queue of their stream was full."""
+    blocked = []
+    for track in range(len(work.tracks)):
+        mine = np.flatnonzero((work.track == track) & (work.launch != UNKNOWN))
+        mine = mine[np.argsort(work.launch[mine], kind="stable")]
+        ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine], "right")
+        full = (np.arange(len(mine)) - ended >= _QUEUE) & (work.launched[mine] - work.launch[mine] >= _BLOCKED_NS)
+        blocked.append(mine[full])
+    rows = np.concatenate(blocked) if blocked else np.empty(0, np.int64)
+    if not len(rows):
+        return waits
+    start, end, track = (
+        np.concatenate(both)
+        for both in ((waits.start, work.launch[rows]), (waits.end, work.launched[rows]), (waits.track, work.track[rows]))
+    )
+    order = np.argsort(end, kind="stable")
+    return replace(waits, start=start[order], end=end[order], track=track[order])
 
 
 def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]:
