@@ -131,13 +131,15 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
 
 def _with_full_queues(waits: Waits, work: Work) -> Waits:
     """The waits, and launches that waited because the queue of their stream was full."""
+    long = (work.launch != UNKNOWN) & (work.launched - work.launch >= _BLOCKED_NS)
+    long &= ~np.isin(work.launch, waits.start)
     blocked = []
-    for track in range(len(work.tracks)):
-        mine = np.flatnonzero((work.track == track) & (work.launch != UNKNOWN))
+    for number in np.unique(work.track[long]).tolist():
+        low, high = np.searchsorted(work.track, (number, number + 1)).tolist()
+        mine = low + np.flatnonzero(work.launch[low:high] != UNKNOWN)
         mine = mine[np.argsort(work.launch[mine], kind="stable")]
         ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine], "right")
-        full = (np.arange(len(mine)) - ended >= _QUEUE) & (work.launched[mine] - work.launch[mine] >= _BLOCKED_NS)
-        blocked.append(mine[full])
+        blocked.append(mine[long[mine] & (np.arange(len(mine)) - ended >= _QUEUE)])
     rows = np.concatenate(blocked) if blocked else np.empty(0, np.int64)
     if not len(rows):
         return waits
