@@ -32,7 +32,7 @@ _QUEUE = 1_000
 """A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them begins."""
 
 _BLOCKED_NS = 50_000
-"""A launch into a full queue that takes this long waited for it."""
+"""A call that takes this long may have waited for the device."""
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
@@ -126,20 +126,22 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     joined = {c: v[order] for c, v in joined.items()}
     work = _merged(rank, joined, tracks, matched)
     waits = _waits(rank, api, calls, tracks, several=several)
-    return work, _with_full_queues(waits, work)
+    return work, _with_blocked_calls(waits, work)
 
 
-def _with_full_queues(waits: Waits, work: Work) -> Waits:
-    """The waits, and launches that waited because the queue of their stream was full."""
+def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
+    """The waits, and the calls that launch work and waited: for a place in a full queue, or for their own copy to end."""
     long = (work.launch != UNKNOWN) & (work.launched - work.launch >= _BLOCKED_NS)
-    long &= ~np.isin(work.launch, waits.start)
+    long[long] = ~np.isin(work.launch[long], waits.start)
     blocked = []
     for number in np.unique(work.track[long]).tolist():
         low, high = np.searchsorted(work.track, (number, number + 1)).tolist()
         mine = low + np.flatnonzero(work.launch[low:high] != UNKNOWN)
         mine = mine[np.argsort(work.launch[mine], kind="stable")]
         ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine], "right")
-        blocked.append(mine[long[mine] & (np.arange(len(mine)) - ended >= _QUEUE)])
+        full = np.arange(len(mine)) - ended >= _QUEUE
+        copied = (work.kind[mine] == COPY) & (work.launched[mine] >= work.end[mine])
+        blocked.append(mine[long[mine] & (full | copied)])
     rows = np.concatenate(blocked) if blocked else np.empty(0, np.int64)
     if not len(rows):
         return waits
