@@ -102,26 +102,66 @@ def test_interruptions_in_few_steps_are_none(tmp_path, steps, found):
     assert len(shared(run_of(tmp_path, ALONE, interrupted))) == found
 
 
-def test_few_interrupted_launches_are_none(tmp_path):
-    def interrupted(most):
-        return lambda step, place, usual: usual + OTHERS_NS * (3 <= step < 7 and place < most)
+def slices_of(usual_us, interrupted, *, counts=None, beside=False):
+    """The slices of works with 40 launches each in ten steps, or as many as `counts` has, one launch after the other.
 
-    assert len(shared(run_of(tmp_path / "many", ALONE, interrupted(4)))) == 1
-    assert shared(run_of(tmp_path / "few", ALONE, interrupted(2))) == []
+    `interrupted` has by work the numbers of its launches that take a slice longer. With `beside`, a kernel that communicates runs
+    at the same time as each.
+    """
+    rows = [
+        (n // 4, work, usual * US + OTHERS_NS * (n in interrupted.get(work, ())))
+        for n in range(40)
+        for work, usual in enumerate(usual_us)
+        if n < (counts or {}).get(work, 40)
+    ]
+    step, work, took = np.array(rows).T
+    starts = np.arange(len(rows)) * 50_000 * US
+    sums = np.zeros((10, len(usual_us)), np.int64)
+    np.add.at(sums, (step, work), took)
+    ends = starts + took
+    if beside:
+        starts, ends = np.concatenate((starts, starts + 10 * US)), np.concatenate((ends, starts + 20 * US))
+    return time_slices(starts, ends, Launches(np.arange(len(rows)), step, work), np.arange(len(usual_us)), sums)
+
+
+USUAL_US = (60, 120, 240, 300, 480)
+SOME = (3, 9, 15, 21, 27, 33)
+
+
+def test_what_was_seen_is_counted():
+    found = slices_of(USUAL_US, dict.fromkeys(range(5), SOME))
+    assert found is not None
+    assert (found.slice_ns, found.launches, found.kernels) == (OTHERS_NS, 30, 5)
+    assert found.beyond_ns.sum() == 30 * OTHERS_NS
+    assert found.beyond_ns.sum(axis=1).tolist() == [5 * OTHERS_NS * sum(n // 4 == step for n in SOME) for step in range(10)]
 
 
 def test_launches_beside_other_kernels_of_the_rank_are_no_evidence():
-    """The same launches, with and without a kernel beside each that communicates."""
-    starts = np.arange(200, dtype=np.int64) * 5_000 * US
-    work = np.arange(200) % 5
-    usual = np.array([60, 120, 240, 300, 480])[work] * US
-    ends = starts + usual + OTHERS_NS * (np.arange(200) % 7 == 0)
-    step = np.arange(200) // 20
-    sums = np.zeros((10, 5), np.int64)
-    np.add.at(sums, (step, work), ends - starts)
-    found = time_slices(starts, ends, Launches(np.arange(200), step, work), np.arange(5), sums)
+    assert slices_of(USUAL_US, dict.fromkeys(range(5), SOME), beside=True) is None
+
+
+def test_eleven_interrupted_launches_are_too_few():
+    few = {0: (4, 20, 33), 1: (4, 20, 33), 2: (4, 20, 33), 3: (4, 20)}
+    assert slices_of(USUAL_US, few) is None
+    assert slices_of(USUAL_US, {**few, 4: (4, 33)}) is not None
+
+
+def test_three_kernels_are_too_few_and_one_with_a_single_interruption_does_not_count():
+    three = dict.fromkeys(range(3), SOME)
+    assert slices_of(USUAL_US, three) is None
+    assert slices_of(USUAL_US, {**three, 3: (9,)}) is None
+    assert slices_of(USUAL_US, {**three, 3: (9, 21)}) is not None
+
+
+def test_the_usual_time_of_a_kernel_with_seven_launches_is_not_known():
+    four = {**dict.fromkeys(range(3), SOME), 3: (2, 5)}
+    assert slices_of(USUAL_US, four, counts={3: 7}) is None
+    assert slices_of(USUAL_US, four, counts={3: 8}) is not None
+
+
+def test_a_kernel_that_is_interrupted_in_every_launch_loses_the_share_that_others_lose():
+    found = slices_of((*USUAL_US, 6_000), dict.fromkeys(range(5), range(3, 40, 4)))
     assert found is not None
-    assert (found.slice_ns, found.launches, found.kernels) == (OTHERS_NS, 29, 5)
-    assert found.beyond_ns.sum() == 29 * OTHERS_NS
-    beside = np.concatenate((starts, starts + 10 * US)), np.concatenate((ends, starts + 20 * US))
-    assert time_slices(*beside, Launches(np.arange(200), step, work), np.arange(5), sums) is None
+    share = 5 * OTHERS_NS / (4 * sum(USUAL_US) * US + 5 * OTHERS_NS)
+    assert found.beyond_ns[:, 5] == pytest.approx([share * 4 * 6_000 * US] * 10)
+    assert found.launches == 50
