@@ -1,7 +1,7 @@
 """Diagnoses of real recordings: three or four steps of the slow side of switches, on an H100 with PyTorch 2.11.
 
-`benchmarks.ladder` recorded them and `benchmarks.ladder.excerpt` cut them. The times are of the same run of the ladder, of 15 steps
-without a profiler.
+`benchmarks.ladder` recorded them and `benchmarks.ladder.excerpt` cut them. The times are of the run of the
+ladder that recorded each, of 15 steps without a profiler.
 """
 
 from __future__ import annotations

@@ -67,3 +67,11 @@ def test_the_card_says_what_was_measured(tmp_path):
     assert f"{launches:.0f} launches of" in card.evidence
     assert "different kernels took 2.50 ms, or a multiple of that, longer than the same launch usually does" in card.evidence
     assert card.proof.recipe == "kernels"
+
+
+def test_a_run_without_steps_can_be_shared(tmp_path):
+    run = run_of(tmp_path, {0: Device()}, tables={0: {"ranges": []}})
+    answer = run.recipe("diagnose")
+    assert any("no steps were found" in note for note in answer.notes)
+    (row,) = (r for r in answer.to_pylist() if r["kind"] == "shared-device")
+    assert row["lost_ns"] == pytest.approx(row["evidence"]["interrupted_launches"] * OTHERS_NS, rel=0.05)
