@@ -94,6 +94,5 @@ CAUSES = (
     Cause("allocator", replace(_USUAL, empties_cache=True), _USUAL, ("allocation",), needs_cuda=True),
     Cause("host-sleep", replace(_USUAL, sleep_ms=50), _USUAL, ("host-pause",)),
     Cause("garbage", replace(_HEAP, collects=True), _HEAP, ("host-pause",)),
-    # one rank has no peers to compare with, so any kind that says that the device is slow, or stops without a reason, is right
-    Cause("shared-gpu", replace(_USUAL, neighbour=True), _USUAL, ("straggler", "jitter", "idle-gap", "unexplained")),
+    Cause("shared-gpu", replace(_USUAL, neighbour=True), _USUAL, ("shared-device",)),
 )

@@ -156,3 +156,21 @@ def test_a_replay_that_is_too_far_from_the_run_is_refused(tmp_path):
     (row,) = run.recipe("whatif", max_error=95.0).to_pylist()
     assert (row["before_ns"], row["saved_ns"]) == (102_000, 0)
     assert any("the replay error is 93.14 %" in n for n in run.recipe("critical-path").notes)
+
+
+@pytest.mark.parametrize(
+    ("named", "saved"), [({"kernel": "gemm"}, 500_000), ({"rank": "0"}, 1_000_000), ({"kernel": "add"}, 500_000)]
+)
+def test_what_is_named_is_scaled(tmp_path, named, saved):
+    names = ("void gemm_kernel(int)", "void add_kernel(int)")
+    kernels = [kernel(n * 1_001_000, n * 1_001_000 + 1_000_000, name) for n, name in enumerate(names)]
+    run = make_run(tmp_path / "run", {0: {"kernels": kernels}})
+    (row,) = run.recipe("whatif", scale=0.5, **named).to_pylist()
+    assert row["saved_ns"] == saved
+
+
+def test_operations_that_are_named_are_scaled(slow):
+    _, run = slow
+    op = next(r["what"].removeprefix("op ") for r in run.recipe("whatif", scale=0).to_pylist() if r["what"].startswith("op "))
+    half, none = (run.recipe("whatif", op=op, scale=scale).to_pylist()[0] for scale in (0.5, 0))
+    assert 0 < half["saved_ns"] < none["saved_ns"]

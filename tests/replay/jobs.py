@@ -45,6 +45,24 @@ class Rank:
         return pa.array([None if i is None else self.names[i] for i in ids.to_pylist()], pa.string())
 
 
+def full_queue(kernels: int, took_ns: int, launch_ns: int = 10_000, queue: int = 1024) -> Rank:
+    """A rank that launches ahead of its device until the queue is full, and then for each kernel that begins."""
+    rank, host, ends = Rank(0, rows={"kernels": [], "api": []}), 0, []
+    for n in range(kernels):
+        begun = host
+        host += launch_ns
+        if n > queue:
+            host = max(host, ends[n - queue - 1] + GAP_NS)
+        start = max(begun + 2 * GAP_NS, ends[-1] + GAP_NS if ends else 0)
+        ends.append(start + took_ns)
+        common = {"correlation": n, "name": "gemm"}
+        rank.rows["kernels"].append(
+            common | {"start": start, "end": ends[-1], "stream": COMPUTE_STREAM, "device": 0, "kind": "compute"}
+        )
+        rank.rows["api"].append({"start": begun, "end": host, "correlation": n, "name": "cudaLaunchKernel"})
+    return rank
+
+
 @dataclass
 class Job:
     """What a job is: for each round the groups that meet, and for each rank and round how long it computes before.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, Job, Rank
+from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, Job, Rank, full_queue
 from tests.thorough import cases
 
 from alltrace.replay.change import Change, changed_weights, replayed
@@ -193,3 +193,13 @@ def test_each_copy_is_a_segment_so_that_a_replay_can_leave_it_out_alone():
     ]
     graph = rank_graph(Rank(0, rows={"copies": copies}), np.empty(0, np.int64))
     assert graph.when[graph.kind == COPY].tolist() == [1_900, 2_900, 3_900]
+
+
+def test_a_host_that_waits_for_a_full_queue_does_not_hold_up_shorter_kernels():
+    rank = full_queue(3000, 100_000)
+    empty = Job(np.zeros((1, 1)), [[]], [0]).replay()[1]
+    whole = join([rank_graph(rank, np.empty(0, np.int64))], empty)
+    assert (int(whole.recorded[0].max()), whole.error) == (whole.recorded_ns, 0.0)
+    change = Change(names=frozenset(whole.names[0].tolist()), scale=0.5)
+    after, _ = replayed(whole, changed_weights(whole, peers_of(whole, empty), change))
+    assert after == pytest.approx(full_queue(3000, 50_000).rows["kernels"][-1]["end"], rel=0.001)

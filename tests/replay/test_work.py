@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.making import kernel, make_run
+from tests.making import copy, kernel, make_run
+from tests.replay.jobs import full_queue
 
 from alltrace.replay.work import read
 
@@ -39,3 +40,37 @@ def test_each_stream_of_each_device_is_a_track_of_its_own(tmp_path):
     # rows stand track by track
     assert [work.tracks[t] for t in work.track.tolist()] == sorted(places)
     assert work.tracks == sorted(set(places))
+
+
+def test_a_launch_that_takes_long_waits_if_the_queue_of_its_stream_is_full():
+    rank = full_queue(1400, 100_000)
+    _, waits = read(rank, np.empty(0, np.int64))
+    took = [call["end"] - call["start"] for call in rank.rows["api"]]
+    blocked = [n for n, ns in enumerate(took) if ns >= 50_000]
+    assert len(blocked) > 50
+    assert waits.start.tolist() == [rank.rows["api"][n]["start"] for n in blocked]
+    assert set(waits.track.tolist()) == {0}
+    # as long a launch with fewer kernels in the queue is the host's own time
+    assert not len(read(full_queue(1400, 100_000, queue=512), np.empty(0, np.int64))[1].start)
+
+
+def test_a_copy_waits_if_its_call_returns_after_it_ended(tmp_path):
+    """As one to pageable memory does; others return before, or are too short to have waited."""
+    calls = [(0, 100), (1_000, 900_000), (1_000_000, 1_005_000), (3_000_000, 3_020_000)]
+    spans = [(2_000, 800_000), (850_000, 890_000), (1_700_000, 1_800_000), (3_010_000, 3_012_000)]
+    rows = {
+        "kernels": [kernel(*spans[0], correlation=0)],
+        "copies": [copy(*span, "DtoH", stream=7, correlation=n) for n, span in enumerate(spans) if n],
+        "api": [{"start": s, "end": e, "correlation": n, "name": "cudaMemcpyAsync"} for n, (s, e) in enumerate(calls)],
+    }
+    _, waits = read(make_run(tmp_path, {0: rows}).in_session_time().rank(0), np.empty(0, np.int64))
+    assert (waits.start.tolist(), waits.end.tolist(), waits.track.tolist()) == ([1_000], [900_000], [0])
+
+
+def test_a_copy_that_is_a_known_wait_is_one_wait(tmp_path):
+    rows = {
+        "copies": [copy(100_000, 200_000, "DtoH", stream=7, correlation=1)],
+        "api": [{"start": 0, "end": 210_000, "correlation": 1, "name": "cudaMemcpy"}],
+    }
+    _, waits = read(make_run(tmp_path, {0: rows}).in_session_time().rank(0), np.empty(0, np.int64))
+    assert waits.start.tolist() == [0]

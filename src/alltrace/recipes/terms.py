@@ -19,6 +19,7 @@ KIND_MEANINGS = {
     "slow-host": "all ranks of a host take longer for the same work",
     "imbalance": "some ranks have more work than others, who wait for them",
     "jitter": "the same work takes a varying time, now on one rank, now on another",
+    "shared-device": "another process computes on a rank's device, and its time slices interrupt the rank's kernels",
     "exposed-communication": "devices wait for transfers",
     "serialized-communication": "devices wait for an operation that is queued behind one of another communicator",
     "launch-bound": "the host launches kernels more slowly than the device runs them",

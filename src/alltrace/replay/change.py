@@ -25,7 +25,7 @@ NEVER = -(1 << 60)
 """The weight of an arc that is not there: nothing waits for it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """What is changed.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -27,6 +27,12 @@ _WAITING = re.compile(
     r"|cudaThreadSynchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?|cudaFree|cudaMalloc"
     r"|cudaHostAlloc|cudaFreeHost)(_v\d+)?(_ptsz|_ptds)?$"
 )
+
+_QUEUE = 1_000
+"""A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them begins."""
+
+_BLOCKED_NS = 50_000
+"""A call that takes this long may have waited for the device."""
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
@@ -119,7 +125,32 @@ def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
     order = np.lexsort((joined["end"], joined["start"], joined["track"]))
     joined = {c: v[order] for c, v in joined.items()}
     work = _merged(rank, joined, tracks, matched)
-    return work, _waits(rank, api, calls, tracks, several=several)
+    waits = _waits(rank, api, calls, tracks, several=several)
+    return work, _with_blocked_calls(waits, work)
+
+
+def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
+    """The waits, and the calls that launch work and waited: for a place in a full queue, or for their own copy to end."""
+    long = (work.launch != UNKNOWN) & (work.launched - work.launch >= _BLOCKED_NS)
+    long[long] = ~np.isin(work.launch[long], waits.start)
+    blocked = []
+    for number in np.unique(work.track[long]).tolist():
+        low, high = np.searchsorted(work.track, (number, number + 1)).tolist()
+        mine = low + np.flatnonzero(work.launch[low:high] != UNKNOWN)
+        mine = mine[np.argsort(work.launch[mine], kind="stable")]
+        ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine], "right")
+        full = np.arange(len(mine)) - ended >= _QUEUE
+        copied = (work.kind[mine] == COPY) & (work.launched[mine] >= work.end[mine])
+        blocked.append(mine[long[mine] & (full | copied)])
+    rows = np.concatenate(blocked) if blocked else np.empty(0, np.int64)
+    if not len(rows):
+        return waits
+    start, end, track = (
+        np.concatenate(both)
+        for both in ((waits.start, work.launch[rows]), (waits.end, work.launched[rows]), (waits.track, work.track[rows]))
+    )
+    order = np.argsort(end, kind="stable")
+    return replace(waits, start=start[order], end=end[order], track=track[order])
 
 
 def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]:

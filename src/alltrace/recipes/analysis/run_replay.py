@@ -178,4 +178,5 @@ def name_texts(run: RunFacts, names: Any) -> list[str]:
     kinds[copy_name("graph")] = "CUDA graph"
     names = np.asarray(names, np.int64)
     texts = run.texts(pa.array(names)).to_pylist() if len(names) else []
-    return [kinds.get(n, "copy") if n < 0 else (t or "") for n, t in zip(names.tolist(), texts, strict=True)]
+    # ids of names are of all 64 bits, so that a negative one can be a kernel's
+    return [kinds.get(n) or t or ("copy" if n < 0 else "") for n, t in zip(names.tolist(), texts, strict=True)]

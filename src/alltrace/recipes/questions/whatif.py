@@ -136,7 +136,7 @@ def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any
     if options["op"] is not None or options["communicator"] is not None:
         instances = _instances(members, run, options)
         labels += [f"{o} {options[o]}" for o in ("op", "communicator") if options[o] is not None]
-    return ", ".join(labels), Change(ranks, names, instances, scale)
+    return ", ".join(labels), Change(ranks=ranks, names=names, instances=instances, scale=scale)
 
 
 def _ranks(text: str) -> list[int]:

@@ -117,3 +117,10 @@ def test_one_rank_says_what_cannot_be_judged(tmp_path):
     answer, _ = diagnose(tmp_path, "healthy", "sync:host_ns=200000", ranks=1, hosts=1)
     assert answer.to_pylist()[0]["kind"] == "sync"
     assert any("only one rank" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize("layout", ["healthy", "tensor-data", "pipeline", "experts", "sharded"])
+def test_no_healthy_run_shares_its_devices(tmp_path, layout):
+    values = {"expert_parallel": 4} if layout == "experts" else {}
+    answer, _ = diagnose(tmp_path, layout, ranks=4, hosts=1, **values)
+    assert "shared-device" not in {row["kind"] for row in answer.to_pylist()}

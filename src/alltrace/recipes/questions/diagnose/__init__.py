@@ -117,9 +117,10 @@ class Diagnose(Recipe):
         from alltrace.recipes.questions.diagnose.machine_state import MachineState
         from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
         from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+        from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
         machine = (MachineState, GpuState, HostState, NetworkState)
-        classes = (Contribution, RankFacts, KernelWork, Potential, HostTime, LoneOperations, *machine)
+        classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, HostTime, LoneOperations, *machine)
         found = kept_once(rank, "contribution", classes, _contribution)
         return found if found.facts is None else replace(found, graph=graph_of(rank))
 
@@ -149,6 +150,7 @@ class Diagnose(Recipe):
             unjudged = ("no step has complete records, so no loss was judged",)
             return Answer(answer_rows(rows, self._schema()), self.columns, unjudged)
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
+        found += sharing.find(all_ranks, run)
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
         found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
         turns = hand_overs(all_ranks, run)

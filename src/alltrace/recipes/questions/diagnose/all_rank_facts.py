@@ -136,6 +136,15 @@ class AllRankFacts:
         groups = self._rows_of_roles()
         return [self] if len(groups) < 2 else [self._among(self.ranks[rows].tolist()) for rows in groups]
 
+    @cached_property
+    def undisturbed(self) -> AllRankFacts:
+        """The same ranks and steps without what other processes took from the kernels."""
+        if all(f.work.slices is None for f in self.facts.values()):
+            return self
+        found = self._among(self.ranks.tolist())
+        found.facts = {r: f.undisturbed() for r, f in self.facts.items()}
+        return found
+
     def _among(self, ranks: Sequence[int]) -> AllRankFacts:
         given = {r: self._given[r] for r in ranks}
         found = AllRankFacts(given, self.hosts, self.alignment, self._texts, self._join, self._peers, self.roles)

@@ -27,7 +27,7 @@ _MEASURES = {
     **dict.fromkeys(("exposed-communication", "serialized-communication"), "exposed"),
     **dict.fromkeys(_COPY_KINDS, "copy"),
     **dict.fromkeys(_HOST_KINDS, "idle"),
-    **dict.fromkeys(("jitter", *_OPPORTUNITIES), "compute"),
+    **dict.fromkeys(("jitter", "shared-device", *_OPPORTUNITIES), "compute"),
 }
 _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
@@ -39,7 +39,7 @@ _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(_HOST_KINDS[1:], ("idle", {})),
     "hand-over": ("breakdown", {"by": "role"}),
     "jitter": ("steps", {"per_step": True}),
-    **dict.fromkeys(_OPPORTUNITIES, ("kernels", {"by_rank": True})),
+    **dict.fromkeys(("shared-device", *_OPPORTUNITIES), ("kernels", {"by_rank": True})),
     "capture-fault": ("info", {}),
 }
 

@@ -90,8 +90,11 @@ class _Cause:
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
-    """`straggler`, `slow-host`, `imbalance` and `jitter`: one finding for each cause; ranks are compared within their role."""
-    causes = [cause.among(all_ranks, role.ranks) for role in all_ranks.of_each_role() for cause in _causes(role)]
+    """`straggler`, `slow-host`, `imbalance` and `jitter`: one finding for each cause; ranks are compared within their role.
+
+    What another process took from kernels is none of these.
+    """
+    causes = [cause.among(all_ranks, role.ranks) for role in all_ranks.undisturbed.of_each_role() for cause in _causes(role)]
     return _findings(all_ranks, causes)
 
 
@@ -355,6 +358,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             undo = partial(_with_even_durations, all_ranks, *cause.even)
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
+        alone = alone and all(all_ranks.facts[rank].work.slices is None for rank in ranks)
         if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)

@@ -22,6 +22,14 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("persistence",), "{persistence} of the variance lies between ranks"),
     (("noise",), "a rank varies by {noise} from step to step"),
     (("affected_share",), "{affected_share} of the kernels' time is affected"),
+    (
+        ("interrupted_launches", "interrupted_kernels", "slice_ns"),
+        "{interrupted_launches} launches of {interrupted_kernels} different kernels took {slice_ns}, or a multiple of that, "
+        "longer than the same launch usually does",
+    ),
+    (("interrupted_launches",), "{interrupted_launches} launches were interrupted"),
+    (("interrupted_kernels",), "{interrupted_kernels} different kernels were interrupted"),
+    (("slice_ns",), "a time slice of {slice_ns}"),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),
     (("last_share",), "last at {last_share} of the operations with waits"),

@@ -166,6 +166,9 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "slow-host": _slow_host,
     "imbalance": _imbalance,
     "jitter": "the same kernels vary at random between ranks and steps, and each step waits for the slowest",
+    "shared-device": lambda row: (
+        f"kernels of {row.ranks} are interrupted by time slices of another process on {row.verb('its device', 'their devices')}"
+    ),
     "slow-communicator": _slow_communicator,
     "low-bandwidth": _low_bandwidth,
     "exposed-communication": _exposed,

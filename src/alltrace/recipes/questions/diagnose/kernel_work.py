@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
+from alltrace.recipes.questions.diagnose.time_slices import Launches, TimeSlices, time_slices
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct_rows
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RankTables
     from alltrace.trace.arrays import Int64
+
+    Float = NDArray[np.float64]
 
 _MOST_WORKS = 64
 """Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""
@@ -34,12 +37,14 @@ class KernelWork:
         counts: Launches of each in each step, (n, k).
         sums_ns: Their summed durations, (n, k).
         rest_ns: Of each step the time in all other works, n.
+        slices: What another process took from them; None if nothing shows that one did.
     """
 
     works: Int64
     counts: NDArray[np.int32]
     sums_ns: Int64
     rest_ns: Int64
+    slices: TimeSlices | None = None
 
     @property
     def names(self) -> Int64:
@@ -53,6 +58,21 @@ class KernelWork:
         found: Int64 = self.sums_ns.sum(axis=1) + self.rest_ns
         return found
 
+    @property
+    def taken_share(self) -> Float:
+        """The share of the works' time in each step that another process took, n, 0 to 1."""
+        if self.slices is None:
+            return np.zeros(len(self.rest_ns))
+        found: Float = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
+        return found
+
+    def undisturbed(self) -> KernelWork:
+        """The same without what another process took."""
+        if self.slices is None:
+            return self
+        rest = np.rint(self.rest_ns * (1 - self.taken_share)).astype(np.int64)
+        return replace(self, sums_ns=self.sums_ns - self.slices.beyond_ns, rest_ns=rest, slices=None)
+
 
 def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
     """The works of a rank.
@@ -64,7 +84,8 @@ def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: i
         steps: How many there are.
     """
     table = rank.table("kernels", ("start", "end", "name", *LAUNCH))
-    length = (integers(table.column("end")) - integers(table.column("start")))[mine]
+    starts, ends = integers(table.column("start")), integers(table.column("end"))
+    length = (ends - starts)[mine]
     columns = [integers(table.column(c))[mine] for c in ("name", *LAUNCH)]
     works, code = distinct_rows(*columns)
     count = works.shape[1]
@@ -74,4 +95,9 @@ def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: i
     np.add.at(by_cell, cell, length)
     sums: Int64 = by_cell.reshape(steps, count)
     top = np.sort(np.argsort(-sums.sum(axis=0), kind="stable")[:_MOST_WORKS])
-    return KernelWork(works.T[top], counts[:, top], sums[:, top], sums.sum(axis=1) - sums[:, top].sum(axis=1))
+    place = np.full(count, -1)
+    place[top] = np.arange(len(top))
+    kept = place[code] >= 0
+    launches = Launches(np.flatnonzero(mine)[kept], step[kept], place[code[kept]])
+    slices = time_slices(starts, ends, launches, works[0, top], sums[:, top])
+    return KernelWork(works.T[top], counts[:, top], sums[:, top], sums.sum(axis=1) - sums[:, top].sum(axis=1), slices)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from alltrace.align.iteration_names import iteration_of
 from alltrace.recipes.questions.diagnose.gaps import (
+    CLASSES,
     activity,
     classify,
     is_pageable,
@@ -101,6 +102,16 @@ class RankFacts:
     def placed(self, clock: ClockMap) -> RankFacts:
         """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
         return replace(self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times))
+
+    def undisturbed(self) -> RankFacts:
+        """The facts without what another process took from the rank's kernels."""
+        if self.work.slices is None:
+            return self
+        taken, times = self.work.taken_share, self.times.copy()
+        if self.whole_run:
+            taken = np.average(taken, weights=np.maximum(self.work.total_ns, 1), keepdims=True)
+        times[:, CLASSES.index("compute")] -= np.rint(taken * times[:, CLASSES.index("compute")]).astype(np.int64)
+        return replace(self, times=times, work=self.work.undisturbed())
 
 
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:

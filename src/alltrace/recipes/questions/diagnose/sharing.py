@@ -1,32 +1,114 @@
-"""Devices that several ranks or processes share, and slices of devices: what limits what can be said of them."""
+"""Devices that several ranks or processes share, and slices of devices: what it costs, and what limits what can be said of them."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+    from alltrace.trace.arrays import Int64
+
+    Float = NDArray[np.float64]
+
+_SURE = 0.9
+"""Only several kernels that agree make a finding, so there is little doubt of it."""
 
 
-def notes(run: RunFacts) -> list[str]:
-    """What a reader must know where a device is not one rank's alone, each one sentence."""
+def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
+    """`shared-device`: ranks with kernels that another process interrupts, apart for those that share a device with each other.
+
+    Args:
+        all_ranks: All ranks.
+        run: The run, which has the ranks' devices.
+    """
+    interrupted = {rank for rank, facts in all_ranks.facts.items() if facts.work.slices is not None}
+    among = {rank for ranks in _users(run) if len(ranks) > 1 for rank in ranks} & interrupted
+    return [
+        *_found(
+            all_ranks,
+            among,
+            "Several ranks compute on one device and interrupt each other; give each rank a device of its own, "
+            "or let them run at once under MPS.",
+        ),
+        *_found(
+            all_ranks,
+            interrupted - among,
+            "Another process computes on the device, in turns with the rank; `nvidia-smi` lists "
+            "the processes of a GPU. Give the job its devices alone, or let both run at once under MPS.",
+        ),
+    ]
+
+
+def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
+    """The finding of these ranks; none without ranks that lose time in judged steps."""
+    rows = np.isin(all_ranks.ranks, sorted(ranks))
+    compute = all_ranks.of("compute")
+    lost = (compute - all_ranks.undisturbed.of("compute")) * rows[:, None]
+    total = lost.sum(axis=1)
+    if not total.any():
+        return []
+    steps, part, whole = None if all_ranks.whole_run else all_ranks.steps, lost, compute
+    if len(all_ranks.ranks) == 1:
+        # it waits for nobody, so only the sum counts; what it launched at once may be of several steps
+        steps, part, whole = None, lost.sum(axis=1, keepdims=True), compute.sum(axis=1, keepdims=True)
+    share = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    loss = all_ranks.loss(("compute",), lost, partial(_without_slices, all_ranks.ranks, steps, share))
+    culprits = all_ranks.ranks[total > 0].tolist()
+    slices = [all_ranks.facts[rank].work.slices for rank in culprits]
+    seen = [s for s in slices if s is not None]
+    evidence = {
+        "interrupted_launches": sum(s.launches for s in seen),
+        "interrupted_kernels": max(s.kernels for s in seen),
+        "slice_ns": float(np.median([s.slice_ns for s in seen])),
+        "excess_ns_per_step": float(np.round(total.sum() / len(culprits) / len(all_ranks.steps))),
+        "steps_affected": int((lost > 0).any(axis=0).sum()),
+        "steps": len(all_ranks.steps),
+    }
+    most = all_ranks.facts[int(all_ranks.ranks[total.argmax()])].work.slices
+    where = all_ranks.name(most.name) if most is not None else ""
+    hosts = all_ranks.hosts_of(culprits)
+    # ranks that wait for others lose nothing now, but would if these were gone
+    hidden = bool(total.max() >= LEAST_SHARE * all_ranks.span_ns)
+    return [Finding("shared-device", loss, tuple(culprits), where, advice, evidence, _SURE, hosts, told=hidden)]
+
+
+def _without_slices(ranks: Int64, steps: Int64 | None, share: Float, run: RecoveredTime) -> Int64:
+    return run.less_compute(ranks, None if steps is None else steps.tolist(), share)
+
+
+def _users(run: RunFacts) -> list[list[int]]:
+    """The ranks that use each device, as far as devices are known."""
     users: dict[tuple[str, str], list[int]] = {}
-    several, sliced = [], []
     for rank in run.ranks:
         for device in rank.devices:
             # without a UUID or a bus id two devices of a host may have the same number
             if device.uuid or device.bus_id:
                 users.setdefault(device.identity, []).append(rank.rank)
+    return [sorted(set(ranks)) for ranks in users.values()]
+
+
+def notes(run: RunFacts) -> list[str]:
+    """What a reader must know where a device is not one rank's alone, each one sentence."""
+    several, sliced = [], []
+    for rank in run.ranks:
         if len(rank.devices) == 1 and len(rank.pids) > 1:
             several.append(rank.rank)
         if any((d.uuid or "").startswith("MIG-") or " MIG " in f" {d.name} " for d in rank.devices):
             sliced.append(rank.rank)
     found = [
         f"ranks {number_ranges(ranks)} share a device, so one of them may wait for the other's work"
-        for ranks in users.values()
-        if len(set(ranks)) > 1
+        for ranks in _users(run)
+        if len(ranks) > 1
     ]
     if several:
         found.append(

@@ -1,0 +1,171 @@
+"""Launches that another process interrupted: processes that share a device get slices of its time in turn.
+
+A kernel that is interrupted takes its usual time and the slice of the other process, whatever kernel it is. So launches of several
+different kernels exceed what the same launch usually takes by the same time. Slower clocks are different: they stretch every kernel
+in proportion. Shapes that differ under one launch configuration are different, too: each kernel then has its own excess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+_LEAST_NS = 500_000
+"""Slices are longer; shapes of small kernels that happen to differ alike, mostly by less."""
+
+_LEAST_LAUNCHES = 12
+"""Fewer interrupted launches can be chance."""
+
+_LEAST_KERNELS = 4
+"""So many different kernels have to agree: shapes of two or three that belong together can differ alike."""
+
+_LEAST_STEPS = 3
+"""So many steps have to have interrupted launches: one may be special."""
+
+_FEWEST = 8
+"""A kernel's usual time is known from this number of launches on."""
+
+_USUAL = 10
+"""The usual time of a launch is the lowest tenth's: a neighbour may interrupt most launches of a kernel."""
+
+_BAND = 0.05
+"""Excesses agree if they differ from a multiple of the slice by this share of it or less."""
+
+_MOSTLY = 0.75
+"""A kernel agrees if this share of its excesses does, and the device is shared if this share of such kernels does."""
+
+_UNLIKE = 2.0
+"""Kernels that agree take times that differ by this factor: then their excess is not in proportion to what they take."""
+
+
+@dataclass(frozen=True)
+class TimeSlices:
+    """What another process took from a rank's kernels; n steps and k works, as in `KernelWork`.
+
+    Attributes:
+        slice_ns: The time that the other process got at once, median.
+        launches: How many launches were seen to be interrupted.
+        kernels: How many different kernels these are of.
+        name: The name of the kernel that was seen to lose most.
+        beyond_ns: What the works took beyond their usual time because of that, (n, k).
+    """
+
+    slice_ns: int
+    launches: int
+    kernels: int
+    name: int
+    beyond_ns: Int64
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Launches of a rank's works in its judged steps; arrays of m whole numbers.
+
+    Attributes:
+        row: Their rows among all kernels of the rank.
+        step: The place of each one's step.
+        work: The place of its work.
+    """
+
+    row: Int64
+    step: Int64
+    work: Int64
+
+
+def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, sums_ns: Int64) -> TimeSlices | None:
+    """What another process took from a rank's kernels; None if nothing shows that one did.
+
+    Slices come as time passes. So works that are longer than a slice, which may be interrupted in every launch, and works with too
+    few launches or with several shapes lose the same share of their time in a step as the others do.
+
+    Args:
+        starts: When all kernels of the rank began, ns, those that communicate too.
+        ends: When they ended.
+        launches: The launches to look at.
+        names: The name of each work, k.
+        sums_ns: The time of each work in each step, (n, k).
+    """
+    works, step, work = len(names), launches.step, launches.work
+    length = (ends - starts)[launches.row]
+    least = np.full(works, np.iinfo(np.int64).max)
+    np.minimum.at(least, work, length)
+    # no excess over a usual time is larger than the one over the least
+    if np.count_nonzero(length - least[work] >= _LEAST_NS) < _LEAST_LAUNCHES:
+        return None
+    # a kernel that runs beside another one can take longer because of that
+    alone = _alone(starts, ends)[launches.row]
+    usual = _usual(length, work, works)
+    beyond = length - usual[work]
+    seen = np.flatnonzero(alone & (beyond >= _LEAST_NS))
+    if len(seen) < _LEAST_LAUNCHES:
+        return None
+    slice_ns = _agreed(beyond[seen], work[seen])
+    near = _near(beyond, slice_ns)
+    large = alone & (2 * beyond >= slice_ns)
+    exceeding, agreeing = (np.bincount(work[rows], minlength=works) for rows in (large, large & near))
+    agrees = agreeing >= _MOSTLY * exceeding
+    repeated = exceeding >= 2
+    proof = np.flatnonzero(large & near & (agrees & repeated)[work])
+    if (
+        len(proof) < _LEAST_LAUNCHES
+        or len(np.unique(names[agrees & repeated])) < max(_LEAST_KERNELS, _MOSTLY * len(np.unique(names[repeated])))
+        or len(np.unique(step[proof])) < _LEAST_STEPS
+    ):
+        return None
+    low, high = np.percentile(usual[work[proof]], (10, 90))
+    if high < _UNLIKE * low:
+        return None
+    measured = agrees & (usual <= slice_ns)
+    interrupted = np.flatnonzero(near & measured[work])
+    lost = np.zeros(sums_ns.shape, np.int64)
+    np.add.at(lost, (step[interrupted], work[interrupted]), beyond[interrupted])
+    share = lost.sum(axis=1) / np.maximum(sums_ns[:, measured].sum(axis=1), 1)
+    most = int(names[lost.sum(axis=0).argmax()])
+    lost[:, ~measured] = share[:, None] * sums_ns[:, ~measured]
+    return TimeSlices(round(slice_ns), len(interrupted), len(np.unique(names[work[interrupted]])), most, lost)
+
+
+def _alone(starts: Int64, ends: Int64) -> NDArray[np.bool_]:
+    """Which kernels no other one overlaps; at least one kernel."""
+    order = np.argsort(starts, kind="stable")
+    until = np.maximum.accumulate(ends[order])
+    apart = np.concatenate(([True], starts[order[1:]] >= until[:-1], [True]))
+    found = np.empty(len(starts), np.bool_)
+    found[order] = apart[:-1] & apart[1:]
+    return found
+
+
+def _usual(length: Int64, work: Int64, works: int) -> Int64:
+    """What a launch of each work usually takes, ns; of a work with few launches more than any of them does."""
+    order = np.lexsort((length, work))
+    having = np.bincount(work, minlength=works)
+    begins = np.cumsum(having) - having
+    found: Int64 = np.full(works, np.iinfo(np.int64).max // 2)
+    known = having >= _FEWEST
+    found[known] = length[order[begins[known] + (having[known] - 1) // _USUAL]]
+    return found
+
+
+def _agreed(beyond: Int64, work: Int64) -> float:
+    """The excess that most works agree on, ns: the median of the densest band, in which each work has one vote for all launches."""
+    order = np.argsort(beyond, kind="stable")
+    given = beyond[order]
+    votes = np.concatenate(([0.0], np.cumsum(1 / np.bincount(work)[work[order]])))
+    until = np.searchsorted(given, given * (1 + 2 * _BAND), "right")
+    first = int((votes[until] - votes[:-1]).argmax())
+    return float(np.median(given[first : until[first]]))
+
+
+def _near(beyond: Int64, slice_ns: float) -> NDArray[np.bool_]:
+    """Which excesses are one or more slices."""
+    ratio = beyond / slice_ns
+    whole = np.round(ratio)
+    found: NDArray[np.bool_] = (whole >= 1) & (np.abs(ratio - whole) <= _BAND)
+    return found
