@@ -174,3 +174,11 @@ def test_operations_that_are_named_are_scaled(slow):
     op = next(r["what"].removeprefix("op ") for r in run.recipe("whatif", scale=0).to_pylist() if r["what"].startswith("op "))
     half, none = (run.recipe("whatif", op=op, scale=scale).to_pylist()[0] for scale in (0.5, 0))
     assert 0 < half["saved_ns"] < none["saved_ns"]
+
+
+@pytest.mark.parametrize("number", range(4))  # ids of some names are negative, as those of copies are
+def test_kernels_on_the_critical_path_have_their_names(tmp_path, number):
+    name = f"void kernel_{number}(int)"
+    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(n * 2_000, n * 2_000 + 1_500, name) for n in range(3)]}})
+    rows = run.recipe("critical-path", segments=True).to_pylist()
+    assert {r["what"] for r in rows if r["class"] == "compute"} == {name}

@@ -46,7 +46,7 @@ EVIDENCE = {
     "noise": "deviation of a rank's ratio to its peers from step to step",
     "interrupted_launches": "launches of kernels that took one or more time slices longer than usual",
     "interrupted_kernels": "different kernels that these are of",
-    "slice_ns": "by how much they took longer, median: the time slice of another process",
+    "slice_ns": "by how much interrupted launches took longer than usual, median: the time slice of another process",
     "excess_ns_per_step": "compute beyond the others', per step",
     "late_ns_per_step": "time of its own beyond the others', per step",
     "last_share": "share of the operations with waits at which it arrived last, 0 to 1",
