@@ -59,7 +59,9 @@ class Efficiency(Recipe):
 
     name = "efficiency"
     aligned = True
-    worth_processes = sys.maxsize  # a rank's part is as large as what it is made from, and takes as long to send as to make
+    worth_processes: ClassVar[int] = (
+        sys.maxsize
+    )  # a rank's part is as large as what it is made from: sending takes as long as making
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": ("start", "end", "device", "kind"),
         "copies": ("start", "end", "device", "kind"),

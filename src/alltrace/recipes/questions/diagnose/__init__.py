@@ -57,7 +57,7 @@ class Diagnose(Recipe):
     aligned = True
     rereads = True
     keeps = True
-    kept_parts = ("contribution", "graph")
+    kept_parts: ClassVar[tuple[str, ...]] = ("contribution", "graph")
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
         "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind", "collective"),
