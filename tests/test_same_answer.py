@@ -35,6 +35,7 @@ def check_some(reports, folder, monkeypatch, most):
     return {question: found["files"] for question, found in answers.items()}
 
 
+@pytest.mark.slow
 def test_one_answer_for_a_simulated_run(tmp_path, monkeypatch):
     write_run("tiny", tmp_path / "reports")
     answers = check_some(tmp_path / "reports", tmp_path, monkeypatch, 60)

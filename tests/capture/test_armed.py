@@ -208,6 +208,7 @@ print(os.environ["PMI_RANK"], *seen)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_see_files_late_record_the_same_steps(tmp_path):
     """Each rank has a folder of its own, into which what the others see is copied 1.2 s late, as caches of file systems do."""
     ranks = cases(16, 64)
@@ -256,6 +257,7 @@ def test_processes_that_see_files_late_record_the_same_steps(tmp_path):
     assert window["first"] - asked_at < (1 + 3) / 0.25 + 3  # a look a second, three seconds ahead
 
 
+@pytest.mark.slow
 def test_an_armed_rank_is_asked_twice_and_names_its_reports_by_window(capture, fake_nsys, tmp_path):
     program = f"""
 import os, sys, time

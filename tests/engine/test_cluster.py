@@ -25,7 +25,7 @@ from alltrace.synth import write_run
 from alltrace.trace.errors import AlltraceError, InputError, UsageError
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def square(item, advance):

@@ -13,7 +13,7 @@ from tests.dask_nodes import why_no_nodes
 from alltrace.synth import write_run
 
 pytest.importorskip("distributed")
-pytestmark = pytest.mark.skipif(why_no_nodes() is not None, reason=why_no_nodes() or "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_no_nodes() is not None, reason=why_no_nodes() or "")]
 _ON_SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=40m none "$0" && exec "$@"')
 _PROGRAM = """
 import contextlib, io, json, logging, os, sys

@@ -129,6 +129,7 @@ def test_a_process_that_ends_is_a_failure_and_the_other_inputs_are_run(tmp_path)
     assert result.inputs > len(result.failures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "found", "line"),
     [

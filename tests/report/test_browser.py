@@ -11,6 +11,7 @@ from alltrace.report import gather, to_html
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.slow,
     # the driver's own pipes are closed by the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]

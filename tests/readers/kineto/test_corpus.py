@@ -60,6 +60,7 @@ def test_calls_of_process_groups_become_collectives(corpus):
     assert rows[-1]["bytes"] == 8816192 * 2
 
 
+@pytest.mark.slow
 def test_the_planted_straggler_is_named_whatever_the_clocks(corpus, tmp_path):
     """Ends equal in true time, rank 2 arrives last, the clocks up to 300 microseconds apart."""
     _, offsets_us = plant(corpus / "kineto" / SOURCE, tmp_path, apart_us=300)

@@ -84,6 +84,7 @@ def test_a_distribution_counts_equal_values_and_leaves_out_null() -> None:
     assert sorted(map(tuple, (r.values() for r in found.to_pylist())), key=str) == [(0, 1, 5, 2), (0, 2, 5, 1), (0, None, 5, 1)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
 def test_merged_ranks_have_the_statistics_of_all(rows: list[tuple[Any, ...]]) -> None:

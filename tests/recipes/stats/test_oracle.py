@@ -24,7 +24,7 @@ from alltrace.cli.csv_text import to_csv
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
 SPECS = (
     "cuda_api_sum",

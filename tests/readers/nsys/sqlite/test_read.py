@@ -20,6 +20,7 @@ def api_rows(count):
     return [(i * 1000, i * 1000 + 7 if i % 3 else None, f"call {i % 5}", i / 4, bytes([i % 256])) for i in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_both_ways_agree_on_every_table_and_column_of_real_exports(corpus, both):
     files = [*sorted((corpus / "nsys").glob("*.sqlite")), corpus / "malformed" / "cp1251_metadata.sqlite"]

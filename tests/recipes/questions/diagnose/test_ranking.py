@@ -161,6 +161,7 @@ def test_losses_of_any_run_are_exclusive_shares(ranks):
         assert_exclusive(make_run(Path(folder) / "run", ranks).recipe("diagnose"))
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_losses_of_real_reports_are_exclusive_shares(corpus, tmp_path):
     judged = 0
