@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fuzz.flips import run_flips
 from tests.thorough import cases
 
