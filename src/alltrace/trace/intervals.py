@@ -371,6 +371,6 @@ def _covered_before(merged: Merged, points: Int64) -> NDArray[np.uint64]:
 
 def _sum_before(times: Int64, points: Int64) -> NDArray[np.uint64]:
     """The sum of (point - time) over the ascending times before each point, modulo 2**64."""
-    summed = np.concatenate((np.zeros(1, np.uint64), np.cumsum(times.view(np.uint64))))
+    summed = np.concatenate((np.zeros(1, np.uint64), np.cumsum(times.view(np.uint64), dtype=np.uint64)))
     index = np.searchsorted(times, points, "left")
     return index.astype(np.uint64) * points.view(np.uint64) - summed[index]
