@@ -188,8 +188,8 @@ def select(
     for name in only or ():
         if name not in EVENT_TABLES:
             raise UsageError.unknown("table for --only", name, EVENT_TABLES)
-    asked = {r.rank for r in run.ranks} if ranks is None else set(ranks)
-    wanted = tuple(r for r in run.ranks if r.rank in asked)
+    asked = set(ranks or ())
+    wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in asked)
     zero = run.span_ns[0]
     window = None
     if window_ns is not None:
