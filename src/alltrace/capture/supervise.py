@@ -326,6 +326,7 @@ def supervise(
         if state.abandoned_at is not None:
             notes.append("the launcher killed the rank, and the program was ended")
             end_children(state.statuses)
+    reap(state.statuses)  # the program may have ended after the last time
     program = program_shell.program()
     if code is None and program in state.statuses:  # the shell was killed, and the program was waited for here
         ended_by = os.waitstatus_to_exitcode(state.statuses[program])
