@@ -36,4 +36,4 @@ def test_each_rank_has_its_own_rows(tables, at_once):
 
 def test_a_rank_that_is_not_there():
     with pytest.raises(KeyError):
-        AllCollectives([(3, table([1], ["mpi"] * 4))])[2]
+        AllCollectives.joined([(3, table([1], ["mpi"] * 4))])[2]

@@ -20,7 +20,7 @@ from alltrace.synth import write_run
 KILLED = """
 import os, sys
 from pathlib import Path
-import alltrace.align.clocks, alltrace.align.matching, alltrace.align.rank_parts, alltrace.align.store, alltrace.align.steps
+import alltrace.align.rank_parts, alltrace.align.run_matching, alltrace.align.store, alltrace.align.steps
 import alltrace.recipes.questions.diagnose as diagnose, alltrace.tiles.build as build
 import alltrace.recipes.execution.kept_findings as kept
 from alltrace.recipes.execution.ask import ask
@@ -106,9 +106,9 @@ def whole(imported, tmp_path_factory):
 @pytest.mark.parametrize(
     ("place", "name", "calls"),
     [
-        ("alltrace.align.rank_parts.pq", "write_table", 2),
+        ("alltrace.align.rank_parts", "write_quickly", 2),
         ("alltrace.align.rank_parts", "write_json", 3),
-        ("alltrace.align.clocks", "solve", 0),
+        ("alltrace.align.run_matching", "solve", 0),
         ("alltrace.align.steps", "find_steps", 0),
         ("alltrace.align.store", "write_json", 1),
         ("alltrace.align.store", "write_manifest", 0),

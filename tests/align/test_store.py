@@ -12,7 +12,7 @@ import pytest
 from tests.align.planted import arrival, planted_run, rows_of
 from tests.making import collective, flip, kernel, make_run
 
-from alltrace.align import steps, store
+from alltrace.align import run_matching, steps, store
 from alltrace.align.store import aligned
 from alltrace.api import OpenRun
 from alltrace.recipes.execution.ask import ask
@@ -119,14 +119,14 @@ def test_a_damaged_alignment_is_made_anew(run):
 
 
 def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
-    written = store._write
+    written = run_matching.write_quickly
 
     def stop(table, path, *rows):
         if path.name == "members.parquet":
             raise KeyboardInterrupt
         written(table, path, *rows)
 
-    monkeypatch.setattr(store, "_write", stop)
+    monkeypatch.setattr(run_matching, "write_quickly", stop)
     manifest = (run.path / "manifest.json").read_bytes()
     with pytest.raises(KeyboardInterrupt):
         aligned(run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,53 @@ class Timing:
     component: NDArray[np.int64]
     scale_ns: dict[int, float]
     certainty: dict[int, float]
+
+
+class RankClock(NamedTuple):
+    """How the times of one rank's files become the common time of its component.
+
+    Attributes:
+        shift_ns: What is added first.
+        rate: The part of the sum that is subtracted.
+        scale_ns: The scatter of its ends about this, ns.
+        certainty: How sure it is, from 0 to 1.
+        component: Times of different components only compare by their stamps.
+    """
+
+    shift_ns: float
+    rate: float
+    scale_ns: float
+    certainty: float
+    component: int
+
+    def common(self, time_ns: float) -> float:
+        """The common time of a time of its files, ns."""
+        return (time_ns + self.shift_ns) * (1.0 - self.rate)
+
+
+def rank_clocks(operations: Operations, timing: Timing) -> dict[int, RankClock]:
+    """The clock of each rank by which its operations have their common time."""
+    ranks, begins = np.unique(operations.rank, return_index=True)
+    found = {}
+    for rank, low, high in zip(ranks.tolist(), begins.tolist(), [*begins[1:].tolist(), len(operations)], strict=True):
+        # they are sorted by their end
+        (first, last), (common_first, common_last) = (t[[low, high - 1]].tolist() for t in (operations.end, timing.end))
+        speed = (common_last - common_first) / (last - first) if last > first else 1.0
+        shift = common_first / speed - first
+        found[rank] = RankClock(shift, 1.0 - speed, timing.scale_ns[rank], timing.certainty[rank], int(timing.component[low]))
+    return found
+
+
+def known_time(operations: Operations, clocks: Mapping[int, RankClock]) -> Timing:
+    """The common time of operations of ranks whose clocks are known."""
+    ranks, place = np.unique(operations.rank, return_inverse=True)
+    its = [clocks[r] for r in ranks.tolist()]
+    shift, rate = (np.array([getattr(c, name) for c in its])[place] for name in ("shift_ns", "rate"))
+    start, end = ((t + shift) * (1.0 - rate) for t in (operations.start, operations.end))
+    zero = end.min() - _MARGIN_NS
+    component = np.array([c.component for c in its], np.int64)[place]
+    scale = {r: c.scale_ns for r, c in zip(ranks.tolist(), its, strict=True)}
+    return Timing(start - zero, end - zero, component, scale, {r: clocks[r].certainty for r in scale})
 
 
 def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, str] | None = None) -> Timing:

@@ -8,12 +8,12 @@ inferred first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.align.coarse_clocks import Timing, common_time, pair_keys
+from alltrace.align.coarse_clocks import RankClock, Timing, common_time, known_time, pair_keys, rank_clocks
 from alltrace.align.communicator_inference import Inferred, inferred
 from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.matching_score import connected, explained, reason_of
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _TIGHTEST_NS, _LOOSEST_NS = 20_000.0, 200_000.0
 _OTHERS_LOOSEST_NS = 5e6
 _LEAST_SHARED_NS = 3_000.0
-_MANY_UNMATCHED, _FEW = 0.1, 10
+_MANY_UNMATCHED = 0.1
+FEW = 10
+"""Of so few operations a share says nothing."""
 _FARTHEST_NS = 2_000_000_000
 _SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
 _GUESSED = 0.9
@@ -50,6 +52,8 @@ class Matching:
         notes: What a reader must know, each one sentence.
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
+        counted: The operations that the score is the mean of.
+        clocks: The clock of each rank that has operations, by which they were matched.
     """
 
     groups: tuple[Group, ...]
@@ -58,6 +62,8 @@ class Matching:
     notes: tuple[str, ...]
     score: float | None = None
     reason: str | None = None
+    counted: int = 0
+    clocks: Mapping[int, RankClock] = field(default_factory=dict)
 
 
 def match(
@@ -65,6 +71,7 @@ def match(
     texts: Callable[[Any], Any],
     shifts_ns: Mapping[int, int] | None = None,
     hosts: Mapping[int, str] | None = None,
+    clocks: Mapping[int, RankClock] | None = None,
 ) -> Matching:
     """Match the operations of all ranks.
 
@@ -74,6 +81,7 @@ def match(
         shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None if
             nothing does.
         hosts: The host of each rank; between hosts the shifts may be off by any time. None if all ranks are of one.
+        clocks: The clock of each rank, if they are known; then shifts and hosts are not needed.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -82,7 +90,7 @@ def match(
     unmatched = dict.fromkeys(sorted(tables), 0)
     if operations is None or not len(operations):
         return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
-    operations, timing, told = _timed(operations, hosts, stamped=shifts_ns is not None)
+    operations, timing, told = _timed(operations, hosts, clocks, stamped=shifts_ns is not None)
     number = np.full(len(operations), -1, np.int64)
     confidence = np.zeros(len(operations))
     by_sequence(operations, number, confidence)
@@ -94,18 +102,19 @@ def match(
 
 
 def _timed(
-    operations: Operations, hosts: Mapping[int, str] | None, *, stamped: bool
+    operations: Operations, hosts: Mapping[int, str] | None, clocks: Mapping[int, RankClock] | None, *, stamped: bool
 ) -> tuple[Operations, Timing, NDArray[np.float64]]:
     """The operations with inferred communicators, their common time, and how sure their communicators are."""
-    timing = common_time(operations, stamped=stamped, hosts=hosts)
+    timing = common_time(operations, stamped=stamped, hosts=hosts) if clocks is None else known_time(operations, clocks)
     found = inferred(operations, timing)
     told = np.ones(len(operations))
     if not found.count:
         return operations, timing, told
-    # with communicators, the clocks use all shared operations, and more precise clocks find more communicators
-    again = common_time(_named(operations, found), stamped=stamped, hosts=hosts)
-    if len(np.unique(again.component)) <= len(np.unique(timing.component)):
-        timing, found = again, inferred(operations, again)
+    if clocks is None:
+        # with communicators, the clocks use all shared operations, and more precise clocks find more communicators
+        again = common_time(_named(operations, found), stamped=stamped, hosts=hosts)
+        if len(np.unique(again.component)) <= len(np.unique(timing.component)):
+            timing, found = again, inferred(operations, again)
     guessed = found.number >= 0
     told[guessed] = _GUESSED * np.array(found.score)[found.number[guessed]]
     return _named(operations, found), timing, told
@@ -304,7 +313,8 @@ def _result(
     reason = reason_of(score, unnamed, timing, apart)
     groups = _groups(operations, used, guessed, np.where(counts, value, np.nan), of)
     inferred_groups = len(np.unique(operations.communicator[guessed]))
-    return Matching(groups, members, unmatched, _notes(operations, timing, ~matched, inferred_groups), score, reason)
+    notes = _notes(operations, timing, ~matched, inferred_groups)
+    return Matching(groups, members, unmatched, notes, score, reason, int(counts.sum()), rank_clocks(operations, timing))
 
 
 def _groups(
@@ -359,7 +369,7 @@ def _lacking(operations: Operations, timing: Timing, alone: NDArray[np.bool_]) -
         for i in its.tolist():
             part = slice(int(low[i]), int(high[i]))
             mine = (timing.end[part] >= begin) & (timing.end[part] <= stop)
-            if mine.sum() > _FEW:
+            if mine.sum() > FEW:
                 found[int(ranks[i])] = float(alone[part][mine].mean())
     return found
 
@@ -367,23 +377,33 @@ def _lacking(operations: Operations, timing: Timing, alone: NDArray[np.bool_]) -
 def _notes(
     operations: Operations | None, timing: Timing | None = None, alone: NDArray[np.bool_] | None = None, guessed: int = 0
 ) -> tuple[str, ...]:
-    notes = []
     if operations is None:
         return ()
-    if operations.calls_only:
-        notes.append(f"{operations.calls_only} communication calls have no kernel in the reports, so they are not matched")
+    return notes_of(operations.calls_only, guessed, {} if alone is None or timing is None else _lacking(operations, timing, alone))
+
+
+def notes_of(calls_only: int, guessed: int, alone: Mapping[int, float]) -> tuple[str, ...]:
+    """What a reader of matches must know.
+
+    Args:
+        calls_only: The number of operations known by their call alone.
+        guessed: The number of communicators that were inferred.
+        alone: For ranks with more than a few operations while all ranks were captured, the share of these without a partner.
+    """
+    notes = []
+    if calls_only:
+        notes.append(f"{calls_only} communication calls have no kernel in the reports, so they are not matched")
     if guessed:
         notes.append(
             f"{guessed} communicators are inferred from times, because the reports do not name them; groups that work in lockstep "
             "can be mistaken for one"
         )
-    if alone is not None and timing is not None:
-        lacking = [r for r, share in _lacking(operations, timing, alone).items() if share > _MANY_UNMATCHED]
-        if lacking:
-            notes.append(
-                f"{_ranks_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
-                "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
-            )
+    lacking = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
+    if lacking:
+        notes.append(
+            f"{_ranks_named(lacking)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
+            "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
+        )
     return tuple(notes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -77,6 +77,37 @@ class Operations:
         return len(self.rank)
 
 
+class OperationTimes(NamedTuple):
+    """When the operations of a table ran, and which of them can be members of an instance.
+
+    Attributes:
+        start: Start on the device, or of the call of an MPI operation, in the time of the rank's files, ns; -1 if unknown.
+        end: End, likewise.
+        matchable: Whether both are known and the operation has a name and a communicator of more than one rank, bool.
+        calls_only: The number of operations known by their call alone, which cannot be members.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    matchable: NDArray[np.bool_]
+    calls_only: int
+
+
+def operation_times(table: Any) -> OperationTimes:
+    """When the rows of a table with `MATCHED_COLUMNS` ran."""
+    words, evidence = coded(table.column("evidence"))
+    on_host = _chosen(words.to_pylist(), evidence, (_HOST,))
+
+    def either(device: str, call: str) -> NDArray[np.int64]:
+        return np.where(on_host, integers(table.column(call), -1), integers(table.column(device), -1))
+
+    timed = np.where(on_host, _both(table, "api_start", "api_end"), _both(table, "start", "end"))
+    several = integers(table.column("group_size"), -1) != 1
+    named: NDArray[np.bool_] = pc.is_valid(table.column("op")).to_numpy()
+    start, end = either("start", "api_start"), either("end", "api_end")
+    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()))
+
+
 def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: Mapping[int, int]) -> Operations:
     """The operations of all ranks.
 
@@ -106,13 +137,10 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     ops, op = numbered("op")
     _, datatype = numbered("datatype")
     words, evidence = numbered("evidence")
-    on_host = _chosen(words, evidence, (_HOST,))
-    start = np.where(on_host, numbers("api_start"), numbers("start"))
-    end = np.where(on_host, numbers("api_end"), numbers("end"))
-    timed = np.where(on_host, _both(whole, "api_start", "api_end"), _both(whole, "start", "end"))
+    times = operation_times(whole)
+    start, end = times.start, times.end
     size = numbers("group_size")
-    single = size == 1
-    keep = np.flatnonzero(timed & ~single & (op >= 0))
+    keep = np.flatnonzero(times.matchable)
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
     token = distinct_rows(op, sizes, datatype)[1]
@@ -143,7 +171,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         group_rank=group_rank[keep],
         group_size=size[keep],
         names=[n or "" for n in names],
-        calls_only=int((~timed & ~single).sum()),
+        calls_only=times.calls_only,
     )
 
 

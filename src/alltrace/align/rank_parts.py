@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from alltrace.align.steps import RankSteps
 from alltrace.run.checksums import FILES, CheckedFiles, checksum, files_of
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.parquet import quick_codec
+from alltrace.run.parquet import write_quickly
 from alltrace.run.verify import PART_RECORD
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
@@ -60,7 +59,7 @@ def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, step
     place = _place(folder, number)
     place.mkdir(parents=True, exist_ok=True)
     (place / PART_RECORD).unlink(missing_ok=True)
-    pq.write_table(table, place / _FILE, compression=quick_codec())
+    write_quickly(table, place / _FILE)
     record = {
         "made_from": source,
         FILES: {_FILE: checksum(place / _FILE)},

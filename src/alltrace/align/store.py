@@ -17,18 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow.compute as pc
-
 from alltrace.align.aligned import Aligned
-from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.operations import MATCHED_COLUMNS
-from alltrace.align.schema import NEARLY_ALL, SOURCES, Alignment, Joined
+from alltrace.align.schema import SOURCES, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, collectives_file, find_overlay, rank_signature, signature
-from alltrace.run.parquet import quick_codec, read_parquet
+from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
 from alltrace.run.verify import OPERATIONS
@@ -42,10 +39,11 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from alltrace.align.all_collectives import AllCollectives
+    from alltrace.align.spilled_operations import SpilledOperations
     from alltrace.align.steps import RankSteps
     from alltrace.engine.tasks import Outcome
 
-_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
 _ENUMS = ["evidence"]
@@ -190,7 +188,7 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
     else:
         each = None
         alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
-        _write(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
+        write_quickly(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
     # steps may be found by collectives, so they see the run as aligned as it is by now
     files = checksums(draft, FACTS)
     write_json(draft / FACTS, {**plain(alignment), FILES: files}, lasting=False)
@@ -198,7 +196,7 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
     if overlay is not None:
         run.adopt(overlay)
     steps, more = _steps(run, each, jobs)
-    _write(steps, draft / "steps.parquet", _SHARED_ROWS)
+    write_quickly(steps, draft / "steps.parquet", _SHARED_ROWS)
     files["steps.parquet"] = checksum(draft / "steps.parquet")
     return {**plain(replace(alignment, steps_notes=tuple(more))), FILES: files}
 
@@ -207,72 +205,25 @@ def _matched(
     run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
     """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
-    from alltrace.align.clocks import place_ranks, solve
-    from alltrace.align.matching import match
-    from alltrace.align.members import evidence_of, meet
+    from alltrace.align.run_matching import match_run
 
-    tables, names, steps = _collect_all(run, draft, parts, jobs, progress)
-    ranks = place_ranks(run.manifest)
-    shifts = {p.rank: p.shift_ns for p in ranks}
-    hosts = {p.rank: p.host for p in ranks}
-    matching = match(tables, names.texts, shifts, hosts)
-    evidence = evidence_of(matching.members, tables, names.texts)
-    solution = solve(evidence, ranks)
-    found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
-    if found != shifts and (any(matching.unmatched.values()) or not meet(evidence, found)):
-        again = match(tables, names.texts, found, hosts)
-        if not again.members.equals(matching.members):
-            matching = again
-            solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
-    joined, names = _joined(run, draft, tables, names)
-    if joined.complete:  # logs have the communicators, which are otherwise inferred
-        again = match(joined.tables, names.texts, found, hosts)
-        if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
-            named = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in again.groups)
-            matching = replace(again, groups=named)
-            solution = solve(evidence_of(matching.members, joined.tables, names.texts), ranks)
-    if joined.matches:
-        from alltrace.align.log_join import finish
-
-        finish(joined, matching.members, matching.groups)
-    for rank in sorted(joined.changed):
-        _write(joined.tables[rank], draft / collectives_file(rank))
-    import numpy as np
-
-    by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # questions about a rank read little else
-    _write(matching.members.take(by_rank), draft / "members.parquet", _SHARED_ROWS)
-    if not matching.members.num_rows:
-        solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
+    operations, names, steps = _collect_all(run, draft, parts, jobs, progress)
+    found = match_run(run, draft, operations, names, logged=_has_logged_calls(run), row_group_rows=_SHARED_ROWS)
     alignment = Alignment(
         signature=signature(run.manifest),
-        groups=joined.groups or tuple(matching.groups),
-        clocks=solution.clocks,
-        stamp_errors_ns=solution.stamp_errors_ns,
-        unmatched=dict(matching.unmatched),
-        notes=(*matching.notes, *joined.notes, *solution.notes),
-        components=solution.components,
-        residuals_ns=solution.residuals_ns,
-        rows=dict(tables.rows),
-        log_matches=tuple(joined.matches),
-        matching_score=matching.score,
-        matching_reason=matching.reason,
+        groups=found.groups,
+        clocks=found.solution.clocks,
+        stamp_errors_ns=found.solution.stamp_errors_ns,
+        unmatched=found.unmatched,
+        notes=(*found.notes, *found.solution.notes),
+        components=found.solution.components,
+        residuals_ns=found.solution.residuals_ns,
+        rows=dict(operations.rows),
+        log_matches=found.log_matches,
+        matching_score=found.score,
+        matching_reason=found.reason,
     )
     return alignment, steps
-
-
-def _joined(run: Run, draft: Path, tables: AllCollectives, names: Names) -> tuple[Joined, Names]:
-    """The tables filled from NCCL's logs, and the names in them."""
-    import pyarrow as pa
-
-    if not _has_logged_calls(run):
-        return Joined({}), names
-    from alltrace.align.log_join import join_ranks
-
-    joined = join_ranks(run, tables, names.texts)
-    if joined.texts:
-        more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
-        _write(_distinct(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES)
-    return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
 class _Taken(NamedTuple):
@@ -291,11 +242,12 @@ class _Taken(NamedTuple):
 
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None] | None
-) -> tuple[AllCollectives, Names, list[RankSteps | AlltraceError | None]]:
+) -> tuple[AllCollectives | SpilledOperations, Names, list[RankSteps | AlltraceError | None]]:
     """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
     from alltrace.align.rank_parts import part_file, read_part, remove_others
+    from alltrace.align.run_matching import distinct_names, hold
 
     remove_others(folder, run.manifest)
     kept = {r.rank: part for r in run.ranks if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None}
@@ -305,7 +257,8 @@ def _collect_all(
     rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
-    columns = TABLES["collectives"].column_names if _has_logged_calls(run) else MATCHED_COLUMNS
+    logged = _has_logged_calls(run)
+    columns = TABLES["collectives"].column_names if logged else MATCHED_COLUMNS
     sent = SentRun(run)
     work = partial(_collected, sent, folder.absolute(), columns)
     made = _in_order(run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs))
@@ -329,8 +282,8 @@ def _collect_all(
             steps.append(taken.steps)
             yield rank.rank, taken.operations
 
-    tables = AllCollectives(operations())
-    _write(_distinct(pa.concat_tables(own)), draft / NAMES)
+    tables = hold(operations(), draft, len(run.ranks), can_spill=not logged)
+    write_quickly(distinct_names(pa.concat_tables(own)), draft / NAMES)
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
@@ -384,12 +337,6 @@ def interned(table: Any) -> tuple[Any, Any]:
     return table if table.schema == schema else table.cast(schema), pa.concat_tables(found)
 
 
-def _distinct(names: Any) -> Any:
-
-    names = names.filter(pc.is_valid(names.column("value")))
-    return names.group_by("id").aggregate([("value", "min")]).rename_columns(["id", "value"]).sort_by("id")
-
-
 def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
     from alltrace.align.steps import find_steps
 
@@ -414,9 +361,3 @@ def _found(steps: RankSteps | AlltraceError | None) -> RankSteps | None:
     if isinstance(steps, AlltraceError):
         raise steps
     return steps
-
-
-def _write(table: Any, path: Path, row_group_rows: int | None = None) -> None:
-    import pyarrow.parquet as pq
-
-    pq.write_table(table, path, row_group_rows, compression=quick_codec())

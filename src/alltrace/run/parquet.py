@@ -33,6 +33,11 @@ def quick_codec() -> str:
     return "lz4" if pa.Codec.is_available("lz4") else "zstd"
 
 
+def write_quickly(table: Any, path: Path, row_group_rows: int | None = None) -> None:
+    """Write a table that can be made again, in row groups of at most `row_group_rows`."""
+    pq.write_table(table, path, row_group_rows, compression=quick_codec())
+
+
 def row_group_order(metadata: Any) -> list[int]:
     """The row groups of a file of a run in the order of the table's rows.
 

@@ -1,0 +1,192 @@
+"""Matches the operations of a run, fills them from NCCL's logs, and finds its clocks: at once, or in windows if they are many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.clocks import place_ranks, solve
+from alltrace.align.matching import match
+from alltrace.align.members import evidence_of, meet
+from alltrace.align.operations import MATCHED_COLUMNS
+from alltrace.align.schema import NEARLY_ALL, Joined
+from alltrace.align.spilled_operations import SpilledOperations
+from alltrace.align.windowed_matching import match_in_windows
+from alltrace.run.manifest import NAMES
+from alltrace.run.overlay import collectives_file
+from alltrace.run.parquet import read_parquet, write_quickly
+from alltrace.run.store import Names
+from alltrace.trace.names import intern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from alltrace.align.clocks import Solution
+    from alltrace.align.schema import Group
+    from alltrace.run.manifest import LogMatch
+    from alltrace.run.store import Run
+
+LEAST_AT_ONCE, LEAST_OF_A_RANK = 500_000, 100
+"""Operations of all ranks, and of each on average, that are in memory at once; each takes up to 800 bytes while it is matched."""
+_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
+_MEMBERS = "members.parquet"
+
+
+class RunMatching(NamedTuple):
+    """What is one instance across ranks; the members are in a file.
+
+    Attributes:
+        solution: The clocks.
+        groups: The communicators.
+        unmatched: For each rank the number of operations that found no partner.
+        notes: What a reader must know, each one sentence.
+        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
+        reason: One sentence why the score is too low to rely on; None if it is not.
+        log_matches: How NCCL's logs fit each rank.
+    """
+
+    solution: Solution
+    groups: tuple[Group, ...]
+    unmatched: dict[int, int]
+    notes: tuple[str, ...]
+    score: float | None
+    reason: str | None
+    log_matches: tuple[LogMatch, ...] = ()
+
+
+def most_at_once(ranks: int) -> int:
+    """How many operations of a run of this number of ranks are in memory at once."""
+    return max(LEAST_AT_ONCE, LEAST_OF_A_RANK * ranks)
+
+
+def hold(tables: Iterable[tuple[int, pa.Table]], draft: Path, ranks: int, *, can_spill: bool) -> AllCollectives | SpilledOperations:
+    """The operations of all ranks, in memory or, if they are many, in a temporary file.
+
+    Args:
+        tables: The rank and its `collectives`, of each rank.
+        draft: The folder of the alignment.
+        ranks: The number of ranks.
+        can_spill: Whether they can be in a file.
+    """
+    if not can_spill:
+        return AllCollectives.joined(tables)
+    waiting: list[tuple[int, pa.Table]] = []
+    rows = 0
+    each = iter(tables)
+    for rank, table in each:
+        waiting.append((rank, table))
+        rows += table.num_rows
+        if rows > most_at_once(ranks):
+            break
+    else:
+        return AllCollectives.joined(waiting)
+    spilled = SpilledOperations(draft / "operations.scratch", ranks, most_at_once(ranks))
+    while waiting:
+        spilled.add(*waiting.pop(0))
+    for rank, table in each:
+        spilled.add(rank, table)
+    return spilled
+
+
+def match_run(
+    run: Run, draft: Path, operations: AllCollectives | SpilledOperations, names: Names, *, logged: bool, row_group_rows: int
+) -> RunMatching:
+    """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
+
+    Args:
+        run: The run.
+        draft: The folder of the alignment.
+        operations: The operations, by `hold`.
+        names: The names in them.
+        logged: Whether NCCL's logs have calls to join with them; then the operations must be in memory.
+        row_group_rows: The most rows in a row group of `members`.
+    """
+    if isinstance(operations, SpilledOperations):
+        found = _in_windows(run, draft, operations, names, row_group_rows)
+        if found is not None:
+            return found
+        tables = ((r, read_parquet(draft / collectives_file(r), MATCHED_COLUMNS, ["evidence"])) for r in operations.rows)
+        operations = AllCollectives.joined(tables)
+    return _at_once(run, draft, operations, names, logged=logged, row_group_rows=row_group_rows)
+
+
+def _in_windows(run: Run, draft: Path, operations: SpilledOperations, names: Names, row_group_rows: int) -> RunMatching | None:
+    found = match_in_windows(
+        operations,
+        names.texts,
+        place_ranks(run.manifest),
+        draft / _MEMBERS,
+        row_group_rows=row_group_rows,
+        most=most_at_once(len(run.ranks)),
+    )
+    operations.remove()
+    if found is None:
+        return None
+    solution = found.solution if found.members else _without_members(found.solution)
+    return RunMatching(solution, found.groups, found.unmatched, found.notes, found.score, found.reason)
+
+
+def _at_once(run: Run, draft: Path, tables: AllCollectives, names: Names, *, logged: bool, row_group_rows: int) -> RunMatching:
+    ranks = place_ranks(run.manifest)
+    shifts = {p.rank: p.shift_ns for p in ranks}
+    hosts = {p.rank: p.host for p in ranks}
+    matching = match(tables, names.texts, shifts, hosts)
+    evidence = evidence_of(matching.members, tables, names.texts)
+    solution = solve(evidence, ranks)
+    found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
+    if found != shifts and (any(matching.unmatched.values()) or not meet(evidence, found)):
+        again = match(tables, names.texts, found, hosts)
+        if not again.members.equals(matching.members):
+            matching = again
+            solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
+    joined, names = _joined(run, draft, tables, names) if logged else (Joined({}), names)
+    if joined.complete:  # logs have the communicators, which are otherwise inferred
+        again = match(joined.tables, names.texts, found, hosts)
+        if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
+            named = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in again.groups)
+            matching = replace(again, groups=named)
+            solution = solve(evidence_of(matching.members, joined.tables, names.texts), ranks)
+    if joined.matches:
+        from alltrace.align.log_join import finish
+
+        finish(joined, matching.members, matching.groups)
+    for rank in sorted(joined.changed):
+        write_quickly(joined.tables[rank], draft / collectives_file(rank))
+    by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # questions about a rank read little else
+    write_quickly(matching.members.take(by_rank), draft / _MEMBERS, row_group_rows)
+    return RunMatching(
+        solution=solution if matching.members.num_rows else _without_members(solution),
+        groups=joined.groups or tuple(matching.groups),
+        unmatched=dict(matching.unmatched),
+        notes=(*matching.notes, *joined.notes),
+        score=matching.score,
+        reason=matching.reason,
+        log_matches=tuple(joined.matches),
+    )
+
+
+def _without_members(solution: Solution) -> Solution:
+    return replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
+
+
+def _joined(run: Run, draft: Path, tables: AllCollectives, names: Names) -> tuple[Joined, Names]:
+    """The tables filled from NCCL's logs, and the names in them."""
+    from alltrace.align.log_join import join_ranks
+
+    joined = join_ranks(run, tables, names.texts)
+    if joined.texts:
+        more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
+        write_quickly(distinct_names(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES)
+    return joined, Names(lambda: [*run.name_files(), draft / NAMES])
+
+
+def distinct_names(names: pa.Table) -> pa.Table:
+    """The rows of a table of names, each id once, by id."""
+    names = names.filter(pc.is_valid(names.column("value")))
+    return names.group_by("id").aggregate([("value", "min")]).rename_columns(["id", "value"]).sort_by("id")

@@ -1,0 +1,329 @@
+"""Matches the operations of all ranks in windows of time, where they do not fit into memory at once.
+
+Clocks come first (`alltrace.align.clocks_along_communicators`). With them, operations are read in the order of time, as many as
+fit. Those that are there are matched as if they were the run (`alltrace.align.matching`). Instances that end well before the first
+operation that was not read are final; the other operations stay for the next window. In the end, the clocks are fitted to all
+final instances, or to a part of them that is spread over the run and fits into memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.clocks import solve
+from alltrace.align.clocks_along_communicators import clocks_along_communicators
+from alltrace.align.matching import FEW, match, notes_of
+from alltrace.align.members import Evidence, evidence_of
+from alltrace.align.operations import operation_times
+from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
+from alltrace.align.spilled_batches import SpilledBatches
+from alltrace.run.overlay import MEMBERS
+from alltrace.run.parquet import quick_codec
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.clocks import PlacedRank, Solution
+    from alltrace.align.coarse_clocks import RankClock
+    from alltrace.align.matching import Matching
+    from alltrace.align.spilled_operations import SpilledOperations
+
+    Numbers = NDArray[np.int64]
+
+_STAYS = 1 / 8
+"""The last part of a window, in which instances may lack members that were not read yet."""
+_LEAST_NEW = 1 / 4
+_ALWAYS = 16
+"""The first instances of a communicator, which are always used for the clocks."""
+_EVIDENCE = tuple(f.name for f in fields(Evidence))
+_PARTS = 64
+"""Parts of the ranks whose members are sorted at once."""
+
+
+class WindowedMatching(NamedTuple):
+    """What is one instance across ranks, found in windows; the members are in a file.
+
+    Attributes:
+        solution: The clocks.
+        groups: The communicators.
+        members: The number of members.
+        unmatched: For each rank the number of operations that found no partner.
+        notes: What a reader must know, each one sentence.
+        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
+        reason: One sentence why the score is too low to rely on; None if it is not.
+    """
+
+    solution: Solution
+    groups: tuple[Group, ...]
+    members: int
+    unmatched: dict[int, int]
+    notes: tuple[str, ...]
+    score: float | None
+    reason: str | None
+
+
+def match_in_windows(
+    operations: SpilledOperations,
+    texts: Callable[[Any], Any],
+    ranks: Sequence[PlacedRank],
+    members: Path,
+    *,
+    row_group_rows: int,
+    most: int,
+) -> WindowedMatching | None:
+    """Match the operations of all ranks; None if communicators are not known or do not connect all ranks.
+
+    Args:
+        operations: The operations.
+        texts: The strings of an Arrow array of name ids.
+        ranks: All ranks of the run, by number.
+        members: The Parquet file to write, of `MEMBERS`, sorted by rank and instance; meanwhile another file is next to it.
+        row_group_rows: The most rows in one of its row groups.
+        most: How many operations are to be in memory at once, and how many ends of instances the clocks are fitted to.
+    """
+    clocks = clocks_along_communicators(operations, texts, ranks, most)
+    if clocks is None:
+        return None
+    found = _MembersFile(members.with_suffix(".scratch"), [p.rank for p in ranks])
+    sweep = _Sweep(operations, texts, ranks, clocks, found, most)
+    sweep.run()
+    found.write(members, row_group_rows)
+    return sweep.found()
+
+
+@dataclass
+class _Communicator:
+    """A communicator in all windows that had it."""
+
+    number: int
+    name: str
+    found_by: str
+    messages: bool
+    ranks: set[int] = field(default_factory=set)
+    size: int = 0
+    instances: int = 0
+    members: int = 0
+    score: float = 0.0
+    """Summed over the members, as `all_to_all` is."""
+    all_to_all: int = 0
+
+    def add(self, group: Group, members: int) -> None:
+        """Count what one window has of it."""
+        self.ranks.update(group.ranks)
+        self.size = max(self.size, group.size, len(self.ranks))
+        self.messages &= group.messages
+        self.members += members
+        self.score += group.score * members
+        self.all_to_all += group.all_to_all * members
+
+    def group(self) -> Group:
+        """It as a communicator of the run."""
+        score = round(self.score / max(self.members, 1), 3)
+        dense = 2 * self.all_to_all > self.members
+        return Group(self.number, self.name, tuple(sorted(self.ranks)), self.size, self.found_by, score, self.messages, dense)
+
+
+class _Sweep:
+    """Goes through the operations once, in the order of time."""
+
+    def __init__(
+        self,
+        operations: SpilledOperations,
+        texts: Callable[[Any], Any],
+        ranks: Sequence[PlacedRank],
+        clocks: Mapping[int, RankClock],
+        members: _MembersFile,
+        most: int,
+    ) -> None:
+        self._operations, self._texts, self._ranks, self._most = operations, texts, ranks, most
+        self._members = members
+        self._clocks = clocks
+        ends = [[clocks[r].common(e) for e in extent] for r, extent in operations.extents.items()]
+        self._all_from, self._all_to = max(e[0] for e in ends), min(e[1] for e in ends)
+        self._instances = 0
+        self._communicators: dict[object, _Communicator] = {}
+        self._evidence = _SpreadEvidence(most)
+        self._matched: Counter[int] = Counter()
+        self._alone: Counter[int] = Counter()
+        self._inside: Counter[int] = Counter()
+        self._alone_inside: Counter[int] = Counter()
+        self._score, self._counted = 0.0, 0
+        self._doubts: list[tuple[float, str]] = []
+
+    def run(self) -> None:
+        """Match all operations."""
+        numbers, starts, rows = self._operations.in_order(self._clocks)
+        staying: pa.Table | None = None
+        at = 0
+        while at < len(numbers):
+            room = max(self._most - (0 if staying is None else staying.num_rows), int(self._most * _LEAST_NEW))
+            following = at + max(int(np.searchsorted(np.cumsum(rows[at:]), room, side="right")), 1)
+            fresh = self._operations.read(numbers[at:following].tolist())
+            at = following
+            window = AllCollectives.sorted(fresh if staying is None else pa.concat_tables([staying, fresh]))
+            staying = self._taken(window, float(starts[at]) if at < len(numbers) else np.inf)
+
+    def found(self) -> WindowedMatching:
+        """What was found."""
+        unmatched = {rank: self._alone[rank] for rank in sorted(self._operations.rows)}
+        share = {r: self._alone_inside[r] / n for r, n in sorted(self._inside.items()) if n > FEW}
+        communicators = list(self._communicators.values())
+        guessed = sum(c.found_by == "structure" for c in communicators)
+        score = round(self._score / self._counted, 3) if self._counted else None
+        doubt = min(self._doubts)[1] if self._doubts and score is not None and score < LEAST_MATCHING_SCORE else None
+        return WindowedMatching(
+            solution=solve(self._evidence.whole(), self._ranks),
+            groups=tuple(c.group() for c in communicators),
+            members=sum(self._matched.values()),
+            unmatched=unmatched,
+            notes=notes_of(self._operations.calls_only, guessed, share),
+            score=score,
+            reason=doubt,
+        )
+
+    def _taken(self, window: AllCollectives, unread_from: float) -> pa.Table:
+        """Match a window, after which operations start at `unread_from`; returns the operations that stay for the next one."""
+        ranks, of = np.array(list(window), np.int64), window.whole.column("rank").to_numpy()
+        shift, rate, *_ = np.array([self._clocks[r] for r in ranks.tolist()])[np.searchsorted(ranks, of)].T
+        end = (operation_times(window.whole).end + shift) * (1.0 - rate)
+        first = float(end.min())
+        final_to = unread_from if unread_from == np.inf else unread_from - _STAYS * max(unread_from - first, 0.0)
+        matching = match(window, self._texts, clocks=self._clocks)
+        self._judge(matching)
+        table = matching.members
+        instance, rank, row = (table.column(c).to_numpy() for c in ("instance", "rank", "row"))
+        begins = np.searchsorted(of, ranks)
+        at = begins[np.searchsorted(ranks, rank)] + row
+        final = np.zeros(0, np.bool_)
+        if len(instance):
+            heads = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+            first_end = np.minimum.reduceat(end[at], heads)
+            final = (first_end < final_to)[np.cumsum(np.concatenate(([0], np.diff(instance) != 0)))]
+            self._keep(window, matching, np.flatnonzero(final), at, end)
+        matched = np.zeros(len(end), np.bool_)
+        matched[at[final]] = True
+        leaving = matched | (end < final_to)
+        inside = leaving & (end >= self._all_from) & (end <= self._all_to)
+        for counts, which in (
+            (self._matched, matched),
+            (self._alone, leaving & ~matched),
+            (self._inside, inside),
+            (self._alone_inside, inside & ~matched),
+        ):
+            numbers, many = np.unique(of[which], return_counts=True)
+            counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
+        return window.whole.filter(pa.array(~leaving))
+
+    def _judge(self, matching: Matching) -> None:
+        if matching.score is None:
+            return
+        self._score += matching.score * matching.counted
+        self._counted += matching.counted
+        if matching.reason is not None:
+            self._doubts.append((matching.score, matching.reason))
+
+    def _keep(self, window: AllCollectives, matching: Matching, rows: Numbers, at: Numbers, end: NDArray[np.float64]) -> None:
+        """Take the final members, which are some rows of the table; `at` is the place of each row in the window."""
+        if not len(rows):
+            return
+        table = matching.members.take(pa.array(rows))
+        at = at[rows]
+        instance, local = table.column("instance").to_numpy(), table.column("communicator").to_numpy()
+        heads = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+        of = np.cumsum(np.concatenate(([0], np.diff(instance) != 0)))
+        order = np.argsort(np.minimum.reduceat(end[at], heads), kind="stable")
+        numbers = np.empty(len(heads), np.int64)
+        numbers[order] = self._instances + np.arange(len(heads))
+        self._instances += len(heads)
+        ordinals, communicators = np.empty(len(heads), np.int64), np.empty(len(heads), np.int64)
+        members = np.bincount(local, minlength=len(matching.groups))
+        seen: Counter[object] = Counter()
+        of_group = rows_by(local[heads][order])
+        for group in matching.groups:
+            seen[group.ranks] += group.found_by == "structure"
+            if group.number not in of_group:
+                continue
+            mine = order[of_group[group.number]]
+            known = self._communicator(group, seen[group.ranks])
+            known.add(group, int(members[group.number]))
+            ordinals[mine] = known.instances + np.arange(len(mine))
+            known.instances += len(mine)
+            communicators[mine] = known.number
+        evidence = evidence_of(table, window, self._texts)
+        self._evidence.add(replace(evidence, instance=numbers[of], communicator=communicators[of]), ordinals[of])
+        columns: dict[str, Any] = {name: table.column(name) for name in table.column_names}
+        columns |= {"instance": numbers[of], "communicator": communicators[of], "ordinal": ordinals[of]}
+        columns["row"] = window.whole.column("row").to_numpy()[at]
+        self._members.add(pa.table(columns, schema=MEMBERS.arrow_schema()))
+
+    def _communicator(self, group: Group, which: int) -> _Communicator:
+        """The communicator that a window's communicator is: of the same name, or the same ranks if nothing names it."""
+        guessed = group.found_by == "structure"
+        key: object = (group.ranks, which) if guessed else group.name
+        known = self._communicators.get(key)
+        if known is None:
+            name = f"inferred {sum(c.found_by == 'structure' for c in self._communicators.values())}" if guessed else group.name
+            known = _Communicator(len(self._communicators), name, group.found_by, group.messages)
+            self._communicators[key] = known
+        return known
+
+
+class _SpreadEvidence:
+    """Instances for the clocks: of each communicator the first, and every second, fourth or so of all, so that they fit."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._every = most, 1
+        none = np.zeros(0, np.int64)
+        self._parts = [(Evidence(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.int8)), none)]
+
+    def add(self, evidence: Evidence, ordinal: Numbers) -> None:
+        """Add instances; `ordinal` is the place of each row's instance within its communicator."""
+        self._parts.append(self._thinned(evidence, ordinal))
+        while sum(len(o) for _, o in self._parts) > self._most and self._every < self._most:
+            self._every *= 2
+            self._parts = [self._thinned(*part) for part in self._parts]
+
+    def whole(self) -> Evidence:
+        """All of it, by instance."""
+        joined = [np.concatenate([getattr(e, name) for e, _ in self._parts]) for name in _EVIDENCE]
+        order = np.argsort(joined[0], kind="stable")
+        return Evidence(*(column[order] for column in joined))
+
+    def _thinned(self, evidence: Evidence, ordinal: Numbers) -> tuple[Evidence, Numbers]:
+        chosen = (ordinal < _ALWAYS) | (ordinal % self._every == 0)
+        return Evidence(*(getattr(evidence, name)[chosen] for name in _EVIDENCE)), ordinal[chosen]
+
+
+class _MembersFile:
+    """The members of instances, which come in the order of time, in a temporary file from which parts of the ranks are read."""
+
+    def __init__(self, file: Path, ranks: Sequence[int]) -> None:
+        self._spilled = SpilledBatches(file, MEMBERS.arrow_schema())
+        self._ranks = np.array(ranks, np.int64)
+        self._batches: defaultdict[int, list[int]] = defaultdict(list)
+
+    def add(self, members: pa.Table) -> None:
+        """Add members."""
+        part = np.searchsorted(self._ranks, members.column("rank").to_numpy()) * _PARTS // len(self._ranks)
+        for number in np.unique(part).tolist():
+            self._batches[number].append(self._spilled.add(members.filter(pa.array(part == number))))
+
+    def write(self, file: Path, row_group_rows: int) -> None:
+        """Write them as a Parquet file, sorted by rank and instance, and remove the temporary file."""
+        with pq.ParquetWriter(file, self._spilled.schema, compression=quick_codec()) as writer:
+            for _, numbers in sorted(self._batches.items()):
+                found = self._spilled.read(numbers)
+                order = np.lexsort((found.column("instance").to_numpy(), found.column("rank").to_numpy()))
+                writer.write_table(found.take(pa.array(order)), row_group_rows)
+        self._spilled.remove()

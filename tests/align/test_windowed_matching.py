@@ -1,0 +1,212 @@
+"""Matching in windows: against the truth of made-up runs, and against the matching of the whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.align.collectives import Made, collected, pipeline, quality, simulated, table_of
+
+from alltrace.align import windowed_matching
+from alltrace.align.clocks import PlacedRank
+from alltrace.align.matching import match
+from alltrace.align.members import evidence_of
+from alltrace.align.spilled_operations import SpilledOperations
+from alltrace.align.windowed_matching import match_in_windows
+from alltrace.api import open_run
+from alltrace.run.overlay import MEMBERS
+from alltrace.synth import write_run
+
+ANONYMOUS = ("communicator", "bytes", "group_size")
+LAYOUTS = {
+    "data": {"scenario": "tensor-data", "tensor_parallel": 1},
+    "tensor": {"scenario": "tensor-data", "tensor_parallel": 2},
+    "pipeline": {"scenario": "healthy", "kind": "pipeline"},
+    "expert": {"scenario": "healthy", "kind": "expert"},
+    "sharded": {"scenario": "healthy", "kind": "sharded"},
+}
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def planted(request, tmp_path_factory):
+    """A run of simulated reports, as collected, and what was planted."""
+    folder = tmp_path_factory.mktemp("planted")
+    truth = write_run(folder=folder / "reports", ranks=8, hosts=2, steps=40, seed=31, **LAYOUTS[request.param])
+    return request.param, collected(open_run(folder / "reports", cache_dir=folder / "cache"), truth)
+
+
+def placed(made, ranks_per_host=1):
+    return [
+        PlacedRank(rank=r, host=f"host {n // ranks_per_host}", report=n, shift_ns=made.shifts_ns[r])
+        for n, r in enumerate(sorted(made.tables))
+    ]
+
+
+def in_windows(made, folder, most=400, ranks_per_host=1):
+    """What is found in windows of about so many operations; `members` is the table in the file."""
+    folder.mkdir(exist_ok=True)
+    spilled = SpilledOperations(folder / "operations", len(made.tables), most)
+    for rank in sorted(made.tables):
+        spilled.add(rank, made.tables[rank])
+    file = folder / "members.parquet"
+    found = match_in_windows(spilled, made.texts, placed(made, ranks_per_host), file, row_group_rows=100, most=most)
+    spilled.remove()
+    if found is None:
+        assert list(folder.iterdir()) == []
+        return None
+    assert list(folder.iterdir()) == [file]
+    table = pq.read_table(file)
+    assert table.num_rows == found.members
+    return SimpleNamespace(**found._asdict() | {"members": table})
+
+
+def instances(matching):
+    """The members of each instance, and its communicator's ranks."""
+    table = matching.members
+    members = defaultdict(set)
+    groups = {}
+    for row in table.to_pylist():
+        members[row["instance"]].add((row["rank"], row["row"], row["start"], row["end"]))
+        groups[row["instance"]] = matching.groups[row["communicator"]].ranks
+    return {(frozenset(m), groups[i]) for i, m in members.items()}
+
+
+def whole(made):
+    return match(made.tables, made.texts, made.shifts_ns, {p.rank: p.host for p in placed(made)})
+
+
+@pytest.mark.parametrize("most", [200, 500])
+def test_windows_find_what_the_whole_has(planted, tmp_path, most):
+    _, made = planted
+    found, expected = in_windows(made, tmp_path / "w", most, ranks_per_host=4), whole(made)
+    assert instances(found) == instances(expected)
+    assert sorted(g.ranks for g in found.groups) == sorted(g.ranks for g in expected.groups)
+    assert {(g.name, g.ranks, g.size, g.found_by, g.messages, g.all_to_all) for g in found.groups} == {
+        (g.name, g.ranks, g.size, g.found_by, g.messages, g.all_to_all) for g in expected.groups
+    }
+    assert found.unmatched == expected.unmatched
+    assert found.notes == expected.notes
+    assert found.score == pytest.approx(expected.score, abs=0.01)
+    assert found.reason is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_drops_and_a_late_start_no_instance_is_false(planted, tmp_path, seed):
+    made = planted[1].dropped(0.05, seed, {seed: 0.4})
+    found = in_windows(made, tmp_path / "w", most=800)
+    precision, recall = quality(found, made)
+    assert precision == 1.0
+    assert recall >= 0.99
+    expected = whole(made)
+    assert sum(found.unmatched.values()) <= sum(expected.unmatched.values()) + 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sends_and_receives(tmp_path, seed):
+    made = pipeline(seed, steps=40).dropped(0.05, seed, {2: 0.4})
+    found = in_windows(made, tmp_path / "w")
+    assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.01))
+
+
+def test_communicators_that_nothing_names_need_the_whole(tmp_path):
+    made = simulated(1, ranks=8, tensor=4, steps=60)
+    assert in_windows(made, tmp_path / "named") is not None
+    assert in_windows(made.without("communicator"), tmp_path / "w") is None
+
+
+def test_the_clocks_are_those_planted(tmp_path):
+    made = simulated(4, ranks=8, steps=200, drift=20e-6, offset_ns=5e6)
+    found = in_windows(made, tmp_path / "w", most=800)
+    every = windowed_matching.solve(evidence_of(whole(made).members, made.tables, made.texts), placed(made))
+    for one, other in zip(found.solution.clocks, every.clocks, strict=True):
+        assert one.drift_ppm == pytest.approx(other.drift_ppm, abs=0.2)
+        # at the zero, which is seconds before the first operation
+        assert one.offset_ns == pytest.approx(other.offset_ns, abs=5_000)
+    assert any(abs(c.drift_ppm) > 5 for c in every.clocks)
+
+
+def test_the_table_is_in_order(tmp_path):
+    made = simulated(6, ranks=5, steps=50, offset_ns=5e6)
+    found = in_windows(made, tmp_path / "w")
+    table = found.members
+    assert table.schema.equals(MEMBERS.arrow_schema())
+    rank, instance, communicator, ordinal = (
+        table.column(c).to_numpy().astype(np.int64) for c in ("rank", "instance", "communicator", "ordinal")
+    )
+    assert (np.diff(rank * (instance.max() + 1) + instance) > 0).all()
+    assert sorted(set(instance.tolist())) == list(range(instance.max() + 1))
+    of_instance = dict(zip(instance.tolist(), zip(communicator.tolist(), ordinal.tolist(), strict=True), strict=True))
+    for number in range(len(found.groups)):
+        assert [o for _, (c, o) in sorted(of_instance.items()) if c == number] == list(
+            range(sum(c == number for c, _ in of_instance.values()))
+        )
+    for row in table.to_pylist():
+        own = made.tables[row["rank"]]
+        assert (row["start"], row["end"]) == (own["start"][row["row"]].as_py(), own["end"][row["row"]].as_py())
+    metadata = pq.read_metadata(tmp_path / "w/members.parquet")
+    assert max(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)) <= 100
+
+
+def test_no_window_has_many_more_operations_than_it_may(tmp_path, monkeypatch):
+    made = simulated(7, ranks=8, steps=100, offset_ns=5e6)
+    seen = []
+
+    def counted(tables, *args, **more):
+        seen.append(sum(t.num_rows for t in tables.values()))
+        return match(tables, *args, **more)
+
+    monkeypatch.setattr(windowed_matching, "match", counted)
+    in_windows(made, tmp_path / "w", most=600)
+    rows = sum(t.num_rows for t in made.tables.values())
+    assert len(seen) > 3
+    assert max(seen) <= 600 * 1.3
+    assert rows < sum(seen) < 2 * rows + 600
+
+
+def test_hosts_that_never_meet_are_not_matched_in_windows(tmp_path):
+    one, other = simulated(1, ranks=2, steps=40), simulated(2, ranks=2, steps=40)
+    tables = one.tables | {r + 2: t for r, t in other.tables.items()}
+    made = Made(tables, {}, one.shifts_ns | {r + 2: s for r, s in other.shifts_ns.items()}, ["group 0.0"])
+    names = {0: "group 0.0", 1: "group 0.0", 2: "x", 3: "x"}
+    for rank, name in names.items():
+        column = table_of(communicator=[name] * tables[rank].num_rows).column("communicator")
+        made.tables[rank] = tables[rank].set_column(tables[rank].column_names.index("communicator"), "communicator", column)
+    made.names.append("x")
+    assert in_windows(made, tmp_path / "w") is None
+    assert in_windows(Made({}, {}, {}, []), tmp_path / "none") is None
+
+
+def test_a_rank_that_misses_partners_is_named(tmp_path):
+    made = simulated(8, ranks=4, steps=80, offset_ns=5e6)
+    table = made.tables[2]
+    shift = np.where(np.arange(table.num_rows) % 3 == 0, 7_000_000, 0)
+    for name in ("start", "end"):
+        column = table_of(**{name: table.column(name).to_numpy() + shift}).column(name)
+        table = table.set_column(table.column_names.index(name), name, column)
+    made.tables[2] = table
+    found, expected = in_windows(made, tmp_path / "w", most=500), whole(made)
+    assert [n for n in found.notes if n.startswith("rank 2: more than 10%")]
+    assert found.notes == expected.notes
+    assert found.unmatched[2] == pytest.approx(expected.unmatched[2], abs=3)
+
+
+def test_the_evidence_for_the_clocks_is_of_the_whole_run_and_bounded(tmp_path, monkeypatch):
+    made = simulated(9, ranks=4, steps=400, offset_ns=5e6)
+    given = []
+    solve = windowed_matching.solve
+
+    def solved(evidence, ranks):
+        given.append(evidence)
+        return solve(evidence, ranks)
+
+    monkeypatch.setattr(windowed_matching, "solve", solved)
+    found = in_windows(made, tmp_path / "w", most=500)
+    used = np.unique(given[-1].instance)
+    last = found.members.column("instance").to_numpy().max()
+    assert len(given[-1].instance) <= 500
+    assert used[:16].tolist() == list(range(16))
+    assert used[-1] > 0.9 * last
+    assert np.diff(used[16:]).max() <= 2 * np.diff(used[16:]).min()
