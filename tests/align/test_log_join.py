@@ -92,6 +92,7 @@ def test_reports_of_kernels_alone_get_all_from_logs(tmp_path, name, changes):
     assert all(g.name.startswith("0x") and g.size == len(g.ranks) for g in alignment.groups)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -82,7 +82,7 @@ def test_hostile_names_come_out_as_they_went_in(tmp_path, form):
         assert json.loads(path.read_text())["Process"]["Global"][0]["hostname"].startswith("h")
 
 
-@pytest.mark.parametrize("form", ["paraver", "perfetto", "chrome"])
+@pytest.mark.parametrize("form", ["paraver", *(pytest.param(f, marks=pytest.mark.slow) for f in ("perfetto", "chrome"))])
 def test_more_threads_than_paraver_can_number(tmp_path, form):
     rows = {"kernels": [kernel(i, i + 1, stream=i) for i in range(65_536)]}
     run = make_run(tmp_path / "run", {0: rows})

@@ -147,6 +147,7 @@ def test_a_report_of_a_sanitizer_is_a_failure_and_names_the_line(planted, tmp_pa
         assert f"planted.pyx:{number}" in report
 
 
+@pytest.mark.slow
 def test_nothing_is_built_twice(sanitized):
     before = {path: path.stat().st_mtime_ns for path in sanitized.rglob("*.so")}
     assert before

@@ -12,6 +12,8 @@ from alltrace.run.importer import import_reports
 from alltrace.run.manifest import Labels, read_manifest, write_manifest
 from alltrace.synth import write_run
 
+pytestmark = pytest.mark.slow
+
 SLOW = "slow-host:hosts=1:factor=1.25"
 UTC_NS = 1_772_368_200_000_000_000
 HOUR_NS = 3_600_000_000_000

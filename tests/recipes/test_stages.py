@@ -78,9 +78,9 @@ def test_two_runs_in_one_folder_and_a_rank_that_is_there_twice(simulated, tmp_pa
 @pytest.mark.parametrize(
     "place",
     [
-        "alltrace.align.rank_parts.pq.write_table",
+        "alltrace.align.rank_parts.write_quickly",
         "alltrace.align.rank_parts.write_json",
-        "alltrace.align.store._write",
+        "alltrace.align.run_matching.write_quickly",
         "alltrace.align.store.write_json",
         "alltrace.tiles.build.write_rank",
         "alltrace.tiles.build.write_table",

@@ -117,6 +117,7 @@ import_reports([sys.argv[1]], Path(sys.argv[2]), jobs=int(sys.argv[3]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path, jobs):
     folder, run = tmp_path / "in", tmp_path / "run"

@@ -106,8 +106,12 @@ def both() -> Callable[..., dict[str, pa.Table | str]]:
                 one, other = _read(auto, table, None, batch_rows), _read(slow, table, None, batch_rows)
                 assert type(one) is type(other), (one, other)
                 assert isinstance(one, str) or one.equals(other), table
-                assert _rows(auto, table) == _as_rows(one), table
-                assert _rows(slow, table) == _as_rows(other), table
+                for source, read in ((auto, one), (slow, other)):
+                    rows = _rows(source, table)
+                    if isinstance(read, str):  # of several columns that do not fit, batches of another length name another one
+                        assert isinstance(rows, str), table
+                    else:
+                        assert rows == _as_rows(read), table
                 if not isinstance(one, str):
                     about = auto.count_about(table)
                     assert 0.5 * one.num_rows <= about <= 2 * one.num_rows
