@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.clocks import solve
@@ -99,6 +100,7 @@ class _Search:
     def _relate(self, communicator: int, hub: int, others: Sequence[int]) -> None:
         """Find the clocks of some members by what they share with the hub, whose clock is known."""
         table = AllCollectives.sorted(self._operations.of_communicator(communicator, [hub, *others]))
+        pa.default_memory_pool().release_unused()  # NumPy does not use what Arrow holds back
         matching = match(table, self._texts, self._shifts, self._hosts)
         placed = [self._place[r] for r in sorted([hub, *others])]
         solution = solve(evidence_of(matching.members, table, self._texts), placed)

@@ -164,15 +164,17 @@ class _Sweep:
     def run(self) -> None:
         """Match all operations."""
         numbers, starts, rows = self._operations.in_order(self._clocks)
-        staying: pa.Table | None = None
+        waiting: list[pa.Table] = []
         at = 0
         while at < len(numbers):
-            room = max(self._most - (0 if staying is None else staying.num_rows), int(self._most * _LEAST_NEW))
+            room = max(self._most - sum(t.num_rows for t in waiting), int(self._most * _LEAST_NEW))
             following = at + max(int(np.searchsorted(np.cumsum(rows[at:]), room, side="right")), 1)
-            fresh = self._operations.read(numbers[at:following].tolist())
+            waiting.append(self._operations.read(numbers[at:following].tolist()))
             at = following
-            window = AllCollectives.sorted(fresh if staying is None else pa.concat_tables([staying, fresh]))
-            staying = self._taken(window, float(starts[at]) if at < len(numbers) else np.inf)
+            window = AllCollectives.sorted(pa.concat_tables(waiting))
+            waiting.clear()
+            pa.default_memory_pool().release_unused()  # NumPy does not use what Arrow holds back
+            waiting.append(self._taken(window, float(starts[at]) if at < len(numbers) else np.inf))
 
     def found(self) -> WindowedMatching:
         """What was found."""
