@@ -22,7 +22,7 @@ words = st.lists(st.sampled_from(["nvtx", "kernel", "mpi"]), min_size=4, max_siz
 @given(st.dictionaries(st.integers(0, 50), st.builds(table, rows, words), min_size=1, max_size=9), st.integers(1, 4))
 def test_each_rank_has_its_own_rows(tables, at_once):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(all_collectives, "_TABLES_AT_ONCE", at_once)
+        patch.setattr(all_collectives, "TABLES_AT_ONCE", at_once)
         every = AllCollectives.of(tables)
     assert list(every) == sorted(tables)
     assert len(every) == len(tables)

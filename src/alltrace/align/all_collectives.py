@@ -15,7 +15,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_TABLES_AT_ONCE = 256
+TABLES_AT_ONCE = 256
+"""Tables that are held separately before they are written into one."""
 
 
 class AllCollectives(Mapping[int, pa.Table]):
@@ -39,7 +40,7 @@ class AllCollectives(Mapping[int, pa.Table]):
         for rank, table in tables:
             rows[rank] = table.num_rows
             waiting.append(table)
-            if len(waiting) == _TABLES_AT_ONCE:
+            if len(waiting) == TABLES_AT_ONCE:
                 joined.append(_in_one(waiting))
                 waiting.clear()
         return cls(_in_one([*joined, *waiting]), rows)

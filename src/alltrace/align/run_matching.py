@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.all_collectives import TABLES_AT_ONCE, AllCollectives
 from alltrace.align.clocks import place_ranks, solve
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of, meet
@@ -24,7 +25,7 @@ from alltrace.run.store import Names
 from alltrace.trace.names import intern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from alltrace.align.clocks import Solution
@@ -76,22 +77,34 @@ def hold(tables: Iterable[tuple[int, pa.Table]], draft: Path, ranks: int, *, can
     """
     if not can_spill:
         return AllCollectives.joined(tables)
-    waiting: list[tuple[int, pa.Table]] = []
-    rows = 0
+    most = most_at_once(ranks)
+    blocks: list[AllCollectives] = []
     each = iter(tables)
-    for rank, table in each:
-        waiting.append((rank, table))
-        rows += table.num_rows
-        if rows > most_at_once(ranks):
+    while some := _next_tables(each, most):
+        blocks.append(AllCollectives.joined(some))
+        if sum(block.whole.num_rows for block in blocks) > most:
             break
     else:
-        return AllCollectives.joined(waiting)
-    spilled = SpilledOperations(draft / "operations.scratch", ranks, most_at_once(ranks))
-    while waiting:
-        spilled.add(*waiting.pop(0))
+        return AllCollectives.joined((rank, block[rank]) for block in blocks for rank in block)
+    spilled = SpilledOperations(draft / "operations.scratch", ranks, most)
+    while blocks:
+        for rank, table in blocks.pop(0).items():
+            spilled.add(rank, table)
     for rank, table in each:
         spilled.add(rank, table)
     return spilled
+
+
+def _next_tables(tables: Iterator[tuple[int, pa.Table]], most: int) -> list[tuple[int, pa.Table]]:
+    """The next tables: not many more rows than `most`, and so few tables that they can be separate."""
+    found: list[tuple[int, pa.Table]] = []
+    rows = 0
+    for rank, table in islice(tables, TABLES_AT_ONCE):
+        found.append((rank, table))
+        rows += table.num_rows
+        if rows > most:
+            break
+    return found
 
 
 def match_run(
