@@ -12,6 +12,7 @@ from tests.align.collectives import Made, collected, pipeline, quality, simulate
 
 from alltrace.align import windowed_matching
 from alltrace.align.clocks import PlacedRank
+from alltrace.align.coarse_clocks import RankClock
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of
 from alltrace.align.spilled_operations import SpilledOperations
@@ -210,3 +211,46 @@ def test_the_evidence_for_the_clocks_is_of_the_whole_run_and_bounded(tmp_path, m
     assert used[:16].tolist() == list(range(16))
     assert used[-1] > 0.9 * last
     assert np.diff(used[16:]).max() <= 2 * np.diff(used[16:]).min()
+
+
+def messages(ends, *, late_ns):
+    """Two ranks: the first sends to the second, which receives so much later."""
+    sent = np.array(ends, np.int64)
+    received = sent + late_ns
+    tables = {
+        rank: table_of(
+            start=end - 100_000,
+            end=end,
+            communicator=["pipe"] * len(end),
+            op=[op] * len(end),
+            peer=[1 - rank] * len(end),
+            group_rank=[rank] * len(end),
+            group_size=[2] * len(end),
+            bytes=[1 << 20] * len(end),
+        )
+        for rank, (op, end) in enumerate((("Send", sent), ("Recv", received)))
+    }
+    truth = np.arange(len(sent))
+    return Made(tables, {0: truth, 1: truth}, {0: 0, 1: 0}, ["pipe"])
+
+
+def test_a_member_that_ends_later_than_what_was_read_is_waited_for(tmp_path, monkeypatch):
+    ends = np.cumsum(np.random.default_rng(5).uniform(9e6, 11e6, 400))
+    made = messages(ends, late_ns=2_000_000)
+    clock = RankClock(0.0, 0.0, 500.0, 1.0, 0)
+    monkeypatch.setattr(windowed_matching, "clocks_along_communicators", lambda *_: {0: clock, 1: clock})
+    found = in_windows(made, tmp_path / "w", most=100)
+    assert quality(found, made) == (1.0, 1.0)
+    assert found.unmatched == {0: 0, 1: 0}
+
+
+def test_operations_before_another_rank_was_captured_are_not_named(tmp_path):
+    made = simulated(10, ranks=2, steps=80, offset_ns=5e6).dropped(0.0, 1, {1: 0.5})
+    found, expected = in_windows(made, tmp_path / "w", most=200), whole(made)
+    assert found.unmatched[0] > 0.4 * made.tables[0].num_rows
+    assert found.unmatched == expected.unmatched
+    assert found.notes == expected.notes == ()
+
+
+def test_a_pattern_that_repeats_exactly_gives_no_clock(tmp_path):
+    assert in_windows(messages(np.arange(1, 200) * 10_000_000, late_ns=50_000), tmp_path / "w", most=100) is None
