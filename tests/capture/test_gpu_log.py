@@ -43,7 +43,10 @@ def smi(tmp_path):
 
 def test_the_log_of_a_node_is_ended_with_the_job_and_can_be_read(capture, fake_nsys, tmp_path, smi):
     path = f"{smi}:{os.environ['PATH']}"
-    options = ["exec", "--gpu-log", "--job", "j", "--nsys", fake_nsys, "--", "sh", "-c", "sleep 1; exit 5"]
+    # the program runs until there are two times and a head in the log, for 20 s at most
+    lines = f"cat {tmp_path}/reports/*{LOG_ENDING} 2>/dev/null | wc -l"
+    program = f"i=0; while [ $({lines}) -lt 5 ] && [ $i -lt 200 ]; do sleep 0.1; i=$((i + 1)); done; exit 5"
+    options = ["exec", "--gpu-log", "--job", "j", "--nsys", fake_nsys, "--", "sh", "-c", program]
     done = capture(*options, PATH=path, TZ="XYZ-05:30", **WORLD)
     assert (done.returncode, done.stderr) == (5, "")
     (log,) = (tmp_path / "reports").glob(f"j_on_*{LOG_ENDING}")
