@@ -23,7 +23,8 @@ assert query == {query!r} and "--format=csv" in sys.argv and "--loop=1" in sys.a
 print("timestamp, uuid, clocks.current.sm [MHz], clocks.current.memory [MHz], power.draw [W], temperature.gpu, "
       "clocks_event_reasons.active", flush=True)
 while True:
-    at = time.strftime("%Y/%m/%d %H:%M:%S") + ".123"
+    now = time.time()
+    at = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now)) + f".{{int(now * 1000) % 1000:03d}}"
     for n in range(2):
         print(f"{{at}}, GPU-{{n:08x}}-1111-2222-3333-444444444444, 1980 MHz, 2619 MHz, 699.81 W, 50, 0x04", flush=True)
     time.sleep(0.1)
