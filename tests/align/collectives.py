@@ -32,6 +32,15 @@ WORDS = (
     "Barrier",
 )
 
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "data": {"scenario": "tensor-data", "tensor_parallel": 1},
+    "tensor": {"scenario": "tensor-data", "tensor_parallel": 2},
+    "pipeline": {"scenario": "healthy", "kind": "pipeline"},
+    "expert": {"scenario": "healthy", "kind": "expert"},
+    "sharded": {"scenario": "healthy", "kind": "sharded"},
+}
+"""What `write_run` is given for each layout of parallel training."""
+
 
 @dataclass
 class Made:

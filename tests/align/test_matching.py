@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.align.collectives import Made, collected, pipeline, quality, simulated, table_of
+from tests.align.collectives import LAYOUTS, Made, collected, pipeline, quality, simulated, table_of
 
 from alltrace.align import matching
 from alltrace.align.matching import match
@@ -17,15 +17,6 @@ from alltrace.run.overlay import MEMBERS
 from alltrace.synth import write_run
 
 ANONYMOUS = ("communicator", "bytes", "group_size")
-
-
-LAYOUTS = {
-    "data": {"scenario": "tensor-data", "tensor_parallel": 1},
-    "tensor": {"scenario": "tensor-data", "tensor_parallel": 2},
-    "pipeline": {"scenario": "healthy", "kind": "pipeline"},
-    "expert": {"scenario": "healthy", "kind": "expert"},
-    "sharded": {"scenario": "healthy", "kind": "sharded"},
-}
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)

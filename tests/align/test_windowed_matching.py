@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.align.collectives import Made, collected, pipeline, quality, simulated, table_of
+from tests.align.collectives import LAYOUTS, Made, collected, pipeline, quality, simulated, table_of
 
 from alltrace.align import windowed_matching
 from alltrace.align.clocks import PlacedRank
@@ -20,15 +20,6 @@ from alltrace.align.windowed_matching import match_in_windows
 from alltrace.api import open_run
 from alltrace.run.overlay import MEMBERS
 from alltrace.synth import write_run
-
-ANONYMOUS = ("communicator", "bytes", "group_size")
-LAYOUTS = {
-    "data": {"scenario": "tensor-data", "tensor_parallel": 1},
-    "tensor": {"scenario": "tensor-data", "tensor_parallel": 2},
-    "pipeline": {"scenario": "healthy", "kind": "pipeline"},
-    "expert": {"scenario": "healthy", "kind": "expert"},
-    "sharded": {"scenario": "healthy", "kind": "sharded"},
-}
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from alltrace.run.store import Run
 
 LEAST_AT_ONCE, LEAST_OF_A_RANK = 500_000, 100
-"""Operations of all ranks, and of each on average, that are in memory at once; each takes up to 800 bytes while it is matched."""
+"""Operations of all ranks, and of each on average, that are in memory at once; each takes about 1,100 bytes while it is matched."""
 _NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _MEMBERS = "members.parquet"
 
