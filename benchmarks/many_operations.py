@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from alltrace.align import run_matching
+from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.clocks import PlacedRank, solve
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of
@@ -125,7 +126,7 @@ def matched(ranks: int, operations: int, *, windows: bool) -> str:
     """A cell for each of: CPU seconds, peak, quality, errors; of this process."""
     job = Job(ranks, operations)
     with tempfile.TemporaryDirectory() as folder:
-        held = run_matching.hold(job.tables(), Path(folder), ranks, can_spill=windows)
+        held = run_matching.hold(job.tables(), Path(folder), ranks) if windows else AllCollectives.joined(job.tables())
         if isinstance(held, SpilledOperations):
             file = Path(folder, "members.parquet")
             most = run_matching.most_at_once(ranks)

@@ -22,9 +22,9 @@ def held(monkeypatch):
     found = []
     real = run_matching.match_run
 
-    def noted(run, draft, operations, *args, **more):
+    def noted(run, parts, draft, operations, *args, **more):
         found.append(type(operations))
-        return real(run, draft, operations, *args, **more)
+        return real(run, parts, draft, operations, *args, **more)
 
     monkeypatch.setattr(run_matching, "match_run", noted)
     return found
@@ -84,7 +84,6 @@ def test_operations_are_in_a_file_where_they_are_many(tmp_path, monkeypatch, man
     monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: 9)
     run = planted_run(tmp_path / "run", steps=many)
     tables = [(r, run.in_session_time().rank(r).table("collectives")) for r in range(3)]
-    assert isinstance(run_matching.hold(iter(tables), tmp_path, 3, can_spill=False), AllCollectives)
-    held = run_matching.hold(iter(tables), tmp_path, 3, can_spill=True)
+    held = run_matching.hold(iter(tables), tmp_path, 3)
     assert isinstance(held, SpilledOperations if many > 3 else AllCollectives)
     assert dict(held.rows) == dict.fromkeys(range(3), many)

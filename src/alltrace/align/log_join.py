@@ -2,31 +2,37 @@
 
 Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null: size, count,
 type, communicator, peer, root. Values from the trace stay. Operations without a call get their size from the
-same instance on other ranks. A log that does not fit fills in nothing.
+same instance on other ranks. A log that does not fit fills in nothing. The operations of one rank are in memory at a time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
+from alltrace.align.rank_parts import part_file
 from alltrace.align.schema import Joined
 from alltrace.run.manifest import LogMatch
+from alltrace.run.overlay import collectives_file
+from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.trace.arrays import coded, integers
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import distinct_rows, rows_by
 from alltrace.trace.names import name_id
 from alltrace.trace.number_text import number_ranges
+from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -42,55 +48,85 @@ _PURE_CHANCE = 0.7
 _SAME_GROUP = 0.9
 _UNKNOWN = -(1 << 63)
 _NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
-_TEXTS = ("communicator", "datatype")
+_SHARED = ("bytes", "count", "datatype", "communicator", "group_size")
+"""What all members of an instance have in common."""
+_GUESSED = "inferred "
+"""How the name of a communicator begins that the trace does not name."""
 
 
-def join_ranks(run: Run, tables: Mapping[int, Any], texts: Callable[[Any], Any]) -> Joined:
-    """Fill the operations of each rank from its own log.
+def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) -> Joined:
+    """Fill the operations of each rank from its own log; writes the `collectives` of ranks that change.
 
     Args:
         run: The run; its folder has the logs.
-        tables: Each rank's `collectives`.
+        parts: The folder with the operations of each rank as they are in the trace.
+        draft: The folder of the alignment, with a copy of them.
         texts: The strings of an Arrow array of name ids.
     """
     how = found_by(run.path)
-    joined = Joined(dict(tables))
+    joined = Joined()
     for record in run.ranks:
-        before = joined.tables[record.rank]
+        before = _whole(part_file(parts, record.rank))
         found = _join_rank(run, record, before, texts, how.get(record.rank, "none"), joined.texts)
-        match, joined.tables[record.rank], joined.told[record.rank] = found
-        joined.matches.append(match)
-        if found[1] is not before:
-            joined.changed.add(record.rank)
+        joined.matches.append(found.match)
+        joined.named += found.named
+        if found.table is not before:
+            write_quickly(found.table, draft / collectives_file(record.rank))
     return joined
 
 
-def finish(joined: Joined, members: Any, groups: Sequence[Group]) -> None:
+def finish(joined: Joined, draft: Path, members: Path, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Name the communicators, and give operations without a call what their instance has on other ranks.
 
     Args:
-        joined: What came of the logs; it gets `groups` and `notes`.
-        members: The matched instances, a table of `MEMBERS`.
+        joined: What came of the logs; its matches get the number of operations that have values from other ranks.
+        draft: The folder of the alignment with each rank's `collectives`, which are changed.
+        members: The matched instances, a Parquet file of `MEMBERS`, sorted by rank and instance.
         groups: The communicators that were found.
+
+    Returns:
+        The communicators, named as in the logs if the trace has no name, and what a reader must know.
     """
-    joined.groups = tuple(groups)
-    _name_groups(joined, members)
-    _from_others(joined, members)
-    joined.notes = _notes(joined.matches)
+    guessed = {g.number for g in groups if g.name.startswith(_GUESSED)}
+    names, shared = _Names(), _Shared(_instances(members))
+    for rank, own in _by_rank(members):
+        table = read_parquet(draft / collectives_file(rank), (*_SHARED, "op"))
+        shared.add(rank, own, table)
+        if guessed:
+            names.add(own, table, guessed)
+    named = names.over(groups, {name_id(t): t for t in joined.texts})
+    if shared.lacking:
+        place = {m.rank: at for at, m in enumerate(joined.matches)}
+        for rank, own in _by_rank(members):
+            if rank in shared.lacking:
+                file = draft / collectives_file(rank)
+                table, given = shared.filled(own, _whole(file))
+                if given:
+                    write_quickly(table, file)
+                    joined.matches[place[rank]] = joined.matches[place[rank]]._replace(from_others=given)
+    return named, _notes(joined.matches)
 
 
-def _join_rank(
-    run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], how: str, new: set[str]
-) -> tuple[LogMatch, Any, Int64]:
-    """How the log of one rank fits, its table filled, and the name id of each row's communicator by the log, 0 without."""
-    nothing = np.zeros(table.num_rows, np.int64)
+class _RankJoined(NamedTuple):
+    """How the log of one rank fits, its table filled, and of how many operations the log names the communicator."""
+
+    match: LogMatch
+    table: Any
+    named: int = 0
+
+
+def _whole(file: Path) -> Any:
+    return read_parquet(file, TABLES["collectives"].column_names, ["evidence"])
+
+
+def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], how: str, new: set[str]) -> _RankJoined:
     rows, issued = _in_order(table)
     calls = logged_calls(run.path, record.rank)
     if calls is None or not calls.num_rows:
-        return LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table, nothing
+        return _RankJoined(LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table)
     match = LogMatch(record.rank, how, calls.num_rows, len(rows))
     if not len(rows):
-        return match._replace(reason="its trace has no NCCL operation"), table, nothing
+        return _RankJoined(match._replace(reason="its trace has no NCCL operation"), table)
     ops = _decoded(table.column("op"), texts)
     by_call = _made_from_calls(table, rows)
     units = units_of(calls, by_call=by_call)
@@ -103,19 +139,17 @@ def _join_rank(
     matched = int((found.call >= 0).sum())
     match = match._replace(covered=found.covered, matched=matched, reason=_doubt(found, how))
     if match.reason is not None:
-        return match, table, nothing
+        return _RankJoined(match, table)
     at = np.where(found.sure, found.call, -1)
     mine, size = integers(table.column("bytes"), -1)[rows], units.numbers["bytes"][np.maximum(found.call, 0)]
     both = (found.call >= 0) & (mine >= 0) & (size >= 0)
     disagreeing = int((both & (mine != size)).sum())
     if both.sum() and disagreeing > (1 - LEAST_SHARE) * both.sum():
         reason = f"{disagreeing} of {int(both.sum())} sizes in it differ from those in the trace"
-        return match._replace(disagreeing=disagreeing, reason=reason), table, nothing
+        return _RankJoined(match._replace(disagreeing=disagreeing, reason=reason), table)
     filled, changed = _filled(table, rows, at, units, new)
-    shared = np.where(at >= 0, units.communicator_id[np.maximum(at, 0)], 0)
-    communicators = nothing.copy()
-    communicators[rows] = shared
-    return match._replace(filled=changed, disagreeing=disagreeing), filled, communicators
+    named = int(np.count_nonzero(units.communicator_id[at[at >= 0]]))
+    return _RankJoined(match._replace(filled=changed, disagreeing=disagreeing), filled, named)
 
 
 def _in_order(table: Any) -> tuple[Int64, Int64]:
@@ -253,80 +287,127 @@ def _marked(table: Any, changed: NDArray[np.bool_]) -> Any:
     return table.set_column(table.column_names.index("evidence"), "evidence", column)
 
 
-def _name_groups(joined: Joined, members: Any) -> None:
-    """Name communicators that were inferred as the logs name them, where the logs agree."""
-    ranks, rows, groups = (members.column(c).to_numpy() for c in ("rank", "row", "communicator"))
-    votes: dict[int, Counter[int]] = {}
-    of_rank = rows_by(ranks)
-    for rank, its in joined.told.items():
-        mine = of_rank.get(rank, np.empty(0, np.intp))
-        named = its[rows[mine]]
-        pairs, many = np.unique(np.stack((groups[mine][named != 0], named[named != 0])), axis=1, return_counts=True)
-        for (group, name), n in zip(pairs.T.tolist(), many.tolist(), strict=True):
-            votes.setdefault(group, Counter())[name] += n
-    known = {name_id(t): t for t in joined.texts}
-    renamed: list[Group] = []
-    taken = {g.name for g in joined.groups}
-    for group in joined.groups:
-        best = votes.get(group.number, Counter()).most_common(1)
-        name = known.get(best[0][0]) if best and best[0][1] >= _SAME_GROUP * votes[group.number].total() else None
-        if name is None or name in taken or not group.name.startswith("inferred "):
-            renamed.append(group)
-            continue
-        taken.add(name)
-        sizes = [_size_of(joined.tables[r], best[0][0]) for r in group.ranks]
-        renamed.append(replace(group, name=name, size=max(group.size, *sizes), found_by="logs"))
-    joined.groups = tuple(renamed)
+class _Members(NamedTuple):
+    """Members of one rank, by instance: arrays of equal length."""
+
+    instance: Int64
+    row: Int64
+    communicator: Int64
 
 
-def _size_of(table: Any, communicator: int) -> int:
-    sizes = table.filter(pc.equal(table.column("communicator"), communicator)).column("group_size")
-    return pc.max(sizes).as_py() or 0
+def _by_rank(members: Path) -> Iterator[tuple[int, _Members]]:
+    """The members of each rank that has some, from a file that is sorted by rank."""
+    waiting: list[tuple[int, _Members]] = []
+    with pq.ParquetFile(members) as file:
+        for batch in file.iter_batches(columns=["rank", *_Members._fields]):
+            columns = [batch.column(name).to_numpy() for name in _Members._fields]
+            for rank, mine in rows_by(batch.column("rank").to_numpy()).items():
+                if waiting and waiting[0][0] != rank:
+                    yield _one_rank(waiting)
+                    waiting = []
+                waiting.append((rank, _Members(*(c[mine] for c in columns))))
+    if waiting:
+        yield _one_rank(waiting)
 
 
-def _from_others(joined: Joined, members: Any) -> None:
-    """Give operations without a size that of their instance, if all other members have the same size."""
-    import pyarrow as pa
+def _one_rank(pieces: Sequence[tuple[int, _Members]]) -> tuple[int, _Members]:
+    return pieces[0][0], _Members(*(np.concatenate(columns) for columns in zip(*(own for _, own in pieces), strict=True)))
 
-    if not members.num_rows:
-        return
-    ranks, rows, instance = (members.column(c).to_numpy() for c in ("rank", "row", "instance"))
-    names = ("bytes", "count", "datatype", "communicator", "group_size")
-    values = {n: np.full(len(ranks), -1, np.int64) for n in names}
-    paired = np.zeros(len(ranks), np.bool_)
-    apart = [name_id(o) for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter")]
-    for rank, mine in rows_by(ranks).items():
-        table = joined.tables[rank].take(pa.array(rows[mine]))
-        for name in names:
-            values[name][mine] = integers(table.column(name).cast("int64"), _UNKNOWN)
-        paired[mine] = np.isin(integers(table.column("op")), apart)
-    count = int(instance.max()) + 1
-    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
-    known = values["bytes"] != _UNKNOWN
-    np.minimum.at(low, instance[known], values["bytes"][known])
-    np.maximum.at(high, instance[known], values["bytes"][known])
-    source = np.full(count, -1, np.int64)
-    source[instance[known]] = np.flatnonzero(known)
-    lacking = ~known & ~paired & (low[instance] == high[instance]) & (source[instance] >= 0)
-    gaps = np.flatnonzero(lacking)
-    of_rank = rows_by(ranks[gaps])
-    for at, match in enumerate(joined.matches):
-        if match.rank not in of_rank:
-            continue
-        mine = gaps[of_rank[match.rank]]
-        table = joined.tables[match.rank]
+
+def _instances(members: Path) -> int:
+    """The number of instances."""
+    with pq.ParquetFile(members) as file:
+        return max((pc.max(batch.column(0)).as_py() for batch in file.iter_batches(columns=["instance"])), default=-1) + 1
+
+
+class _Names:
+    """The names that logs have for communicators that were inferred: a vote of each member, and the sizes of those named."""
+
+    def __init__(self) -> None:
+        self._votes: dict[int, Counter[int]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def add(self, members: _Members, table: Any, guessed: Collection[int]) -> None:
+        """Count the members of a rank; the trace has no communicator for those of a `guessed` one, so theirs is from the log."""
+        communicator = integers(table.column("communicator"))
+        named = communicator[members.row]
+        voting = np.isin(members.communicator, list(guessed)) & (named != 0)
+        if not voting.any():
+            return
+        (groups, names), at = distinct_rows(members.communicator[voting], named[voting])
+        for group, name, votes in zip(groups.tolist(), names.tolist(), np.bincount(at).tolist(), strict=True):
+            self._votes.setdefault(group, Counter())[name] += votes
+        size = integers(table.column("group_size"))
+        for name in set(names.tolist()):
+            self._sizes[name] = max(self._sizes.get(name, 0), int(size[communicator == name].max()))
+
+    def over(self, groups: Sequence[Group], known: Mapping[int, str]) -> tuple[Group, ...]:
+        """The communicators, those that were inferred named as the logs name them, where the logs agree.
+
+        Args:
+            groups: The communicators.
+            known: The texts of names in logs.
+        """
+        renamed: list[Group] = []
+        taken = {g.name for g in groups}
+        for group in groups:
+            votes = self._votes.get(group.number, Counter())
+            best = votes.most_common(1)
+            name = known.get(best[0][0]) if best and best[0][1] >= _SAME_GROUP * votes.total() else None
+            if name is None or name in taken:
+                renamed.append(group)
+                continue
+            taken.add(name)
+            renamed.append(replace(group, name=name, size=max(group.size, self._sizes[best[0][0]]), found_by="logs"))
+        return tuple(renamed)
+
+
+class _Shared:
+    """What the members of each instance have that know its size, for those that do not.
+
+    Args:
+        instances: The number of instances.
+
+    Attributes:
+        lacking: The ranks with members without a size.
+    """
+
+    def __init__(self, instances: int) -> None:
+        self._low, self._high = np.full(instances, np.iinfo(np.int64).max), np.full(instances, -1)
+        self._values = {name: np.full(instances, _UNKNOWN) for name in _SHARED}
+        self.lacking: set[int] = set()
+
+    def add(self, rank: int, members: _Members, table: Any) -> None:
+        """Take what the members of a rank know; of several ranks the last one counts."""
+        size = integers(table.column("bytes"), _UNKNOWN)[members.row]
+        known = size != _UNKNOWN
+        at = members.instance[known]
+        np.minimum.at(self._low, at, size[known])
+        np.maximum.at(self._high, at, size[known])
+        for name, values in self._values.items():
+            values[at] = integers(table.column(name).cast("int64"), _UNKNOWN)[members.row[known]]
+        if not known.all():
+            self.lacking.add(rank)
+
+    def filled(self, members: _Members, table: Any) -> tuple[Any, int]:
+        """The table of a rank with what is null in rows without a size, if all other members have one size; and how many rows."""
+        import pyarrow as pa
+
+        apart = [name_id(o) for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter")]
+        lacking = table.column("bytes").is_null().to_numpy() & ~np.isin(integers(table.column("op")), apart)
+        wanted = lacking[members.row] & (self._low[members.instance] == self._high[members.instance])
+        rows, instance = members.row[wanted], members.instance[wanted]
+        if not len(rows):
+            return table, 0
         given = np.zeros(table.num_rows, np.bool_)
-        given[rows[mine]] = True
-        for name in names:
+        given[rows] = True
+        for name, values in self._values.items():
             column = table.column(name)
             new = integers(column.cast("int64"), _UNKNOWN).copy()
-            theirs = values[name][source[instance[mine]]]
-            new[rows[mine]] = np.where(new[rows[mine]] == _UNKNOWN, theirs, new[rows[mine]])
+            new[rows] = np.where(new[rows] == _UNKNOWN, values[instance], new[rows])
             array = pa.array(new, pa.int64(), mask=new == _UNKNOWN).cast(column.type)
             table = table.set_column(table.column_names.index(name), name, array)
-        joined.tables[match.rank] = _marked(table, given)
-        joined.changed.add(match.rank)
-        joined.matches[at] = match._replace(from_others=len(mine))
+        return _marked(table, given), len(rows)
 
 
 def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:

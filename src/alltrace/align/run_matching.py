@@ -15,7 +15,8 @@ from alltrace.align.clocks import place_ranks, solve
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of, meet
 from alltrace.align.operations import MATCHED_COLUMNS
-from alltrace.align.schema import NEARLY_ALL, Joined
+from alltrace.align.rank_parts import part_file
+from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.spilled_operations import SpilledOperations
 from alltrace.align.windowed_matching import match_in_windows
 from alltrace.run.manifest import NAMES
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.align.clocks import Solution
-    from alltrace.align.schema import Group
+    from alltrace.align.schema import Group, Joined
+    from alltrace.align.windowed_matching import WindowedMatching
     from alltrace.run.manifest import LogMatch
     from alltrace.run.store import Run
 
@@ -66,17 +68,14 @@ def most_at_once(ranks: int) -> int:
     return max(LEAST_AT_ONCE, LEAST_OF_A_RANK * ranks)
 
 
-def hold(tables: Iterable[tuple[int, pa.Table]], draft: Path, ranks: int, *, can_spill: bool) -> AllCollectives | SpilledOperations:
+def hold(tables: Iterable[tuple[int, pa.Table]], draft: Path, ranks: int) -> AllCollectives | SpilledOperations:
     """The operations of all ranks, in memory or, if they are many, in a temporary file.
 
     Args:
         tables: The rank and its `collectives`, of each rank.
         draft: The folder of the alignment.
         ranks: The number of ranks.
-        can_spill: Whether they can be in a file.
     """
-    if not can_spill:
-        return AllCollectives.joined(tables)
     most = most_at_once(ranks)
     blocks: list[AllCollectives] = []
     each = iter(tables)
@@ -108,44 +107,109 @@ def _next_tables(tables: Iterator[tuple[int, pa.Table]], most: int) -> list[tupl
 
 
 def match_run(
-    run: Run, draft: Path, operations: AllCollectives | SpilledOperations, names: Names, *, logged: bool, row_group_rows: int
+    run: Run,
+    parts: Path,
+    draft: Path,
+    operations: AllCollectives | SpilledOperations,
+    names: Names,
+    *,
+    logged: bool,
+    row_group_rows: int,
 ) -> RunMatching:
     """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
     Args:
         run: The run.
-        draft: The folder of the alignment.
+        parts: The folder with the operations of each rank.
+        draft: The folder of the alignment, with a copy of them.
         operations: The operations, by `hold`.
         names: The names in them.
-        logged: Whether NCCL's logs have calls to join with them; then the operations must be in memory.
+        logged: Whether NCCL's logs have calls to join with them.
         row_group_rows: The most rows in a row group of `members`.
     """
+    joined = None
+    if logged:
+        joined, names = _joined(run, parts, draft, names)
+    found = None
     if isinstance(operations, SpilledOperations):
-        found = _in_windows(run, draft, operations, names, row_group_rows)
-        if found is not None:
-            return found
-        tables = ((r, read_parquet(draft / collectives_file(r), MATCHED_COLUMNS, ["evidence"])) for r in operations.rows)
-        operations = AllCollectives.joined(tables)
-    return _at_once(run, draft, operations, names, logged=logged, row_group_rows=row_group_rows)
+        found = _in_windows(run, draft, operations, names, joined, row_group_rows)
+    if found is None:
+        if isinstance(operations, SpilledOperations):
+            operations = AllCollectives.joined((r, _matched_columns(part_file(parts, r))) for r in operations.rows)
+        found = _at_once(run, draft, operations, names, joined, row_group_rows)
+    if joined is None:
+        return found
+    from alltrace.align.log_join import finish
+
+    groups, notes = finish(joined, draft, draft / _MEMBERS, found.groups)
+    return found._replace(groups=groups, notes=(*found.notes, *notes), log_matches=tuple(joined.matches))
 
 
-def _in_windows(run: Run, draft: Path, operations: SpilledOperations, names: Names, row_group_rows: int) -> RunMatching | None:
-    found = match_in_windows(
-        operations,
-        names.texts,
-        place_ranks(run.manifest),
-        draft / _MEMBERS,
-        row_group_rows=row_group_rows,
-        most=most_at_once(len(run.ranks)),
-    )
-    operations.remove()
+def _matched_columns(file: Path) -> pa.Table:
+    return read_parquet(file, MATCHED_COLUMNS, ["evidence"])
+
+
+def _filled(run: Run, draft: Path) -> Iterator[tuple[int, pa.Table]]:
+    """The operations of each rank as logs filled them."""
+    return ((r.rank, _matched_columns(draft / collectives_file(r.rank))) for r in run.ranks)
+
+
+def _in_windows(
+    run: Run, draft: Path, operations: SpilledOperations, names: Names, joined: Joined | None, row_group_rows: int
+) -> RunMatching | None:
+    """Match the operations in windows, and remove their file; None if they need to be matched at once.
+
+    If the logs are complete, the operations are matched as the logs filled them, with the logs' communicators. This counts if
+    nearly all find a partner, or nearly as many as by the trace alone; that needs the trace to name communicators too.
+    """
+    most = most_at_once(len(run.ranks))
+
+    def matched(held: SpilledOperations, members: Path) -> WindowedMatching | None:
+        ranks = place_ranks(run.manifest)
+        found = match_in_windows(held, names.texts, ranks, members, row_group_rows=row_group_rows, most=most)
+        held.remove()
+        return found
+
+    filled = None
+    if joined is not None and joined.complete:
+        spilled = SpilledOperations(draft / "filled.scratch", len(run.ranks), most)
+        for rank, table in _filled(run, draft):
+            spilled.add(rank, table)
+        filled = matched(spilled, draft / _MEMBERS)
+        if filled is None or filled.members >= NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
+            operations.remove()
+            return None if filled is None else _of_windows(filled, joined)
+    own = draft / "own.parquet"
+    found = matched(operations, own)
     if found is None:
         return None
-    solution = found.solution if found.members else _without_members(found.solution)
-    return RunMatching(solution, found.groups, found.unmatched, found.notes, found.score, found.reason)
+    if filled is not None and filled.members >= NEARLY_ALL * found.members:
+        own.unlink()
+        return _of_windows(filled, joined)
+    own.replace(draft / _MEMBERS)
+    return _of_windows(found, None)
 
 
-def _at_once(run: Run, draft: Path, tables: AllCollectives, names: Names, *, logged: bool, row_group_rows: int) -> RunMatching:
+def _of_windows(found: WindowedMatching, joined: Joined | None) -> RunMatching:
+    """What windows found; `joined` is what filled the operations."""
+    return RunMatching(
+        found.solution if found.members else _without_members(found.solution),
+        found.groups if joined is None else _named_by_logs(found.groups, joined),
+        found.unmatched,
+        found.notes,
+        found.score,
+        found.reason,
+    )
+
+
+def _named_by_logs(groups: Iterable[Group], joined: Joined) -> tuple[Group, ...]:
+    return tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in groups)
+
+
+def _at_once(
+    run: Run, draft: Path, tables: AllCollectives, names: Names, joined: Joined | None, row_group_rows: int
+) -> RunMatching:
+    """Match the operations; as the logs filled them, if the logs are complete and nearly as many find a partner."""
     ranks = place_ranks(run.manifest)
     shifts = {p.rank: p.shift_ns for p in ranks}
     hosts = {p.rank: p.host for p in ranks}
@@ -158,29 +222,21 @@ def _at_once(run: Run, draft: Path, tables: AllCollectives, names: Names, *, log
         if not again.members.equals(matching.members):
             matching = again
             solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
-    joined, names = _joined(run, draft, tables, names) if logged else (Joined({}), names)
-    if joined.complete:  # logs have the communicators, which are otherwise inferred
-        again = match(joined.tables, names.texts, found, hosts)
+    if joined is not None and joined.complete:  # logs have the communicators, which are otherwise inferred
+        filled = AllCollectives.joined(_filled(run, draft))
+        again = match(filled, names.texts, found, hosts)
         if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
-            named = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in again.groups)
-            matching = replace(again, groups=named)
-            solution = solve(evidence_of(matching.members, joined.tables, names.texts), ranks)
-    if joined.matches:
-        from alltrace.align.log_join import finish
-
-        finish(joined, matching.members, matching.groups)
-    for rank in sorted(joined.changed):
-        write_quickly(joined.tables[rank], draft / collectives_file(rank))
+            matching = replace(again, groups=_named_by_logs(again.groups, joined))
+            solution = solve(evidence_of(matching.members, filled, names.texts), ranks)
     by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # questions about a rank read little else
     write_quickly(matching.members.take(by_rank), draft / _MEMBERS, row_group_rows)
     return RunMatching(
         solution=solution if matching.members.num_rows else _without_members(solution),
-        groups=joined.groups or tuple(matching.groups),
+        groups=tuple(matching.groups),
         unmatched=dict(matching.unmatched),
-        notes=(*matching.notes, *joined.notes),
+        notes=tuple(matching.notes),
         score=matching.score,
         reason=matching.reason,
-        log_matches=tuple(joined.matches),
     )
 
 
@@ -188,11 +244,11 @@ def _without_members(solution: Solution) -> Solution:
     return replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
 
 
-def _joined(run: Run, draft: Path, tables: AllCollectives, names: Names) -> tuple[Joined, Names]:
-    """The tables filled from NCCL's logs, and the names in them."""
+def _joined(run: Run, parts: Path, draft: Path, names: Names) -> tuple[Joined, Names]:
+    """What came of filling the operations from NCCL's logs, and the names in them."""
     from alltrace.align.log_join import join_ranks
 
-    joined = join_ranks(run, tables, names.texts)
+    joined = join_ranks(run, parts, draft, names.texts)
     if joined.texts:
         more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
         write_quickly(distinct_names(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from alltrace.run.manifest import Clock, LogMatch
 
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
@@ -84,27 +81,18 @@ class Joined:
     """What came of the logs of a run.
 
     Attributes:
-        tables: Each rank's `collectives`, filled.
-        changed: The ranks with changed tables.
         texts: Strings that the tables refer to now.
         matches: For each rank how its log fits.
-        told: For each rank and row the id of the communicator's name in the log, 0 without one.
-        groups: The communicators, named as in the logs if the trace has no name.
-        notes: What a reader must know.
+        named: The number of operations of which a log names the communicator.
     """
 
-    tables: dict[int, Any]
-    changed: set[int] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     matches: list[LogMatch] = field(default_factory=list)
-    told: dict[int, NDArray[np.int64]] = field(default_factory=dict)
-    groups: tuple[Group, ...] = ()
-    notes: tuple[str, ...] = ()
+    named: int = 0
 
     @property
     def complete(self) -> bool:
         """Whether the logs name the communicator of nearly every operation of every rank."""
         operations = sum(m.operations for m in self.matches)
-        named = sum(int((its != 0).sum()) for its in self.told.values())
         lacking = any(m.operations and m.reason is not None for m in self.matches)
-        return operations > 0 and not lacking and named >= NEARLY_ALL * operations
+        return operations > 0 and not lacking and self.named >= NEARLY_ALL * operations

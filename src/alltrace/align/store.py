@@ -37,7 +37,7 @@ from alltrace.trace.schema import TABLES
 # what works an alignment out is loaded where it is used: most commands find one that is kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from alltrace.align.all_collectives import AllCollectives
     from alltrace.align.spilled_operations import SpilledOperations
@@ -208,7 +208,7 @@ def _matched(
     from alltrace.align.run_matching import match_run
 
     operations, names, steps = _collect_all(run, draft, parts, jobs, progress)
-    found = match_run(run, draft, operations, names, logged=_has_logged_calls(run), row_group_rows=_SHARED_ROWS)
+    found = match_run(run, parts, draft, operations, names, logged=_has_logged_calls(run), row_group_rows=_SHARED_ROWS)
     alignment = Alignment(
         signature=signature(run.manifest),
         groups=found.groups,
@@ -230,7 +230,7 @@ class _Taken(NamedTuple):
     """What an alignment takes from one rank.
 
     Attributes:
-        operations: Columns of its `collectives`, in the time of the rank's files.
+        operations: `MATCHED_COLUMNS` of its `collectives`, in the time of the rank's files.
         names: The strings that only these refer to, as a table of names.
         steps: Its steps, None if it has none, or why they could not be found.
     """
@@ -257,10 +257,8 @@ def _collect_all(
     rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
-    logged = _has_logged_calls(run)
-    columns = TABLES["collectives"].column_names if logged else MATCHED_COLUMNS
     sent = SentRun(run)
-    work = partial(_collected, sent, folder.absolute(), columns)
+    work = partial(_collected, sent, folder.absolute())
     made = _in_order(run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs))
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     steps: list[RankSteps | AlltraceError | None] = []
@@ -269,7 +267,7 @@ def _collect_all(
         for rank in run.ranks:
             part = kept.get(rank.rank)
             file = part_file(folder, rank.rank)
-            taken = next(made) if part is None else _Taken(read_parquet(file, columns, _ENUMS), part.names, part.steps)
+            taken = next(made) if part is None else _Taken(read_parquet(file, MATCHED_COLUMNS, _ENUMS), part.names, part.steps)
             try:
                 shutil.copyfile(file, draft / collectives_file(rank.rank))
             except FileNotFoundError as error:
@@ -282,7 +280,7 @@ def _collect_all(
             steps.append(taken.steps)
             yield rank.rank, taken.operations
 
-    tables = hold(operations(), draft, len(run.ranks), can_spill=not logged)
+    tables = hold(operations(), draft, len(run.ranks))
     write_quickly(distinct_names(pa.concat_tables(own)), draft / NAMES)
     return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
@@ -298,7 +296,7 @@ def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
             following += 1
 
 
-def _collected(sent: SentRun, folder: Path, columns: Sequence[str], number: int, advance: Callable[[int], None]) -> _Taken:
+def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> _Taken:
     """Writes the part of one rank; returns what of it the alignment takes."""
     from alltrace.align.evidence import collect
     from alltrace.align.rank_parts import write_part
@@ -317,7 +315,7 @@ def _collected(sent: SentRun, folder: Path, columns: Sequence[str], number: int,
         source, failed = "", error
     write_part(folder, number, table, names, steps, source)
     advance(1)
-    return _Taken(table.select(columns), names, failed or steps)
+    return _Taken(table.select(MATCHED_COLUMNS), names, failed or steps)
 
 
 def interned(table: Any) -> tuple[Any, Any]:
