@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
+from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from alltrace.align.log_join import finish
+from alltrace.align.schema import Group, Joined
 from alltrace.align.store import aligned
 from alltrace.recipes.execution.ask import ask
 from alltrace.run.importer import import_reports
-from alltrace.run.manifest import read_manifest
+from alltrace.run.manifest import LogMatch, read_manifest
+from alltrace.run.overlay import MEMBERS, collectives_file
 from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.synth.identity import identities
 from alltrace.synth.scenarios import scenario_named
 from alltrace.synth.simulate import simulate
 from alltrace.synth.write_logs import TRAINING_LOG, LogForm, write_logs
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import TABLES
 
 EXCHANGES = {"Send", "Recv", "SendRecv", "AllToAll", "AlltoAll"}
 
@@ -235,3 +242,44 @@ def test_the_questions_use_what_the_logs_tell(tmp_path):
     assert [r["busbw_gb_per_s"] for r in ask(bare, "collectives").table.to_pylist()] == [None] * 6
     without = [r for r in ask(bare, "diagnose").table.to_pylist() if r["kind"] == "slow-communicator"]
     assert [(r["ranks"], r["where"].split()[0]) for r in without] == [([2, 6], "inferred")]
+
+
+def finished(folder, sizes, members, groups=(), **columns):
+    """What `finish` makes of operations with these sizes, a list for each rank, and members (rank, instance, row, communicator)."""
+    (folder / "collectives").mkdir(parents=True)
+    declared = TABLES["collectives"].arrow_schema()
+    for rank, own in enumerate(sizes):
+        same = {"op": name_id("AllReduce"), "evidence": "kernel"} | {c: v[rank] for c, v in columns.items()}
+        rows = [same | {"bytes": size} for size in own]
+        pq.write_table(pa.Table.from_pylist(rows, declared), folder / collectives_file(rank))
+    at = [dict(zip(("rank", "instance", "row", "communicator"), m, strict=True)) for m in sorted(members)]
+    pq.write_table(pa.Table.from_pylist(at, MEMBERS.arrow_schema()), folder / "members.parquet", 2)
+    known = Joined({"0xa", "0xb"}, [LogMatch(r, "process", 1, 1) for r in range(len(sizes))])
+    found = finish(known, folder, folder / "members.parquet", groups)
+    filled = [pq.read_table(folder / collectives_file(r)).column("bytes").to_pylist() for r in range(len(sizes))]
+    return found, filled, [m.from_others for m in known.matches]
+
+
+def test_only_sizes_on_which_all_others_agree_are_taken(tmp_path):
+    sizes = [[8, 8, None, 4], [None, None, None, None], [8, 9, None, 4]]
+    members = [(rank, instance, instance, 0) for rank in range(3) for instance in range(3)]
+    _, filled, given = finished(tmp_path / "collective", sizes, members)
+    assert filled == [[8, 8, None, 4], [8, None, None, None], [8, 9, None, 4]]
+    assert given == [0, 1, 0]
+    _, filled, given = finished(tmp_path / "message", sizes, members, op=[name_id("Send")] * 3)
+    assert (filled, given) == (sizes, [0, 0, 0])
+    assert finished(tmp_path / "none", sizes, [])[1:] == (sizes, [0, 0, 0])
+
+
+def test_a_communicator_that_was_inferred_gets_the_name_on_which_logs_agree(tmp_path):
+    members = [(rank, instance, instance, 0) for rank in range(3) for instance in range(2)]
+    inferred = Group(0, "inferred 0", (0, 1, 2), 3, "structure")
+    agreed = {"communicator": [name_id("0xa")] * 3, "group_size": [4, 5, 4]}
+    (groups, _), _, _ = finished(tmp_path / "agreed", [[1, 1]] * 3, members, [inferred], **agreed)
+    assert groups == (replace(inferred, name="0xa", size=5, found_by="logs"),)
+    split = {"communicator": [name_id("0xa"), name_id("0xb"), name_id("0xa")]}
+    assert finished(tmp_path / "split", [[1, 1]] * 3, members, [inferred], **split)[0][0] == (inferred,)
+    named = replace(inferred, name="0xd", found_by="ids")
+    assert finished(tmp_path / "named", [[1, 1]] * 3, members, [named], **agreed)[0][0] == (named,)
+    both = [replace(inferred, number=1, name="0xa"), inferred]
+    assert finished(tmp_path / "taken", [[1, 1]] * 3, members, both, **agreed)[0][0] == tuple(both)
