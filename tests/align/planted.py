@@ -20,7 +20,9 @@ def arrival(rank: int, step: int) -> int:
     return (step + 1) * STEP_NS + (2_000_000 if rank == 2 else 20_000 * rank)
 
 
-def rows_of(rank: int, steps: int, ahead: int, *, size: int, members: int = 4, op: str = "AllReduce", communicator: str = "c0"):
+def rows_of(
+    rank: int, steps: int, ahead: int, *, size: int, members: int = 4, op: str = "AllReduce", communicator: str | None = "c0"
+):
     """A rank's collectives: all start as in `arrival` and end 500 microseconds after the last, by a clock `ahead`."""
     found = []
     for step in range(steps):

@@ -158,16 +158,49 @@ def test_no_window_has_many_more_operations_than_it_may(tmp_path, monkeypatch):
     assert rows < sum(seen) < 2 * rows + 600
 
 
-def test_hosts_that_never_meet_are_not_matched_in_windows(tmp_path):
+def two_hosts():
+    """Two hosts of two ranks each, with a communicator each."""
     one, other = simulated(1, ranks=2, steps=40), simulated(2, ranks=2, steps=40)
     tables = one.tables | {r + 2: t for r, t in other.tables.items()}
-    made = Made(tables, {}, one.shifts_ns | {r + 2: s for r, s in other.shifts_ns.items()}, ["group 0.0"])
+    truth = one.truth | {r + 2: t + 1_000 for r, t in other.truth.items()}
+    made = Made(tables, truth, one.shifts_ns | {r + 2: s for r, s in other.shifts_ns.items()}, ["group 0.0"])
     names = {0: "group 0.0", 1: "group 0.0", 2: "x", 3: "x"}
     for rank, name in names.items():
         column = table_of(communicator=[name] * tables[rank].num_rows).column("communicator")
         made.tables[rank] = tables[rank].set_column(tables[rank].column_names.index("communicator"), "communicator", column)
     made.names.append("x")
-    assert in_windows(made, tmp_path / "w") is None
+    return made
+
+
+def test_hosts_that_never_meet_are_components(tmp_path):
+    made = two_hosts()
+    found, expected = in_windows(made, tmp_path / "w", most=100), whole(made)
+    assert instances(found) == instances(expected)
+    assert quality(found, made) == (1.0, 1.0)
+    assert found.unmatched == expected.unmatched
+    components = found.solution.components
+    assert (components[0], components[2]) == (components[1], components[3])
+    assert components[0] != components[2]
+
+
+def test_hosts_that_never_meet_were_captured_at_their_own_times(tmp_path):
+    made = two_hosts().dropped(0.0, 1, {3: 0.5})
+    made.shifts_ns |= {r: made.shifts_ns[r] + 10**12 for r in (2, 3)}
+    found, expected = in_windows(made, tmp_path / "w", most=100), whole(made)
+    assert found.unmatched[2] > 0.4 * made.tables[2].num_rows
+    assert found.unmatched == expected.unmatched
+    assert found.notes == expected.notes == ()
+
+
+def test_a_rank_that_shares_its_communicator_with_none_is_named(tmp_path):
+    made = two_hosts()
+    made.tables[3] = made.tables[3].slice(0, 0)
+    found, expected = in_windows(made, tmp_path / "w", most=100), whole(made)
+    assert [n for n in found.notes if n.startswith("rank 2: more than 10%")]
+    assert found.notes == expected.notes
+
+
+def test_without_operations_there_are_no_windows(tmp_path):
     assert in_windows(Made({}, {}, {}, []), tmp_path / "none") is None
 
 

@@ -2,7 +2,8 @@
 
 The first rank's clock is that of all. A communicator that has ranks with a known clock and others relates the others to the rank
 that has most operations in it, by these operations over the whole run, some ranks at a time: by the ends of matched collectives,
-or, if there are only messages, by the pattern of their ends (`alltrace.align.coarse_clocks`).
+or, if there are only messages, by the pattern of their ends (`alltrace.align.coarse_clocks`). Ranks that no communicator connects
+with the first are a component of their own, with the clock of their first rank as its stamps say.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CERTAIN = 0.5
 def clocks_along_communicators(
     operations: SpilledOperations, texts: Callable[[Any], Any], ranks: Sequence[PlacedRank], most: int
 ) -> dict[int, RankClock] | None:
-    """The clock of each rank that has operations; None if many operations have no communicator, or the others do not connect all.
+    """The clock of each rank that has operations; None if many have no communicator, or ranks of one have no clock in common.
 
     Args:
         operations: The operations.
@@ -50,33 +51,46 @@ def clocks_along_communicators(
     if not wanted or operations.unnamed > _MOST_UNNAMED * sum(operations.rows.values()):
         return None
     search = _Search(operations, texts, ranks, most)
-    communicators_of: dict[int, list[int]] = {}
+    communicators_of: dict[int, set[int]] = {}
     for communicator, members in operations.communicators.items():
         for rank in members:
-            communicators_of.setdefault(rank, []).append(communicator)
+            communicators_of.setdefault(rank, set()).add(communicator)
     # those with most operations first: the fewer steps from the first rank, the better
     most_first = {c: -sum(members.values()) for c, members in operations.communicators.items()}
-    reached = set(communicators_of.get(min(wanted), ()))
-    waiting = [(most_first[c], c) for c in reached]
-    heapq.heapify(waiting)
-    while waiting and len(search.clocks) < len(wanted):
-        for rank in search.relate_members(heapq.heappop(waiting)[1]):
-            for communicator in communicators_of[rank]:
-                if communicator not in reached:
-                    reached.add(communicator)
-                    heapq.heappush(waiting, (most_first[communicator], communicator))
-    return search.clocks if len(search.clocks) == len(wanted) else None
+    reached: set[int] = set()
+    for root in sorted(wanted):
+        if root in search.clocks:
+            continue
+        its = communicators_of.get(root, set())
+        if not its or its & reached:  # a communicator connects it with ranks that have clocks, but does not give it one
+            return None
+        found = search.start(root)
+        waiting: list[tuple[int, int]] = []
+        while True:
+            for communicator in {c for rank in found for c in communicators_of[rank]} - reached:
+                reached.add(communicator)
+                heapq.heappush(waiting, (most_first[communicator], communicator))
+            if not waiting:
+                break
+            found = search.relate_members(heapq.heappop(waiting)[1])
+    return search.clocks
 
 
 class _Search:
-    """The clocks found so far, at first that of the first rank."""
+    """The clocks found so far."""
 
     def __init__(self, operations: SpilledOperations, texts: Callable[[Any], Any], ranks: Sequence[PlacedRank], most: int) -> None:
         self._operations, self._texts, self._most = operations, texts, most
         self._place = {p.rank: p for p in ranks}
         self._shifts, self._hosts = {p.rank: p.shift_ns for p in ranks}, {p.rank: p.host for p in ranks}
-        root = min(operations.extents)
-        self.clocks = {root: RankClock(self._shifts[root], 0.0, 0.0, 1.0, 0)}
+        self.clocks: dict[int, RankClock] = {}
+        self._components = 0
+
+    def start(self, rank: int) -> list[int]:
+        """Begin a component with a rank; returns the ranks with new clocks."""
+        self.clocks[rank] = RankClock(self._shifts[rank], 0.0, 0.0, 1.0, self._components)
+        self._components += 1
+        return [rank]
 
     def relate_members(self, communicator: int) -> list[int]:
         """Find the clocks of the members of a communicator that has a rank with a known clock; returns the ranks with new ones."""
@@ -160,4 +174,6 @@ def _related(own: RankClock, hub: RankClock, known: RankClock) -> RankClock:
     faster = (1.0 - known.rate) / (1.0 - hub.rate)
     speed = (1.0 - own.rate) * faster
     shift = own.shift_ns + (known.shift_ns - hub.shift_ns) * (1.0 - known.rate) / speed
-    return RankClock(shift, 1.0 - speed, math.hypot(own.scale_ns, known.scale_ns), min(own.certainty, known.certainty), 0)
+    return RankClock(
+        shift, 1.0 - speed, math.hypot(own.scale_ns, known.scale_ns), min(own.certainty, known.certainty), known.component
+    )

@@ -82,7 +82,7 @@ def match_in_windows(
     row_group_rows: int,
     most: int,
 ) -> WindowedMatching | None:
-    """Match the operations of all ranks; None if communicators are not known or do not connect all ranks.
+    """Match the operations of all ranks; None if many operations have no communicator.
 
     Args:
         operations: The operations.
@@ -149,8 +149,7 @@ class _Sweep:
         self._operations, self._texts, self._ranks, self._most = operations, texts, ranks, most
         self._members = members
         self._clocks = clocks
-        ends = [[clocks[r].common(e) for e in extent] for r, extent in operations.extents.items()]
-        self._all_from, self._all_to = max(e[0] for e in ends), min(e[1] for e in ends)
+        self._captured = _all_captured(operations.extents, clocks)
         self._instances = 0
         self._communicators: dict[object, _Communicator] = {}
         self._evidence = _SpreadEvidence(most)
@@ -216,7 +215,8 @@ class _Sweep:
         matched = np.zeros(len(end), np.bool_)
         matched[at[final]] = True
         leaving = matched | (end < final_to)
-        inside = leaving & (end >= self._all_from) & (end <= self._all_to)
+        opens, shuts = np.array([self._captured[self._clocks[r].component] for r in ranks.tolist()])[np.searchsorted(ranks, of)].T
+        inside = leaving & (end >= opens) & (end <= shuts)
         for counts, which in (
             (self._matched, matched),
             (self._alone, leaving & ~matched),
@@ -279,6 +279,14 @@ class _Sweep:
             known = _Communicator(len(self._communicators), name, group.found_by, group.messages)
             self._communicators[key] = known
         return known
+
+
+def _all_captured(extents: Mapping[int, tuple[int, int]], clocks: Mapping[int, RankClock]) -> dict[int, tuple[float, float]]:
+    """For each component when all of its ranks were captured, ns of the common time; of one rank alone, always."""
+    found: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    for rank, (first, last) in extents.items():
+        found[clocks[rank].component].append((clocks[rank].common(first), clocks[rank].common(last)))
+    return {c: (max(e[0] for e in its), min(e[1] for e in its)) for c, its in found.items()}
 
 
 class _SpreadEvidence:
