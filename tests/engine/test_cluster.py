@@ -24,6 +24,7 @@ from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import AlltraceError, InputError, UsageError
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -47,6 +48,18 @@ def full(item, advance):
 
 def deadly(item, advance):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def deadly_one(item, advance):
+    """30 kills its worker."""
+    if item == 30:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def which_task(item, advance):
+    time.sleep(item)
+    return distributed.get_worker().get_current_task()
 
 
 @contextmanager
@@ -138,6 +151,31 @@ def test_a_task_that_kills_every_worker_is_given_up():
         (outcome,) = run_tasks(deadly, [1])
     with pytest.raises(AlltraceError, match="killed several workers"):
         outcome.get()
+
+
+def test_of_items_that_share_a_task_only_the_one_that_kills_is_given_up():
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # a worker takes seconds to come back
+        cluster(1) as made,
+        dask_engine(made.scheduler_address) as engine,
+        using(engine),
+    ):
+        outcomes = {o.index: o for o in run_tasks(deadly_one, list(range(40)))}
+    assert sorted(outcomes) == list(range(40))
+    assert [outcomes[i].get() for i in range(40) if i != 30] == [i for i in range(40) if i != 30]
+    with pytest.raises(AlltraceError, match="task 30 killed several workers"):
+        outcomes[30].get()
+
+
+@pytest.mark.parametrize(("item_s", "items", "most_tasks"), [(0.001, 200, 60), (0.6, 12, 12)])
+def test_short_items_share_tasks_and_long_ones_do_not(address, item_s, items, most_tasks):
+    with dask_engine(address) as engine, using(engine):
+        tasks = [o.get() for o in run_tasks(which_task, [item_s] * items)]
+    assert len(tasks) == items
+    if item_s > 0.5:
+        assert len(set(tasks)) == most_tasks
+    else:
+        assert len(set(tasks)) <= most_tasks
 
 
 def test_no_scheduler_is_told_in_a_sentence(capsys, reports, monkeypatch):

@@ -30,6 +30,7 @@ _Result = TypeVar("_Result")
 _WAIT_S = 1.0
 _RETRIES = 2  # of a task with a worker that fails for an unknown reason
 _AHEAD = 4  # tasks per worker that are submitted at once
+_TASK_S = 0.5  # a task costs some 15 ms of the cluster's CPU time, so short items share one
 _LISTED = 4
 
 LOST_S = 30.0
@@ -192,11 +193,11 @@ class _Handed(NamedTuple):
     """A task that workers have.
 
     Attributes:
-        place: The position of the item.
+        places: The positions of its items, which are of one host.
         workers: The only workers that may run it; None for any.
     """
 
-    place: int
+    places: tuple[int, ...]
     workers: frozenset[str] | None
 
 
@@ -205,12 +206,12 @@ class _Ended(NamedTuple):
 
     Attributes:
         future: What Dask calls it.
-        found: Its outcome, or what was raised instead.
+        found: The outcomes of its items and how many seconds they took, or what was raised instead.
         failed: Whether the task raised that, and not the way to the cluster.
     """
 
     future: Any
-    found: Outcome[Any] | BaseException
+    found: tuple[list[Outcome[Any]], float] | BaseException
     failed: bool
 
 
@@ -235,6 +236,8 @@ class _Running:
             self._left[host].append(index)
         self._handed: dict[Any, _Handed] = {}
         self._ready: SimpleQueue[_Ended] = SimpleQueue()
+        self._done, self._took_s = 0, 0.0
+        self._apart = False
 
     def outcomes(self) -> Iterator[Outcome[Any]]:
         """The outcome of each item, as they come."""
@@ -269,10 +272,10 @@ class _Running:
                 if ended.future not in self._handed:  # of before the scheduler was started again, or given to another worker
                     continue
                 failed = ended.failed
-                outcome = self._outcome(ended)
+                outcomes = self._outcomes(ended)
                 failed = False
                 del self._handed[ended.future]
-                yield outcome
+                yield from outcomes
         except (OSError, CancelledError) as error:
             if failed:  # the task itself, such as by a full disk
                 raise
@@ -288,42 +291,61 @@ class _Running:
         future.release()
         self._ready.put(_Ended(future, found, failed))
 
-    def _outcome(self, ended: _Ended) -> Outcome[Any]:
+    def _outcomes(self, ended: _Ended) -> list[Outcome[Any]]:
         from distributed import KilledWorker
 
         from alltrace.engine.cluster_worker import UnseenError
 
         found = ended.found
-        if isinstance(found, Outcome):
-            return found
+        if not isinstance(found, BaseException):
+            outcomes, took_s = found
+            self._done += len(outcomes)
+            self._took_s += took_s
+            return outcomes
         if isinstance(found, KilledWorker):
-            index = self._handed[ended.future].place
-            return Outcome(index, None, AlltraceError(
+            handed = self._handed[ended.future]
+            if len(handed.places) > 1:  # any of them may have done it
+                self._apart = True
+                self._wait_again(handed)
+                return []
+            index = handed.places[0]
+            return [Outcome(index, None, AlltraceError(
                 f"{self._engine.place}: task {index} killed several workers, most often because memory ran out; "
                 "give workers more memory, or start fewer on a node"
-            ))  # fmt: skip
+            ))]  # fmt: skip
         if isinstance(found, UnseenError):
             raise self._engine.unseen({path: [found.host] for path in found.paths}) from found
         raise found
+
+    def _wait_again(self, handed: _Handed) -> None:
+        self._left[self._hosts[handed.places[0]]].extend(handed.places)
+
+    def _items_of_task(self, left: int, workers: int) -> int:
+        """How many items the next task has: so many that it is not too short, but each worker gets some of those that are left."""
+        if self._apart or not self._done:
+            return 1
+        enough = _TASK_S * self._done / max(self._took_s, 1e-6)
+        return max(1, min(int(enough), left // (_AHEAD * max(workers, 1))))
 
     def _hand_out(self) -> None:
         """Submit only enough tasks to keep the workers busy: the scheduler stores submitted tasks until they are fetched."""
         from alltrace.engine.cluster_worker import on_worker
 
-        held = Counter(self._hosts[handed.place] for handed in self._handed.values())
+        held = Counter(self._hosts[handed.places[0]] for handed in self._handed.values())
         for host, left in self._left.items():
             if not left:
                 continue
             workers = self._engine.workers(host)
             if host is not None and not workers:
                 continue
-            for _ in range(min(len(left), max(2, _AHEAD * len(workers)) - held[host])):
-                index = left.popleft()
+            for _ in range(max(2, _AHEAD * len(workers)) - held[host]):
+                if not left:
+                    break
+                places = tuple(left.popleft() for _ in range(self._items_of_task(len(left), len(workers))))
                 bound = {} if host is None else {"workers": workers, "allow_other_workers": False}
-                future = self._engine.client.submit(
-                    on_worker, self._call, index, self._items[index], pure=False, retries=_RETRIES, **bound
-                )
-                self._handed[future] = _Handed(index, None if host is None else frozenset(workers))
+                items = [(index, self._items[index]) for index in places]
+                future = self._engine.client.submit(on_worker, self._call, items, pure=False, retries=_RETRIES, **bound)
+                self._handed[future] = _Handed(places, None if host is None else frozenset(workers))
                 future.add_done_callback(self._fetch)
 
     def _look(self, lacking_s: float) -> float:
@@ -334,7 +356,7 @@ class _Running:
         for future, handed in list(self._handed.items()):
             if handed.workers is not None and not handed.workers & there:  # their workers are gone; others may come to that host
                 del self._handed[future]
-                self._left[self._hosts[handed.place]].append(handed.place)
+                self._wait_again(handed)
                 self._engine.client.cancel([future], force=True)
         wanted = {host for host, left in self._left.items() if left and host is not None}
         return self._engine.lacking(lacking_s, wanted)
@@ -347,11 +369,11 @@ class _Running:
         with suppress(Empty):
             while True:
                 ended = self._ready.get_nowait()
-                if isinstance(ended.found, Outcome) and ended.future in self._handed:
+                if not isinstance(ended.found, BaseException) and ended.future in self._handed:
                     fetched.append(ended)
         kept = {ended.future: self._handed.pop(ended.future) for ended in fetched}
         for handed in self._handed.values():
-            self._left[self._hosts[handed.place]].append(handed.place)
+            self._wait_again(handed)
         self._handed = kept
         for ended in fetched:
             self._ready.put(ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,24 +50,29 @@ class UnseenError(Exception):
         self.paths = paths
 
 
-def on_worker(call: Call, index: int, item: Any) -> Outcome[Any]:
-    """One task.
+def on_worker(call: Call, items: list[tuple[int, Any]]) -> tuple[list[Outcome[Any]], float]:
+    """One task: one item after another.
 
     Args:
         call: What it shares with the others.
-        index: The item's position.
-        item: The item.
+        items: The items, with their positions.
+
+    Returns:
+        Their outcomes, and how many seconds they took.
 
     Raises:
         UnseenError: This machine does not see a file that the task needs.
     """
     worker = get_worker()
+    function = _loaded(call)
+    start_s = time.monotonic()
 
     def advance(count: int) -> None:
         with suppress(Exception):  # progress is reported as far as possible
             worker.log_event(call.topic, count)
 
-    return attempt(index, _loaded(call), item, advance)
+    outcomes = [attempt(index, function, item, advance) for index, item in items]
+    return outcomes, time.monotonic() - start_s
 
 
 @lru_cache(2)
