@@ -70,9 +70,9 @@ def read(monkeypatch):
     ranks = []
     real = store._collected
 
-    def look(sent, folder, columns, number, advance):
+    def look(sent, folder, number, advance):
         ranks.append(number)
-        return real(sent, folder, columns, number, advance)
+        return real(sent, folder, number, advance)
 
     monkeypatch.setattr(store, "_collected", look)
     return ranks
