@@ -195,10 +195,12 @@ class _Handed(NamedTuple):
     Attributes:
         places: The positions of its items, which are of one host.
         workers: The only workers that may run it; None for any.
+        apart: Whether it has one item, and workers have no more tasks than they can run.
     """
 
     places: tuple[int, ...]
     workers: frozenset[str] | None
+    apart: bool
 
 
 class _Ended(NamedTuple):
@@ -304,8 +306,8 @@ class _Running:
             return outcomes
         if isinstance(found, KilledWorker):
             handed = self._handed[ended.future]
-            if len(handed.places) > 1:  # any of them may have done it
-                self._apart = True
+            if not handed.apart and (self._apart or len(handed.places) > 1 or len(self._handed) > 1):
+                self._apart = True  # Dask blames all that the worker had
                 self._wait_again(handed)
                 return []
             index = handed.places[0]
@@ -338,14 +340,15 @@ class _Running:
             workers = self._engine.workers(host)
             if host is not None and not workers:
                 continue
-            for _ in range(max(2, _AHEAD * len(workers)) - held[host]):
+            most = max(1, len(workers)) if self._apart else max(2, _AHEAD * len(workers))
+            for _ in range(most - held[host]):
                 if not left:
                     break
                 places = tuple(left.popleft() for _ in range(self._items_of_task(len(left), len(workers))))
                 bound = {} if host is None else {"workers": workers, "allow_other_workers": False}
                 items = [(index, self._items[index]) for index in places]
                 future = self._engine.client.submit(on_worker, self._call, items, pure=False, retries=_RETRIES, **bound)
-                self._handed[future] = _Handed(places, None if host is None else frozenset(workers))
+                self._handed[future] = _Handed(places, None if host is None else frozenset(workers), self._apart)
                 future.add_done_callback(self._fetch)
 
     def _look(self, lacking_s: float) -> float:
