@@ -82,7 +82,7 @@ def match_in_windows(
     row_group_rows: int,
     most: int,
 ) -> WindowedMatching | None:
-    """Match the operations of all ranks; None if many operations have no communicator.
+    """Match the operations of all ranks; None if many have no communicator, or ranks of one have no clock in common.
 
     Args:
         operations: The operations.
