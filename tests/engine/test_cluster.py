@@ -51,8 +51,8 @@ def deadly(item, advance):
 
 
 def deadly_one(item, advance):
-    """30 kills its worker."""
-    if item == 30:
+    """60 kills its worker."""
+    if item == 60:
         os.kill(os.getpid(), signal.SIGKILL)
     return item
 
@@ -160,11 +160,11 @@ def test_of_items_that_share_a_task_only_the_one_that_kills_is_given_up():
         dask_engine(made.scheduler_address) as engine,
         using(engine),
     ):
-        outcomes = {o.index: o for o in run_tasks(deadly_one, list(range(40)))}
-    assert sorted(outcomes) == list(range(40))
-    assert [outcomes[i].get() for i in range(40) if i != 30] == [i for i in range(40) if i != 30]
-    with pytest.raises(AlltraceError, match="task 30 killed several workers"):
-        outcomes[30].get()
+        outcomes = {o.index: o for o in run_tasks(deadly_one, list(range(200)))}
+    assert sorted(outcomes) == list(range(200))
+    assert [outcomes[i].get() for i in range(200) if i != 60] == [i for i in range(200) if i != 60]
+    with pytest.raises(AlltraceError, match="task 60 killed several workers"):
+        outcomes[60].get()
 
 
 @pytest.mark.parametrize(("item_s", "items", "most_tasks"), [(0.001, 200, 60), (0.6, 12, 12)])
