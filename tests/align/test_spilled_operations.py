@@ -17,6 +17,11 @@ ROW = st.tuples(
 )
 
 
+def texts(ids):
+    known = {name_id(w): w for w in ("a", "b", "AllReduce")}
+    return pa.array([known[i] for i in ids.to_pylist()], pa.string())
+
+
 def table(rows):
     starts, lengths, communicators, timed, sizes = zip(*rows, strict=True) if rows else [()] * 5
     return table_of(
@@ -38,14 +43,11 @@ def test_all_that_can_be_matched_comes_back_in_the_order_of_time(tmp_path_factor
     expected = {(rank, place): row for rank, rows in ranks.items() for place, row in enumerate(rows) if row[3] and row[4] != 1}
     assert spilled.rows == {rank: len(rows) for rank, rows in ranks.items()}
     assert spilled.calls_only == sum(not row[3] and row[4] != 1 for rows in ranks.values() for row in rows)
-    assert spilled.unnamed == sum(row[2] is None for row in expected.values())
     for rank in ranks:
         own = [row for (r, _), row in expected.items() if r == rank]
         assert (rank in spilled.extents) == bool(own)
         if own:
             assert spilled.extents[rank] == (min(s + n for s, n, *_ in own), max(s + n for s, n, *_ in own))
-        for name in "ab":
-            assert spilled.communicators.get(name_id(name), {}).get(rank, 0) == sum(row[2] == name for row in own)
     if not expected:
         return
     clocks = {rank: RankClock(1000.0 * rank, 1e-5, 0.0, 1.0, 0) for rank in ranks}
@@ -59,9 +61,14 @@ def test_all_that_can_be_matched_comes_back_in_the_order_of_time(tmp_path_factor
     for rank in ranks:
         own = [expected[p][0] for p in pairs if p[0] == rank]
         assert own == sorted(own)
-    some = spilled.of_communicator(name_id("a"), sorted(spilled.extents)[:1])
-    assert some.num_rows == sum(p[0] == min(spilled.extents) and row[2] == "a" for p, row in expected.items())
+    timelines = spilled.timelines(texts)
+    spilled.infer(timelines, lambda rank: timelines.of(rank).end + rank)
+    again = spilled.read(numbers.tolist())
+    assert again.drop_columns("inferred").equals(found)
+    assert (again.column("inferred").to_numpy() == again.column("end").to_numpy() + again.column("rank").to_numpy()).all()
+    folder = spilled._file.parent
     spilled.remove()
+    assert list(folder.iterdir()) == []
 
 
 def test_batches_come_back_as_they_were_written(tmp_path):

@@ -13,6 +13,7 @@ from tests.align.collectives import LAYOUTS, Made, collected, pipeline, quality,
 from alltrace.align import windowed_matching
 from alltrace.align.clocks import PlacedRank
 from alltrace.align.coarse_clocks import RankClock
+from alltrace.align.communicator_inference import Inferred
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of
 from alltrace.align.spilled_operations import SpilledOperations
@@ -46,9 +47,6 @@ def in_windows(made, folder, most=400, ranks_per_host=1):
     file = folder / "members.parquet"
     found = match_in_windows(spilled, made.texts, placed(made, ranks_per_host), file, row_group_rows=100, most=most)
     spilled.remove()
-    if found is None:
-        assert list(folder.iterdir()) == []
-        return None
     assert list(folder.iterdir()) == [file]
     table = pq.read_table(file)
     assert table.num_rows == found.members
@@ -103,10 +101,19 @@ def test_sends_and_receives(tmp_path, seed):
     assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.01))
 
 
-def test_communicators_that_nothing_names_need_the_whole(tmp_path):
-    made = simulated(1, ranks=8, tensor=4, steps=60)
-    assert in_windows(made, tmp_path / "named") is not None
-    assert in_windows(made.without("communicator"), tmp_path / "w") is None
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_communicators_that_nothing_names(tmp_path, seed, tensor):
+    made = simulated(seed, ranks=8, tensor=tensor, steps=60).without("communicator")
+    found, expected = in_windows(made, tmp_path / "w"), whole(made)
+    assert quality(found, made)[0] == 1.0
+    assert instances(found) == instances(expected)
+    assert {(g.name, g.ranks, g.size, g.found_by, g.messages) for g in found.groups} == {
+        (g.name, g.ranks, g.size, g.found_by, g.messages) for g in expected.groups
+    }
+    assert found.unmatched == expected.unmatched
+    assert found.notes == expected.notes
+    assert (found.score, found.reason) == (pytest.approx(expected.score, abs=0.01), expected.reason)
 
 
 def test_the_clocks_are_those_planted(tmp_path):
@@ -201,7 +208,8 @@ def test_a_rank_that_shares_its_communicator_with_none_is_named(tmp_path):
 
 
 def test_without_operations_there_are_no_windows(tmp_path):
-    assert in_windows(Made({}, {}, {}, []), tmp_path / "none") is None
+    found = in_windows(Made({}, {}, {}, []), tmp_path / "none")
+    assert (found.members.num_rows, found.groups, found.unmatched, found.score) == (0, (), {}, None)
 
 
 def test_a_rank_that_misses_partners_is_named(tmp_path):
@@ -262,7 +270,8 @@ def test_a_member_that_ends_later_than_what_was_read_is_waited_for(tmp_path, mon
     ends = np.cumsum(np.random.default_rng(5).uniform(9e6, 11e6, 400))
     made = messages(ends, late_ns=2_000_000)
     clock = RankClock(0.0, 0.0, 500.0, 1.0, 0)
-    monkeypatch.setattr(windowed_matching, "clocks_along_communicators", lambda *_: {0: clock, 1: clock})
+    known = ({0: clock, 1: clock}, Inferred(lambda _: None, []))
+    monkeypatch.setattr(windowed_matching, "clocks_and_communicators", lambda *_: known)
     found = in_windows(made, tmp_path / "w", most=100)
     assert quality(found, made) == (1.0, 1.0)
     assert found.unmatched == {0: 0, 1: 0}
@@ -276,5 +285,8 @@ def test_operations_before_another_rank_was_captured_are_not_named(tmp_path):
     assert found.notes == expected.notes == ()
 
 
-def test_a_pattern_that_repeats_exactly_gives_no_clock(tmp_path):
-    assert in_windows(messages(np.arange(1, 200) * 10_000_000, late_ns=50_000), tmp_path / "w", most=100) is None
+def test_a_pattern_that_repeats_exactly_is_as_in_the_whole(tmp_path):
+    made = messages(np.arange(1, 200) * 10_000_000, late_ns=50_000)
+    found, expected = in_windows(made, tmp_path / "w", most=100), whole(made)
+    assert instances(found) == instances(expected)
+    assert (found.score, found.reason) == (pytest.approx(expected.score, abs=0.01), expected.reason)

@@ -7,28 +7,34 @@ along a tree, each pair by all operations that both have.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.host_offsets import HostOffset, host_offsets
 from alltrace.align.operations import telling_streams
-from alltrace.align.pairwise_clock_fit import ClockLine, Ends, ends_of, relate
+from alltrace.align.pairwise_clock_fit import ClockLine, Ends, NumberedEnds, ends_of, relate, relate_numbered
 from alltrace.align.shared_ends import relate_part
 from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from alltrace.align.operations import Operations
+    from alltrace.align.timelines import Timelines
 
     Relations = dict[int, tuple[int, ClockLine]]  # of a rank to the one above it in its tree
 
+Made = TypeVar("Made")
+
 _KEYS = 1 << 15
+_SEQUENCES = 1 << 40
 _WINDOW_NS = 1.5e9
 """How far stamps can be off."""
 _MARGIN_NS = 10**12
@@ -79,20 +85,7 @@ class RankClock(NamedTuple):
         return (time_ns + self.shift_ns) * (1.0 - self.rate)
 
 
-def rank_clocks(operations: Operations, timing: Timing) -> dict[int, RankClock]:
-    """The clock of each rank by which its operations have their common time."""
-    ranks, begins = np.unique(operations.rank, return_index=True)
-    found = {}
-    for rank, low, high in zip(ranks.tolist(), begins.tolist(), [*begins[1:].tolist(), len(operations)], strict=True):
-        # they are sorted by their end
-        (first, last), (common_first, common_last) = (t[[low, high - 1]].tolist() for t in (operations.end, timing.end))
-        speed = (common_last - common_first) / (last - first) if last > first else 1.0
-        shift = common_first / speed - first
-        found[rank] = RankClock(shift, 1.0 - speed, timing.scale_ns[rank], timing.certainty[rank], int(timing.component[low]))
-    return found
-
-
-def known_time(operations: Operations, clocks: Mapping[int, RankClock]) -> Timing:
+def common_time(operations: Operations, clocks: Mapping[int, RankClock]) -> Timing:
     """The common time of operations of ranks whose clocks are known."""
     ranks, place = np.unique(operations.rank, return_inverse=True)
     its = [clocks[r] for r in ranks.tolist()]
@@ -104,83 +97,160 @@ def known_time(operations: Operations, clocks: Mapping[int, RankClock]) -> Timin
     return Timing(start - zero, end - zero, component, scale, {r: clocks[r].certainty for r in scale})
 
 
-def common_time(operations: Operations, *, stamped: bool, hosts: Mapping[int, str] | None = None) -> Timing:
-    """Relate the ranks.
+def related(
+    timelines: Timelines, shifts_ns: Mapping[int, int] | None = None, hosts: Mapping[int, str] | None = None
+) -> dict[int, RankClock]:
+    """The clock of each rank that has operations.
 
     Args:
-        operations: The operations of all ranks.
-        stamped: Whether the shifts are roughly right; else any offset is possible.
-        hosts: The host of each rank: between hosts stamps can be off by any time. None if all are of one clock.
+        timelines: The operations of all ranks.
+        shifts_ns: What brings the times of a host's ranks roughly together; None if any offset is possible.
+        hosts: The host of each rank: between hosts shifts can be off by any time. None if all are of one clock.
     """
-    ranks = np.unique(operations.rank).tolist()
-    zero = float(operations.shifted_end.min() if len(operations) else 0) - _MARGIN_NS
-    start, end = (t.astype(np.float64) - zero for t in (operations.shifted_start, operations.shifted_end))
-    window = _WINDOW_NS if stamped else None
-    sure = dict.fromkeys(ranks, 1.0)
-    if stamped and hosts is not None:
-        sure = _with_hosts_together(operations, ranks, hosts, start, end)
+    ranks = list(timelines.extents)
+    if not ranks:
+        return {}
+    given = {r: (shifts_ns or {}).get(r, 0) for r in ranks}
+    shift, sure = _above_zero(timelines, {r: float(s) for r, s in given.items()}), dict.fromkeys(ranks, 1.0)
+    if shifts_ns is not None and hosts is not None and len({hosts[r] for r in ranks}) > 1:
+        offsets = _host_offsets(timelines, shift, hosts)
+        by_rank = {r: offsets.get(hosts[r], HostOffset(0.0, 0.0)) for r in ranks}
+        shift = _above_zero(timelines, {r: s + by_rank[r].shift_ns for r, s in shift.items()})
+        # with names, a pair of ranks determines the confidence of its own relation
+        if (timelines.kinds.communicator[_telling(timelines.kinds)] < 0).any():
+            sure = {r: o.certainty for r, o in by_rank.items()}
+    component, parent = _relations(timelines, shift, hosts or {}, None if shifts_ns is None else _WINDOW_NS)
+    to_root = _to_root(parent)
+    found = {}
+    for rank in ranks:
+        clock = RankClock(shift[rank], 0.0, _ROOT_SCALE_NS, sure[rank], component.of(rank))
+        line = to_root.get(rank)
+        if line is not None:
+            ahead = (line.offset_ns - line.slope * line.middle_ns) / (1.0 + line.slope)
+            scale = math.hypot(_ROOT_SCALE_NS, line.scale_ns)
+            clock = RankClock(shift[rank] + ahead, -line.slope, scale, min(line.certainty, sure[rank]), clock.component)
+        found[rank] = clock
+    return found
+
+
+def _above_zero(timelines: Timelines, shifts_ns: Mapping[int, float]) -> dict[int, float]:
+    """The shifts, all moved by as much as makes times small positive numbers."""
+    zero = min(first + shifts_ns[r] for r, (first, _) in timelines.extents.items()) - _MARGIN_NS
+    return {r: s - zero for r, s in shifts_ns.items()}
+
+
+def _relations(
+    timelines: Timelines, shift: Mapping[int, float], hosts: Mapping[int, str], window: float | None
+) -> tuple[DisjointSets, Relations]:
+    """Which ranks are related, and the relation of each rank to the one above it in its tree."""
+    kinds, ranks = timelines.kinds, list(timelines.extents)
     parent: Relations = {}
-    component = DisjointSets(ranks[-1] + 1 if ranks else 0)
+    component = DisjointSets(ranks[-1] + 1)
 
-    def connect(first: int, second: int, ends: tuple[Ends, Ends]) -> None:
-        if component.of(first) == component.of(second) or not (len(ends[0].time) and len(ends[1].time)):
-            return
-        line = relate(*ends, window)
-        if line is None and window is not None:
-            line = relate(*ends, None)
-        if line is not None and line.scale_ns <= _WIDEST_KNOWN_NS:
-            _connect(first, second, line, component, parent)
+    def connect(chosen: NDArray[np.bool_], line_of: Callable[[int, int], ClockLine | None]) -> None:
+        for first, second in _pairs(kinds.communicator[chosen], kinds.rank[chosen], timelines.counts[chosen]):
+            if component.of(first) != component.of(second):
+                line = line_of(first, second)
+                if line is not None and line.scale_ns <= _WIDEST_KNOWN_NS:
+                    _connect(first, second, line, component, parent)
 
-    known = operations.communicator >= 0
-    key = (operations.communicator + 1) * 8191 + operations.token
-    apart = pair_keys(operations)
+    known = kinds.communicator >= 0
+    chosen = kinds.synchronising & known & (kinds.sequence >= 0)
+    if chosen.any():
+        numbered = _numbered_ends(timelines, shift, chosen)
+        connect(chosen, lambda first, second: relate_numbered(numbered[first], numbered[second]))
+    key = (kinds.communicator + 1) * 8191 + kinds.token
+    apart = pair_keys(kinds)
     # synchronising operations are the best evidence; without them, use sends and others that only tend to end together
     for chosen, of in (
-        (operations.synchronising & known, key),
-        ((operations.paired != 0) & (apart >= 0), apart),
-        (~operations.synchronising & (operations.paired == 0) & known, key),
+        (kinds.synchronising & known, key),
+        ((kinds.paired != 0) & (apart >= 0), apart),
+        (~kinds.synchronising & (kinds.paired == 0) & known, key),
     ):
         if chosen.any() and len(parent) < len(ranks) - 1:
-            ends = _ends(operations, end, ranks, chosen, of)
-            for first, second in _pairs(operations.communicator[chosen], operations.rank[chosen]):
-                connect(first, second, (ends[first], ends[second]))
-    chosen = (operations.synchronising | operations.exchanging) & ~known
+            ends = _ends(timelines, shift, chosen, of)
+
+            def by_pattern(first: int, second: int, ends: Mapping[int, Ends] = ends) -> ClockLine | None:
+                line = relate(ends[first], ends[second], window)
+                return relate(ends[first], ends[second], None) if line is None and window is not None else line
+
+            connect(chosen, by_pattern)
+    chosen = (kinds.synchronising | kinds.exchanging) & ~known
     if chosen.any() and len(parent) < len(ranks) - 1:
-        ends = _ends(operations, end, ranks, chosen, _nameless_keys(operations, chosen))
-        _connect_parts(ends, hosts or {}, window, component, parent)
-    timing = _placed(operations, start, end, ranks, component.labels(), parent)
-    timing.certainty = {r: min(c, sure[r]) for r, c in timing.certainty.items()}
-    return timing
+        _connect_parts(_ends(timelines, shift, chosen, _nameless_keys(kinds, chosen)), hosts, window, component, parent)
+    return component, parent
 
 
-def _with_hosts_together(
-    operations: Operations, ranks: list[int], hosts: Mapping[int, str], start: NDArray[np.float64], end: NDArray[np.float64]
-) -> dict[int, float]:
-    """Shift the times of each host to those of the first, in place; returns the confidence of each rank's shift."""
-    if len({hosts[r] for r in ranks}) < 2:
-        return dict.fromkeys(ranks, 1.0)
-    known = operations.communicator >= 0
-    apart = pair_keys(operations)
-    chosen = operations.synchronising | operations.exchanging | (apart >= 0)
-    named = np.where(apart >= 0, -1 - apart, operations.communicator * 8191 + operations.token)
-    nameless = _nameless_keys(operations, chosen & ~known)
+def _telling(kinds: Operations) -> NDArray[np.bool_]:
+    """Which kinds show how the clocks of hosts differ."""
+    return kinds.synchronising | kinds.exchanging | (pair_keys(kinds) >= 0)
+
+
+def _host_offsets(timelines: Timelines, shift: Mapping[int, float], hosts: Mapping[int, str]) -> dict[str, HostOffset]:
+    """The offset of each host from the first."""
+    kinds = timelines.kinds
+    known, apart, chosen = kinds.communicator >= 0, pair_keys(kinds), _telling(kinds)
+    named = np.where(apart >= 0, -1 - apart, kinds.communicator * 8191 + kinds.token)
+    nameless = _nameless_keys(kinds, chosen & ~known)
     key = np.where(known, np.unique(named, return_inverse=True)[1].reshape(-1) + 1 + nameless.max(initial=0), nameless)
-    ends = _ends(operations, end, ranks, chosen, key)
-    pairs = distinct_rows(operations.rank[known], operations.communicator[known])[0]
+    pairs = distinct_rows(kinds.rank[known], kinds.communicator[known])[0]
     sharing: dict[int, set[int]] = {}
     for rank, communicator in pairs.T.tolist():
         sharing.setdefault(rank, set()).add(communicator)
-    found = host_offsets(ends, hosts, sharing, _WINDOW_NS)
-    by_rank = {r: found.get(hosts[r], HostOffset(0.0, 0.0)) for r in ranks}
-    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
-    for rank, low, high in zip(ranks, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        start[low:high] += by_rank[rank].shift_ns
-        end[low:high] += by_rank[rank].shift_ns
-    lowest = end.min() - _MARGIN_NS
-    start -= lowest
-    end -= lowest
-    # with names, a pair of ranks determines the confidence of its own relation
-    return {r: 1.0 if known[chosen].all() else o.certainty for r, o in by_rank.items()}
+    return host_offsets(_ends(timelines, shift, chosen, key), hosts, sharing, _WINDOW_NS)
+
+
+class _OfRanks(Mapping[int, Made]):
+    """Something of each rank that has operations of the chosen kinds, made when it is asked for."""
+
+    def __init__(self, timelines: Timelines, chosen: NDArray[np.bool_], made: Callable[[int], Made]) -> None:
+        self._ranks = dict.fromkeys(np.unique(timelines.kinds.rank[chosen]).tolist())
+        self._of = lru_cache(timelines.ranks_at_once)(made)
+
+    def __getitem__(self, rank: int) -> Made:
+        """That of a rank."""
+        if rank not in self._ranks:
+            raise KeyError(rank)
+        return self._of(rank)
+
+    def __iter__(self) -> Iterator[int]:
+        """The ranks, by number."""
+        return iter(self._ranks)
+
+    def __len__(self) -> int:
+        """The number of ranks."""
+        return len(self._ranks)
+
+
+def _ends(
+    timelines: Timelines, shift: Mapping[int, float], chosen: NDArray[np.bool_], key: NDArray[np.int64]
+) -> Mapping[int, Ends]:
+    """The ends of the chosen kinds; two can be of one instance if their kinds' keys are equal."""
+    key = key % _KEYS
+
+    def made(rank: int) -> Ends:
+        its = timelines.of(rank)
+        mine = chosen[its.kind]
+        return ends_of((its.end[mine] + shift[rank]).astype(np.float64), key[its.kind[mine]])
+
+    return _OfRanks(timelines, chosen, made)
+
+
+def _numbered_ends(timelines: Timelines, shift: Mapping[int, float], chosen: NDArray[np.bool_]) -> Mapping[int, NumberedEnds]:
+    """The ends of the chosen kinds, with a number for each communicator, operation and sequence number that is there once."""
+    kinds = timelines.kinds
+    code = distinct_rows(kinds.communicator, kinds.op)[1]
+
+    def made(rank: int) -> NumberedEnds:
+        its = timelines.of(rank)
+        mine = np.flatnonzero(chosen[its.kind] & (its.sequence < _SEQUENCES))
+        number, first, many = np.unique(
+            code[its.kind[mine]] * _SEQUENCES + its.sequence[mine], return_index=True, return_counts=True
+        )
+        once = many == 1
+        return NumberedEnds(number[once], (its.end[mine][first[once]] + shift[rank]).astype(np.float64))
+
+    return _OfRanks(timelines, chosen, made)
 
 
 def _nameless_keys(operations: Operations, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -197,7 +267,7 @@ def _connect_parts(
 ) -> None:
     """Relate ranks that may share some of their operations: sharp relations at once, others in order of scatter."""
     doubtful: list[tuple[float, int, int, ClockLine]] = []
-    for first, second in _guesses([r for r in sorted(ends) if len(ends[r].time)]):
+    for first, second in _guesses(sorted(ends)):
         if component.of(first) == component.of(second):
             continue
         one_clock = first in hosts and hosts[first] == hosts[second]
@@ -226,22 +296,10 @@ def pair_keys(operations: Operations) -> NDArray[np.int64]:
     return result
 
 
-def _ends(
-    operations: Operations, end: NDArray[np.float64], ranks: list[int], chosen: NDArray[np.bool_], key: NDArray[np.int64]
-) -> dict[int, Ends]:
-    """The ends of the chosen operations of each rank, and what must be equal for two to be one."""
-    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
-    found = {}
-    for rank, low, high in zip(ranks, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        mine = chosen[low:high]
-        found[rank] = ends_of(end[low:high][mine], key[low:high][mine] % _KEYS)
-    return found
-
-
-def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64], many: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Pairs of ranks that share a communicator, by decreasing number of operations of the communicator."""
     pairs, codes = distinct_rows(communicators, of_rank)
-    counts = np.bincount(codes)
+    counts = np.bincount(codes, many).astype(np.int64)
     groups: dict[int, list[tuple[int, int]]] = {}
     for (communicator, rank), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         groups.setdefault(communicator, []).append((count, rank))
@@ -292,27 +350,6 @@ def _reversed(line: ClockLine) -> ClockLine:
         line.share,
         line.certainty,
     )
-
-
-def _placed(
-    operations: Operations,
-    start: NDArray[np.float64],
-    end: NDArray[np.float64],
-    ranks: list[int],
-    component: NDArray[np.int64],
-    parent: Relations,
-) -> Timing:
-    bounds = np.searchsorted(operations.rank, [*ranks, np.iinfo(np.int64).max])
-    to_root = _to_root(parent)
-    scale, certainty = dict.fromkeys(ranks, _ROOT_SCALE_NS), dict.fromkeys(ranks, 1.0)
-    start, end = start.copy(), end.copy()
-    for place, rank in enumerate(ranks):
-        line = to_root.get(rank)
-        if line is not None:
-            part = slice(int(bounds[place]), int(bounds[place + 1]))
-            start[part], end[part] = line.apply(start[part]), line.apply(end[part])
-            scale[rank], certainty[rank] = math.hypot(_ROOT_SCALE_NS, line.scale_ns), line.certainty
-    return Timing(start, end, component[operations.rank], scale, certainty)
 
 
 def _to_root(parent: Relations) -> dict[int, ClockLine]:

@@ -13,17 +13,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from alltrace.align.operations import telling_streams
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from numpy.typing import NDArray
 
-    from alltrace.align.coarse_clocks import Timing
-    from alltrace.align.operations import Operations
+    from alltrace.align.coarse_clocks import RankClock
+    from alltrace.align.timelines import Timelines
 
     Floats = NDArray[np.float64]
     Members = tuple[int, ...]
@@ -51,6 +55,7 @@ _NEAR_NS = 1_000.0
 _ROUNDS = 8
 _LEAST_RATIO = 2.0
 _SURE_RATIO = 4.0
+_MARGIN_NS = 1e12
 
 
 @dataclass(frozen=True)
@@ -58,14 +63,20 @@ class Inferred:
     """Communicators found.
 
     Attributes:
-        number: For each operation the number of its communicator, -1 if none was found.
-        count: How many there are.
-        score: For each communicator how clearly it was distinguished from others, from 0 to 1.
+        of: For each operation of a rank, as its timeline has them, the number of its communicator, -1 if none was found.
+        scores: For each communicator how clearly it was distinguished from others, from 0 to 1.
     """
 
-    number: NDArray[np.int64]
-    count: int
-    score: list[float]
+    of: Callable[[int], NDArray[np.int64]]
+    scores: list[float]
+
+
+class _Part(NamedTuple):
+    """The operations of one rank in a pool, by their end: their times on one clock, ns, and their places in its timeline."""
+
+    start: Floats
+    end: Floats
+    place: NDArray[np.int64]
 
 
 @dataclass
@@ -73,89 +84,117 @@ class _Pool:
     """Operations that may be of one communicator: of one component and token, and stream if streams distinguish them.
 
     Attributes:
-        ends: For each rank its ends, ascending; likewise `starts` of the same operations.
-        rows: For each rank the places of these among all operations.
+        of: The operations of a rank.
+        counts: For each rank, by number, how many they are.
+        extents: For each rank the first and the last end, ns.
         scatter: The usual distance of the ends of an instance, ns.
         width: The width in which ends of others fall, ns.
         pairs: Whether they are messages, which two ranks exchange.
         component: The component of the ranks.
+        stream: The stream, -1 where streams do not say.
         taken: For each rank the sets that explain its operations.
         clear: For each set how clearly each sampled rank distinguished it from others.
     """
 
-    ends: dict[int, Floats]
-    starts: dict[int, Floats]
-    rows: dict[int, NDArray[np.int64]]
-    scatter: float
-    width: float
+    of: Callable[[int], _Part]
+    counts: dict[int, int]
     pairs: bool
     component: int
+    stream: int
+    extents: dict[int, tuple[float, float]] = field(default_factory=dict)
+    scatter: float = 0.0
+    width: float = 0.0
     taken: dict[int, list[Members]] = field(default_factory=dict)
     clear: dict[Members, list[float]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.scatter = _scatter(self)
+        gaps = []
+        for rank in self.counts:
+            end = self.of(rank).end
+            self.extents[rank] = float(end[0]), float(end[-1])
+            gaps.append(float(np.median(np.diff(end))) if len(end) > 1 else np.inf)
+        self.width = float(np.clip(min(gaps) / 2, 4 * self.scatter, _AROUND_NS))
 
-def inferred(operations: Operations, timing: Timing) -> Inferred:
+    def inside(self, rank: int, times: Floats) -> NDArray[np.bool_]:
+        """Which times are while a rank was captured."""
+        first, last = self.extents[rank]
+        return (times >= first - self.width) & (times <= last + self.width)
+
+
+def infer_communicators(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Inferred:
     """The communicators of operations that nothing names.
 
     Args:
-        operations: The operations of all ranks.
-        timing: Their times on one clock.
+        timelines: The operations of all ranks.
+        clocks: The clock of each rank.
     """
-    result = np.full(len(operations), -1, np.int64)
-    chosen = (operations.synchronising | operations.exchanging) & (operations.communicator < 0)
     numbers: dict[tuple[int, Members], int] = {}
     clear: list[list[float]] = []
-    pools = _pools(operations, timing, chosen)
-    for _, pool in pools:
+    pools = _pools(timelines, clocks)
+    for pool in pools:
         _take(pool)
-    for _, pool in pools:
-        _split_by_place(pool, [other for _, other in pools if other.component == pool.component])
-    for stream, pool in pools:
-        for rank, sets in pool.taken.items():
-            label = _labels(pool, rank, sets)
-            for at, members in enumerate(sets):
-                number = numbers.setdefault((stream, members), len(numbers))
-                if number == len(clear):
-                    clear.append([])
-                clear[number] += pool.clear.get(members, [])
-                result[pool.rows[rank][label == at]] = number
-    return Inferred(result, len(numbers), [float(np.mean(c)) if c else 0.0 for c in clear])
+    for pool in pools:
+        _split_by_place(pool, [other for other in pools if other.component == pool.component])
+    for pool in pools:
+        for members in (m for sets in pool.taken.values() for m in sets):
+            number = numbers.setdefault((pool.stream, members), len(numbers))
+            if number == len(clear):
+                clear.append([])
+            clear[number] += pool.clear.get(members, [])
+
+    def labels(rank: int) -> NDArray[np.int64]:
+        found = np.full(len(timelines.of(rank).end), -1, np.int64)
+        for pool in (p for p in pools if rank in p.taken):
+            sets = pool.taken[rank]
+            its = np.array([numbers[pool.stream, members] for members in sets])
+            found[pool.of(rank).place] = its[_labels(pool, rank, sets)]
+        return found
+
+    return Inferred(labels, [float(np.mean(c)) if c else 0.0 for c in clear])
 
 
-def _pools(operations: Operations, timing: Timing, chosen: NDArray[np.bool_]) -> list[tuple[int, _Pool]]:
-    """The pools with the stream that they are of, -1 where streams do not say."""
-    rows = np.flatnonzero(chosen)
+def _pools(timelines: Timelines, clocks: Mapping[int, RankClock]) -> list[_Pool]:
+    """The pools of operations that synchronise or exchange and have no communicator."""
+    kinds = timelines.kinds
+    rows = np.flatnonzero((kinds.synchronising | kinds.exchanging) & (kinds.communicator < 0))
     if not len(rows):
         return []
-    stream = telling_streams(operations, rows)
-    keys = (timing.end[rows], operations.rank[rows], stream, operations.token[rows], timing.component[rows])
-    order = np.lexsort(keys)
-    rows, stream = rows[order], stream[order]
-    of = np.stack((timing.component[rows], operations.token[rows], stream))
+    components = np.array([clocks[r].component for r in timelines.extents], np.int64)
+    component = components[np.searchsorted(list(timelines.extents), kinds.rank[rows])]
+    of, number = distinct_rows(component, kinds.token[rows], telling_streams(kinds, rows))
+    pool_of = np.full(len(kinds), -1, np.int64)
+    pool_of[rows] = number
+    zero = min(clocks[r].common(first) for r, (first, _) in timelines.extents.items()) - _MARGIN_NS
     pools = []
-    for part in np.split(np.arange(len(rows)), np.flatnonzero((of[:, 1:] != of[:, :-1]).any(axis=0)) + 1):
-        mine = rows[part]
-        rank = operations.rank[mine]
-        by_rank = np.split(mine, np.flatnonzero(rank[1:] != rank[:-1]) + 1)
-        if len(by_rank) < 2:
+    for pool, mine in rows_by(number).items():
+        counts = np.bincount(kinds.rank[rows[mine]], timelines.counts[rows[mine]])
+        ranks = np.flatnonzero(counts)
+        if len(ranks) < 2:
             continue
-        its = {int(operations.rank[r[0]]): r for r in by_rank}
-        ends = {r: timing.end[i] for r, i in its.items()}
-        scatter = _scatter(ends)
-        gaps = [np.median(np.diff(e)) for e in ends.values() if len(e) > 1]
-        width = float(np.clip(min(gaps, default=np.inf) / 2, 4 * scatter, _AROUND_NS))
-        starts = {r: timing.start[i] for r, i in its.items()}
-        pool = _Pool(ends, starts, its, scatter, width, bool(operations.exchanging[mine[0]]), int(timing.component[mine[0]]))
-        pools.append((int(stream[part[0]]), pool))
+
+        def part(rank: int, pool: int = pool) -> _Part:
+            its = timelines.of(rank)
+            place = np.flatnonzero(pool_of[its.kind] == pool)
+            shift, speed = clocks[rank].shift_ns, 1.0 - clocks[rank].rate
+            start, end = (((t[place] + shift) * speed - zero).astype(np.float64) for t in (its.start, its.end))
+            return _Part(start, end, place)
+
+        of_rank = dict(zip(ranks.tolist(), counts[ranks].astype(np.int64).tolist(), strict=True))
+        kept = lru_cache(timelines.ranks_at_once)(part)
+        exchanging = bool(kinds.exchanging[rows[mine[0]]])
+        pools.append(_Pool(kept, of_rank, exchanging, int(of[0, pool]), int(of[2, pool])))
     return pools
 
 
-def _scatter(ends: dict[int, Floats]) -> float:
+def _scatter(pool: _Pool) -> float:
     """The usual distance between the ends of an instance: from each rank's end to that of the rank with the closest ends."""
     found = []
-    for rank in _anchors(list(ends))[:: max(1, min(len(ends), _MOST_ANCHORS) // 16)]:
-        own = ends[rank][np.linspace(0, len(ends[rank]) - 1, min(len(ends[rank]), _SAMPLE // 2)).astype(np.int64)]
-        distances = [np.abs(_distance(own, ends[r])) for r in _mates(tuple(ends), rank, _MOST_ANCHORS)]
+    ranks = list(pool.counts)
+    for rank in _anchors(ranks)[:: max(1, min(len(ranks), _MOST_ANCHORS) // 16)]:
+        own = pool.of(rank).end
+        own = own[np.linspace(0, len(own) - 1, min(len(own), _SAMPLE // 2)).astype(np.int64)]
+        distances = [np.abs(_distance(own, pool.of(r).end)) for r in _mates(tuple(ranks), rank, _MOST_ANCHORS)]
         sharp = [float((1.0 / (1.0 + np.square(d / _NEAR_NS))).sum()) for d in distances]
         # among many others, one is near by chance, more often with fewer operations
         found.append(_laplace(distances[int(np.argmax(sharp))]) * (1.0 + 2.0 / np.sqrt(len(own))))
@@ -188,7 +227,7 @@ def _distance(own: Floats, other: Floats) -> Floats:
 
 def _take(pool: _Pool) -> None:
     """Find the sets of ranks that explain the operations of each rank."""
-    ranks = sorted(pool.ends)
+    ranks = list(pool.counts)
     sample = _sampled(pool)
     families = _families(ranks, pairs=pool.pairs)
     seen = _seen(pool, sample)
@@ -217,15 +256,16 @@ def _take(pool: _Pool) -> None:
 
 def _sampled(pool: _Pool) -> dict[int, NDArray[np.int64]]:
     """The places of some operations of each rank: all of some spans of time that are the same for all ranks."""
-    longest = max(pool.ends.values(), key=len)
-    if len(longest) <= _SAMPLE:
-        return {r: np.arange(len(e)) for r, e in pool.ends.items()}
+    most = max(pool.counts, key=lambda r: pool.counts[r])
+    if pool.counts[most] <= _SAMPLE:
+        return {r: np.arange(n) for r, n in pool.counts.items()}
     each = _SAMPLE // _WINDOWS
+    longest = pool.of(most).end
     begins = np.linspace(0, len(longest) - each - 1, _WINDOWS).astype(np.int64)
     spans = [(longest[b], longest[b + each]) for b in begins.tolist()]
     found = {}
-    for rank, ends in pool.ends.items():
-        places = [np.searchsorted(ends, span).tolist() for span in spans]
+    for rank in pool.counts:
+        places = [np.searchsorted(pool.of(rank).end, span).tolist() for span in spans]
         found[rank] = np.concatenate([np.arange(low, high) for low, high in places])
     return found
 
@@ -258,7 +298,7 @@ def _families(ranks: list[int], *, pairs: bool) -> list[dict[int, list[Members]]
 def _seen(pool: _Pool, sample: dict[int, NDArray[np.int64]]) -> list[Members]:
     """Sets of ranks that often end together, and what these sets have in common."""
     rank = np.repeat(np.array(list(sample), np.int64), [len(e) for e in sample.values()])
-    end = np.concatenate([pool.ends[r][at] for r, at in sample.items()])
+    end = np.concatenate([pool.of(r).end[at] for r, at in sample.items()])
     order = np.argsort(end, kind="stable")
     rank, end = rank[order], end[order]
     bursts = np.split(rank, np.flatnonzero(np.diff(end) > 3 * pool.scatter) + 1)
@@ -270,12 +310,12 @@ def _seen(pool: _Pool, sample: dict[int, NDArray[np.int64]]) -> list[Members]:
 
 def _explaining(pool: _Pool, rank: int, at: NDArray[np.int64], candidates: list[Members]) -> list[tuple[Members, float]]:
     """The candidates that explain a rank's operations, and how clearly each is distinguished from the others."""
-    own = pool.ends[rank][at]
+    own = pool.of(rank).end[at]
     if not len(own) or not candidates:
         return []
     mates = {m: _mates(m, rank) for m in candidates}
-    distances = {j: _distance(own, pool.ends[j]) for j in {j for js in mates.values() for j in js}}
-    there = {j: (own >= pool.ends[j][0] - pool.width) & (own <= pool.ends[j][-1] + pool.width) for j in distances}
+    distances = {j: _distance(own, pool.of(j).end) for j in {j for js in mates.values() for j in js}}
+    there = {j: pool.inside(j, own) for j in distances}
     likely = {j: np.where(there[j], _ratio(d, pool), 0.0) for j, d in distances.items()}
     by_chance = [{j: np.where(there[j], _ratio(d + s * pool.scatter, pool), 0.0) for j, d in distances.items()} for s in _SHIFTS]
     ratio = {m: _summed(likely, mates[m], m) for m in candidates}
@@ -338,12 +378,14 @@ def _distinct(pool: _Pool, rank: int, at: NDArray[np.int64], taken: list[Members
 
 def _transfer(pool: _Pool, rank: int, at: NDArray[np.int64], members: Members) -> Floats:
     """How long some operations of a rank last after the last of the members has arrived, ns."""
-    end, last = pool.ends[rank][at], pool.starts[rank][at]
+    own = pool.of(rank)
+    end, last = own.end[at], own.start[at]
     for mate in _mates(members, rank):
-        near = np.searchsorted(pool.ends[mate], end)
-        before, after = np.maximum(near - 1, 0), np.minimum(near, len(pool.ends[mate]) - 1)
-        place = np.where(np.abs(pool.ends[mate][before] - end) < np.abs(pool.ends[mate][after] - end), before, after)
-        last = np.maximum(last, pool.starts[mate][place])
+        starts, ends, _ = pool.of(mate)
+        near = np.searchsorted(ends, end)
+        before, after = np.maximum(near - 1, 0), np.minimum(near, len(ends) - 1)
+        place = np.where(np.abs(ends[before] - end) < np.abs(ends[after] - end), before, after)
+        last = np.maximum(last, starts[place])
     return end - last
 
 
@@ -392,9 +434,9 @@ def _sharper(pool: _Pool, whole: Members, place: dict[int, int]) -> float | None
     same: list[float] = []
     apart: list[float] = []
     for rank in _mates((-1, *whole), -1):
-        own = pool.ends[rank][_labels(pool, rank, pool.taken[rank]) == pool.taken[rank].index(whole)]
+        own = pool.of(rank).end[_labels(pool, rank, pool.taken[rank]) == pool.taken[rank].index(whole)]
         for mate in _mates(whole, rank):
-            distance = _distance(own, pool.ends[mate])
+            distance = _distance(own, pool.of(mate).end)
             near = distance[np.abs(distance) <= 8 * pool.scatter]
             if len(near) >= _LEAST_EXPLAINED:  # the clocks may be off by as much, but not by another amount each time
                 (same if place[rank] == place[mate] else apart).append(float(np.abs(near - np.median(near)).mean()))
@@ -426,7 +468,7 @@ def _summed(of: dict[int, Floats], mates: list[int], members: Members) -> Floats
 
 def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
     """For each operation of a rank which of its sets it is of; what none explains is of the one with most."""
-    own = pool.ends[rank]
+    own = pool.of(rank).end
     if len(sets) == 1:
         return np.zeros(len(own), np.int64)
     ratio = []
@@ -434,8 +476,7 @@ def _labels(pool: _Pool, rank: int, sets: list[Members]) -> NDArray[np.int64]:
         mates = _mates(members, rank)
         likely = {}
         for j in mates:
-            there = (own >= pool.ends[j][0] - pool.width) & (own <= pool.ends[j][-1] + pool.width)
-            likely[j] = np.where(there, _ratio(_distance(own, pool.ends[j]), pool), 0.0)
+            likely[j] = np.where(pool.inside(j, own), _ratio(_distance(own, pool.of(j).end), pool), 0.0)
         ratio.append(_summed(likely, mates, members))
     stack = np.stack(ratio)
     best = stack.argmax(axis=0)

@@ -49,15 +49,14 @@ def host_offsets(
     """The offset of each host; a host that nothing relates to others keeps its stamps, with certainty 0.
 
     Args:
-        ends: The ends of each rank.
+        ends: The ends of each rank that has any.
         hosts: The host of each rank.
         sharing: Communicators of each rank, as far as known; ranks that share one are used first.
         window_ns: Offsets up to this are usual and tried first.
     """
     ranks: dict[str, list[int]] = {}
     for rank in sorted(ends):
-        if len(ends[rank].time):
-            ranks.setdefault(hosts[rank], []).append(rank)
+        ranks.setdefault(hosts[rank], []).append(rank)
     names = list(ranks)
     shared = [_shared(mine, sharing) for mine in ranks.values()]
     forest = _Forest(len(names))

@@ -8,25 +8,31 @@ inferred first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.coarse_clocks import RankClock, Timing, common_time, known_time, pair_keys, rank_clocks
-from alltrace.align.communicator_inference import Inferred, inferred
+from alltrace.align.coarse_clocks import common_time, pair_keys, related
+from alltrace.align.communicator_inference import infer_communicators
 from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.matching_score import connected, explained, reason_of
-from alltrace.align.operations import Operations, flatten
+from alltrace.align.operations import flatten
 from alltrace.align.schema import Group
+from alltrace.align.timelines import HeldTimelines, with_inferred
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.distinct import distinct_rows, rows_by
 from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from alltrace.align.coarse_clocks import RankClock, Timing
+    from alltrace.align.communicator_inference import Inferred
+    from alltrace.align.operations import Operations
+    from alltrace.align.timelines import Timelines
 
 _TIGHTEST_NS, _LOOSEST_NS = 20_000.0, 200_000.0
 _OTHERS_LOOSEST_NS = 5e6
@@ -53,7 +59,7 @@ class Matching:
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
         counted: The operations that the score is the mean of.
-        clocks: The clock of each rank that has operations, by which they were matched.
+        unnamed: How many of these have no communicator.
     """
 
     groups: tuple[Group, ...]
@@ -63,7 +69,19 @@ class Matching:
     score: float | None = None
     reason: str | None = None
     counted: int = 0
-    clocks: Mapping[int, RankClock] = field(default_factory=dict)
+    unnamed: int = 0
+
+
+class Known(NamedTuple):
+    """What is known of the whole run where the operations of a window are matched.
+
+    Attributes:
+        clocks: The clock of each rank.
+        scores: How sure each communicator is that was inferred; operations have its number in a column `inferred`.
+    """
+
+    clocks: Mapping[int, RankClock]
+    scores: Sequence[float]
 
 
 def match(
@@ -71,7 +89,7 @@ def match(
     texts: Callable[[Any], Any],
     shifts_ns: Mapping[int, int] | None = None,
     hosts: Mapping[int, str] | None = None,
-    clocks: Mapping[int, RankClock] | None = None,
+    known: Known | None = None,
 ) -> Matching:
     """Match the operations of all ranks.
 
@@ -81,7 +99,8 @@ def match(
         shifts_ns: What brings the times of a host's ranks roughly together (to a second), such as their UTC stamps; None if
             nothing does.
         hosts: The host of each rank; between hosts the shifts may be off by any time. None if all ranks are of one.
-        clocks: The clock of each rank, if they are known; then shifts and hosts are not needed.
+        known: What is known of the whole run, of which these operations are a window; then shifts and hosts are not needed, and
+            the score does not count whether communicators connect all ranks.
 
     Returns:
         The matching. An instance has at least two members, of different ranks, each rank once.
@@ -90,7 +109,19 @@ def match(
     unmatched = dict.fromkeys(sorted(tables), 0)
     if operations is None or not len(operations):
         return Matching((), MEMBERS.arrow_schema().empty_table(), unmatched, _notes(operations))
-    operations, timing, told = _timed(operations, hosts, clocks, stamped=shifts_ns is not None)
+    whole = known is None
+    inferred = operations.inferred
+    if known is None:
+        timelines = HeldTimelines(operations)
+        clocks, found = clocks_and_communicators(timelines, shifts_ns, hosts)
+        known = Known(clocks, found.scores)
+        inferred = np.concatenate([found.of(rank) for rank in timelines.extents])
+    told = np.ones(len(operations))
+    guessed = inferred >= 0
+    if guessed.any():
+        told[guessed] = _GUESSED * np.array(known.scores)[inferred[guessed]]
+        operations = with_inferred(operations, inferred, len(known.scores))
+    timing = common_time(operations, known.clocks)
     number = np.full(len(operations), -1, np.int64)
     confidence = np.zeros(len(operations))
     by_sequence(operations, number, confidence)
@@ -98,33 +129,25 @@ def match(
     by_pairs(operations, timing, number, confidence)
     by_order(operations, number, confidence)
     confidence *= told
-    return _result(operations, timing, number, confidence, unmatched, told < 1.0)
+    return _result(operations, timing, number, confidence, unmatched, guessed, connecting=whole and bool(guessed.any()))
 
 
-def _timed(
-    operations: Operations, hosts: Mapping[int, str] | None, clocks: Mapping[int, RankClock] | None, *, stamped: bool
-) -> tuple[Operations, Timing, NDArray[np.float64]]:
-    """The operations with inferred communicators, their common time, and how sure their communicators are."""
-    timing = common_time(operations, stamped=stamped, hosts=hosts) if clocks is None else known_time(operations, clocks)
-    found = inferred(operations, timing)
-    told = np.ones(len(operations))
-    if not found.count:
-        return operations, timing, told
-    if clocks is None:
+def clocks_and_communicators(
+    timelines: Timelines, shifts_ns: Mapping[int, int] | None, hosts: Mapping[int, str] | None
+) -> tuple[dict[int, RankClock], Inferred]:
+    """The clock of each rank, and the communicators of operations that nothing names; arguments as of `match`."""
+    clocks = related(timelines, shifts_ns, hosts)
+    found = infer_communicators(timelines, clocks)
+    if found.scores:
         # with communicators, the clocks use all shared operations, and more precise clocks find more communicators
-        again = common_time(_named(operations, found), stamped=stamped, hosts=hosts)
-        if len(np.unique(again.component)) <= len(np.unique(timing.component)):
-            timing, found = again, inferred(operations, again)
-    guessed = found.number >= 0
-    told[guessed] = _GUESSED * np.array(found.score)[found.number[guessed]]
-    return _named(operations, found), timing, told
+        again = related(timelines.named(found.of, len(found.scores)), shifts_ns, hosts)
+        if _components(again) <= _components(clocks):
+            clocks, found = again, infer_communicators(timelines, again)
+    return clocks, found
 
 
-def _named(operations: Operations, found: Inferred) -> Operations:
-    """The operations with inferred communicators."""
-    first = len(operations.names)
-    names = [*operations.names, *(f"inferred {i}" for i in range(found.count))]
-    return replace(operations, communicator=np.where(found.number >= 0, first + found.number, operations.communicator), names=names)
+def _components(clocks: Mapping[int, RankClock]) -> int:
+    return len({c.component for c in clocks.values()})
 
 
 def by_sequence(operations: Operations, number: NDArray[np.int64], confidence: NDArray[np.float64]) -> None:
@@ -263,8 +286,10 @@ def _result(
     confidence: NDArray[np.float64],
     unmatched: dict[int, int],
     guessed: NDArray[np.bool_],
+    *,
+    connecting: bool,
 ) -> Matching:
-    """The members table, communicators and what is left over."""
+    """The members table, communicators and what is left over; `connecting`: the score counts if communicators connect all ranks."""
     import pyarrow as pa
 
     count, of = _sizes(number)
@@ -305,16 +330,16 @@ def _result(
         unmatched[int(rank)] = int(many)
     value, counts = explained(operations, timing, number, confidence)
     apart = 1
-    if guessed.any():  # unconnected ranks may still belong together
+    if connecting:  # unconnected ranks may still belong together
         share, apart = connected(operations.communicator[rows], operations.rank[rows], np.unique(operations.rank))
         value *= share
     score = round(float(value[counts].mean()), 3) if counts.any() else None
-    unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
-    reason = reason_of(score, unnamed, timing, apart)
+    unnamed = int((operations.communicator[counts] < 0).sum())
+    reason = reason_of(score, unnamed / max(int(counts.sum()), 1), timing.certainty, apart)
     groups = _groups(operations, used, guessed, np.where(counts, value, np.nan), of)
     inferred_groups = len(np.unique(operations.communicator[guessed]))
     notes = _notes(operations, timing, ~matched, inferred_groups)
-    return Matching(groups, members, unmatched, notes, score, reason, int(counts.sum()), rank_clocks(operations, timing))
+    return Matching(groups, members, unmatched, notes, score, reason, int(counts.sum()), unnamed)
 
 
 def _groups(

@@ -11,6 +11,8 @@ from alltrace.align.schema import LEAST_MATCHING_SCORE
 from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from alltrace.align.coarse_clocks import Timing
@@ -77,13 +79,13 @@ def connected(communicator: NDArray[np.int64], rank: NDArray[np.int64], every: N
     return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(sizes)
 
 
-def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -> str | None:
+def reason_of(score: float | None, unnamed: float, certainty: Mapping[int, float], apart: int) -> str | None:
     """Why a score is too low to rely on; None if it is not.
 
     Args:
         score: The score of the run.
         unnamed: The share of operations with an unknown communicator.
-        timing: The clocks that operations were matched by.
+        certainty: How sure the clock of each rank is by which operations were matched.
         apart: Parts of the run that no communicator connects.
     """
     if score is None or score >= LEAST_MATCHING_SCORE:
@@ -91,9 +93,9 @@ def reason_of(score: float | None, unnamed: float, timing: Timing, apart: int) -
     why = [f"{1 - score:.0%} of the communication is not explained"]
     if unnamed:
         why.append(f"for {unnamed:.0%} the communicator is known neither from the reports nor from the times")
-    doubtful = sum(c < _DOUBTFUL for c in timing.certainty.values())
+    doubtful = sum(c < _DOUBTFUL for c in certainty.values())
     if apart > 1:
         why.append(f"the clocks of {apart} groups of ranks could not be related: no communicator connects them")
     elif doubtful:
-        why.append(f"the clocks of {doubtful} of {len(timing.certainty)} ranks are related to the others' with little certainty")
+        why.append(f"the clocks of {doubtful} of {len(certainty)} ranks are related to the others' with little certainty")
     return "; ".join(why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ MATCHED_COLUMNS = (
     "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
+
+INFERRED = "inferred"
+"""The column with the number of the communicator that was inferred for an operation from the whole run."""
 
 _WITH_SEQUENCE = ("trace", "log")
 _HOST = "mpi"
@@ -49,6 +52,7 @@ class Operations:
         peer: Peer; likewise `group_rank`, `group_size`.
         names: Communicators' identities.
         calls_only: The number of operations known by their call alone, which cannot be members.
+        inferred: Number of its communicator among those that were inferred from the whole run; -1 for none, and if none were.
     """
 
     rank: NDArray[np.int64]
@@ -72,9 +76,16 @@ class Operations:
     group_size: NDArray[np.int64]
     names: list[str]
     calls_only: int
+    inferred: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def take(self, rows: NDArray[np.int64]) -> Operations:
+        """Some of them, in the order of `rows`."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {name: c[rows] for name, c in columns.items() if isinstance(c, np.ndarray)}
+        return replace(self, **chosen)
 
 
 class OperationTimes(NamedTuple):
@@ -85,12 +96,14 @@ class OperationTimes(NamedTuple):
         end: End, likewise.
         matchable: Whether both are known and the operation has a name and a communicator of more than one rank, bool.
         calls_only: The number of operations known by their call alone, which cannot be members.
+        sequence: The profiler's sequence number, -1 without one.
     """
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     matchable: NDArray[np.bool_]
     calls_only: int
+    sequence: NDArray[np.int64]
 
 
 def operation_times(table: Any) -> OperationTimes:
@@ -105,7 +118,8 @@ def operation_times(table: Any) -> OperationTimes:
     several = integers(table.column("group_size"), -1) != 1
     named: NDArray[np.bool_] = pc.is_valid(table.column("op")).to_numpy()
     start, end = either("start", "api_start"), either("end", "api_end")
-    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()))
+    sequence = np.where(_chosen(words.to_pylist(), evidence, _WITH_SEQUENCE), integers(table.column("sequence"), -1), -1)
+    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()), sequence)
 
 
 def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: Mapping[int, int]) -> Operations:
@@ -136,7 +150,6 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     names, communicator = numbered("communicator")
     ops, op = numbered("op")
     _, datatype = numbered("datatype")
-    words, evidence = numbered("evidence")
     times = operation_times(whole)
     start, end = times.start, times.end
     size = numbers("group_size")
@@ -144,7 +157,6 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
     keep = keep[np.lexsort((end[keep], rank[keep]))]
     sizes = numbers("bytes")
     token = distinct_rows(op, sizes, datatype)[1]
-    sequence = np.where(_chosen(words, evidence, _WITH_SEQUENCE), numbers("sequence"), -1)
     synchronising = np.array([*(o in SYNCHRONISING for o in ops), False])[op]
     exchanging = np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0)
     all_to_all = np.array([*(o == ALL_TO_ALL for o in ops), False])[op]
@@ -164,7 +176,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         paired=direction[keep],
         exchanging=exchanging[keep],
         all_to_all=all_to_all[keep],
-        sequence=sequence[keep],
+        sequence=times.sequence[keep],
         stream=numbers("stream")[keep],
         size=sizes[keep],
         peer=numbers("peer")[keep],
@@ -172,6 +184,7 @@ def flatten(tables: Mapping[int, Any], texts: Callable[[Any], Any], shifts_ns: M
         group_size=size[keep],
         names=[n or "" for n in names],
         calls_only=times.calls_only,
+        inferred=numbers(INFERRED)[keep] if INFERRED in whole.column_names else np.full(len(keep), -1, np.int64),
     )
 
 

@@ -143,6 +143,31 @@ def relate(first: Ends, second: Ends, window_ns: float | None) -> ClockLine | No
     return best if best is not None and best.count >= _TRUST and best.share > _CONNECTED / 2 else None
 
 
+class NumberedEnds(NamedTuple):
+    """Ends of synchronising operations of one rank, by a number that is the same on all ranks and distinct on each.
+
+    Attributes:
+        number: Number, ascending.
+        time: End, ns, float64.
+    """
+
+    number: NDArray[np.int64]
+    time: NDArray[np.float64]
+
+
+def relate_numbered(first: NumberedEnds, second: NumberedEnds) -> ClockLine | None:
+    """The line of the second rank's clock against the first's by ends of equal number, or None if most are not on a line."""
+    _, one, other = np.intersect1d(first.number, second.number, assume_unique=True, return_indices=True)
+    if len(one) < _TRUST:
+        return None
+    times = second.time[other]
+    middle = float(times.min() + times.max()) / 2
+    offset, slope, scale, close = _fitted(times - middle, first.time[one] - times, 0.0)
+    count = int(close.sum())
+    share = count / len(one)
+    return ClockLine(offset, slope, middle, scale, count, share, min(count / _PLENTY, 1.0)) if share > _CONNECTED else None
+
+
 def _worth(line: ClockLine) -> float:
     return line.count * float(np.log(_WIDEST_NS / max(line.scale_ns, _SCALE_FLOOR_NS)))
 

@@ -15,7 +15,6 @@ from alltrace.align.clocks import place_ranks, solve
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of, meet
 from alltrace.align.operations import MATCHED_COLUMNS
-from alltrace.align.rank_parts import part_file
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.spilled_operations import SpilledOperations
 from alltrace.align.windowed_matching import match_in_windows
@@ -130,12 +129,9 @@ def match_run(
     joined = None
     if logged:
         joined, names = _joined(run, parts, draft, names)
-    found = None
     if isinstance(operations, SpilledOperations):
         found = _in_windows(run, draft, operations, names, joined, row_group_rows)
-    if found is None:
-        if isinstance(operations, SpilledOperations):
-            operations = AllCollectives.joined((r, _matched_columns(part_file(parts, r))) for r in operations.rows)
+    else:
         found = _at_once(run, draft, operations, names, joined, row_group_rows)
     if joined is None:
         return found
@@ -156,15 +152,15 @@ def _filled(run: Run, draft: Path) -> Iterator[tuple[int, pa.Table]]:
 
 def _in_windows(
     run: Run, draft: Path, operations: SpilledOperations, names: Names, joined: Joined | None, row_group_rows: int
-) -> RunMatching | None:
-    """Match the operations in windows, and remove their file; None if they need to be matched at once.
+) -> RunMatching:
+    """Match the operations in windows, and remove their files.
 
     If the logs are complete, the operations are matched as the logs filled them, with the logs' communicators. This counts if
-    nearly all find a partner, or nearly as many as by the trace alone; that needs the trace to name communicators too.
+    nearly all find a partner, or nearly as many as by the trace alone.
     """
     most = most_at_once(len(run.ranks))
 
-    def matched(held: SpilledOperations, members: Path) -> WindowedMatching | None:
+    def matched(held: SpilledOperations, members: Path) -> WindowedMatching:
         ranks = place_ranks(run.manifest)
         found = match_in_windows(held, names.texts, ranks, members, row_group_rows=row_group_rows, most=most)
         held.remove()
@@ -176,13 +172,11 @@ def _in_windows(
         for rank, table in _filled(run, draft):
             spilled.add(rank, table)
         filled = matched(spilled, draft / _MEMBERS)
-        if filled is None or filled.members >= NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
+        if filled.members >= NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
             operations.remove()
-            return None if filled is None else _of_windows(filled, joined)
+            return _of_windows(filled, joined)
     own = draft / "own.parquet"
     found = matched(operations, own)
-    if found is None:
-        return None
     if filled is not None and filled.members >= NEARLY_ALL * found.members:
         own.unlink()
         return _of_windows(filled, joined)

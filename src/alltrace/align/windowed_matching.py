@@ -1,9 +1,10 @@
 """Matches the operations of all ranks in windows of time, where they do not fit into memory at once.
 
-Clocks come first (`alltrace.align.clocks_along_communicators`). With them, operations are read in the order of time, as many as
-fit. Those that are there are matched as if they were the run (`alltrace.align.matching`). Instances that end well before the first
-operation that was not read are final; the other operations stay for the next window. In the end, the clocks are fitted to all
-final instances, or to a part of them that is spread over the run and fits into memory.
+Clocks come first, and communicators that nothing names, both from times and kinds (`alltrace.align.timelines`). With them,
+operations are read in the order of time, as many as fit. Those that are there are matched as if they were the run
+(`alltrace.align.matching`). Instances that end well before the first operation that was not read are final; the other operations
+stay for the next window. In the end, the clocks are fitted to all final instances, or to a part of them that is spread over the
+run and fits into memory.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import pyarrow.parquet as pq
 
 from alltrace.align.all_collectives import AllCollectives
 from alltrace.align.clocks import solve
-from alltrace.align.clocks_along_communicators import clocks_along_communicators
-from alltrace.align.matching import FEW, match, notes_of
+from alltrace.align.matching import FEW, Known, clocks_and_communicators, match, notes_of
+from alltrace.align.matching_score import connected, reason_of
 from alltrace.align.members import Evidence, evidence_of
 from alltrace.align.operations import operation_times
-from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
+from alltrace.align.schema import Group
 from alltrace.align.spilled_batches import SpilledBatches
 from alltrace.run.overlay import MEMBERS
 from alltrace.run.parquet import quick_codec
@@ -81,8 +82,8 @@ def match_in_windows(
     *,
     row_group_rows: int,
     most: int,
-) -> WindowedMatching | None:
-    """Match the operations of all ranks; None if many have no communicator, or ranks of one have no clock in common.
+) -> WindowedMatching:
+    """Match the operations of all ranks.
 
     Args:
         operations: The operations.
@@ -92,11 +93,16 @@ def match_in_windows(
         row_group_rows: The most rows in one of its row groups.
         most: How many operations are to be in memory at once, and how many ends of instances the clocks are fitted to.
     """
-    clocks = clocks_along_communicators(operations, texts, ranks, most)
-    if clocks is None:
-        return None
+    known = Known({}, ())
+    timelines = operations.timelines(texts)
+    if timelines is not None:
+        shifts, hosts = {p.rank: p.shift_ns for p in ranks}, {p.rank: p.host for p in ranks}
+        clocks, communicators = clocks_and_communicators(timelines, shifts, hosts)
+        known = Known(clocks, communicators.scores)
+        if communicators.scores:
+            operations.infer(timelines, communicators.of)
     found = _MembersFile(members.with_suffix(".scratch"), [p.rank for p in ranks])
-    sweep = _Sweep(operations, texts, ranks, clocks, found, most)
+    sweep = _Sweep(operations, texts, ranks, known, found, most)
     sweep.run()
     found.write(members, row_group_rows)
     return sweep.found()
@@ -111,6 +117,7 @@ class _Communicator:
     found_by: str
     messages: bool
     ranks: set[int] = field(default_factory=set)
+    matched: set[int] = field(default_factory=set)
     size: int = 0
     instances: int = 0
     members: int = 0
@@ -127,9 +134,9 @@ class _Communicator:
         self.score += group.score * members
         self.all_to_all += group.all_to_all * members
 
-    def group(self) -> Group:
-        """It as a communicator of the run."""
-        score = round(self.score / max(self.members, 1), 3)
+    def group(self, connecting: float) -> Group:
+        """It as a communicator of the run, in which communicators connect this share of the pairs of ranks."""
+        score = round(connecting * self.score / max(self.members, 1), 3)
         dense = 2 * self.all_to_all > self.members
         return Group(self.number, self.name, tuple(sorted(self.ranks)), self.size, self.found_by, score, self.messages, dense)
 
@@ -142,23 +149,22 @@ class _Sweep:
         operations: SpilledOperations,
         texts: Callable[[Any], Any],
         ranks: Sequence[PlacedRank],
-        clocks: Mapping[int, RankClock],
+        known: Known,
         members: _MembersFile,
         most: int,
     ) -> None:
         self._operations, self._texts, self._ranks, self._most = operations, texts, ranks, most
         self._members = members
-        self._clocks = clocks
-        self._captured = _all_captured(operations.extents, clocks)
+        self._known, self._clocks = known, known.clocks
+        self._captured = _all_captured(operations.extents, known.clocks)
         self._instances = 0
-        self._communicators: dict[object, _Communicator] = {}
+        self._communicators: dict[str, _Communicator] = {}
         self._evidence = _SpreadEvidence(most)
         self._matched: Counter[int] = Counter()
         self._alone: Counter[int] = Counter()
         self._inside: Counter[int] = Counter()
         self._alone_inside: Counter[int] = Counter()
-        self._score, self._counted = 0.0, 0
-        self._doubts: list[tuple[float, str]] = []
+        self._score, self._counted, self._unnamed = 0.0, 0, 0
 
     def run(self) -> None:
         """Match all operations."""
@@ -181,16 +187,20 @@ class _Sweep:
         share = {r: self._alone_inside[r] / n for r, n in sorted(self._inside.items()) if n > FEW}
         communicators = list(self._communicators.values())
         guessed = sum(c.found_by == "structure" for c in communicators)
-        score = round(self._score / self._counted, 3) if self._counted else None
-        doubt = min(self._doubts)[1] if self._doubts and score is not None and score < LEAST_MATCHING_SCORE else None
+        connecting, apart = 1.0, 1
+        if self._known.scores:  # unconnected ranks may still belong together
+            number, rank = np.array([(c.number, r) for c in communicators for r in c.matched], np.int64).reshape(-1, 2).T
+            connecting, apart = connected(number, rank, np.array(list(self._clocks), np.int64))
+        score = round(connecting * self._score / self._counted, 3) if self._counted else None
+        certainty = {r: c.certainty for r, c in self._clocks.items()}
         return WindowedMatching(
             solution=solve(self._evidence.whole(), self._ranks),
-            groups=tuple(c.group() for c in communicators),
+            groups=tuple(c.group(connecting) for c in communicators),
             members=sum(self._matched.values()),
             unmatched=unmatched,
             notes=notes_of(self._operations.calls_only, guessed, share),
             score=score,
-            reason=doubt,
+            reason=reason_of(score, self._unnamed / max(self._counted, 1), certainty, apart),
         )
 
     def _taken(self, window: AllCollectives, unread_from: float) -> pa.Table:
@@ -200,7 +210,7 @@ class _Sweep:
         end = (operation_times(window.whole).end + shift) * (1.0 - rate)
         first = float(end.min())
         final_to = unread_from if unread_from == np.inf else unread_from - _STAYS * max(unread_from - first, 0.0)
-        matching = match(window, self._texts, clocks=self._clocks)
+        matching = match(window, self._texts, known=self._known)
         self._judge(matching)
         table = matching.members
         instance, rank, row = (table.column(c).to_numpy() for c in ("instance", "rank", "row"))
@@ -232,8 +242,7 @@ class _Sweep:
             return
         self._score += matching.score * matching.counted
         self._counted += matching.counted
-        if matching.reason is not None:
-            self._doubts.append((matching.score, matching.reason))
+        self._unnamed += matching.unnamed
 
     def _keep(self, window: AllCollectives, matching: Matching, rows: Numbers, at: Numbers, end: NDArray[np.float64]) -> None:
         """Take the final members, which are some rows of the table; `at` is the place of each row in the window."""
@@ -241,7 +250,7 @@ class _Sweep:
             return
         table = matching.members.take(pa.array(rows))
         at = at[rows]
-        instance, local = table.column("instance").to_numpy(), table.column("communicator").to_numpy()
+        instance, local, rank = (table.column(c).to_numpy() for c in ("instance", "communicator", "rank"))
         heads = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
         of = np.cumsum(np.concatenate(([0], np.diff(instance) != 0)))
         order = np.argsort(np.minimum.reduceat(end[at], heads), kind="stable")
@@ -250,15 +259,17 @@ class _Sweep:
         self._instances += len(heads)
         ordinals, communicators = np.empty(len(heads), np.int64), np.empty(len(heads), np.int64)
         members = np.bincount(local, minlength=len(matching.groups))
-        seen: Counter[object] = Counter()
         of_group = rows_by(local[heads][order])
         for group in matching.groups:
-            seen[group.ranks] += group.found_by == "structure"
             if group.number not in of_group:
                 continue
             mine = order[of_group[group.number]]
-            known = self._communicator(group, seen[group.ranks])
+            known = self._communicators.get(group.name)
+            if known is None:
+                known = _Communicator(len(self._communicators), group.name, group.found_by, group.messages)
+                self._communicators[group.name] = known
             known.add(group, int(members[group.number]))
+            known.matched.update(rank[local == group.number].tolist())
             ordinals[mine] = known.instances + np.arange(len(mine))
             known.instances += len(mine)
             communicators[mine] = known.number
@@ -268,17 +279,6 @@ class _Sweep:
         columns |= {"instance": numbers[of], "communicator": communicators[of], "ordinal": ordinals[of]}
         columns["row"] = window.whole.column("row").to_numpy()[at]
         self._members.add(pa.table(columns, schema=MEMBERS.arrow_schema()))
-
-    def _communicator(self, group: Group, which: int) -> _Communicator:
-        """The communicator that a window's communicator is: of the same name, or the same ranks if nothing names it."""
-        guessed = group.found_by == "structure"
-        key: object = (group.ranks, which) if guessed else group.name
-        known = self._communicators.get(key)
-        if known is None:
-            name = f"inferred {sum(c.found_by == 'structure' for c in self._communicators.values())}" if guessed else group.name
-            known = _Communicator(len(self._communicators), name, group.found_by, group.messages)
-            self._communicators[key] = known
-        return known
 
 
 def _all_captured(extents: Mapping[int, tuple[int, int]], clocks: Mapping[int, RankClock]) -> dict[int, tuple[float, float]]:
