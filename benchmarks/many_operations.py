@@ -1,4 +1,5 @@
-"""Memory and time of matching many operations: `python -m benchmarks.many_operations [--ranks 512] [--operations 500 2000 8000]`.
+"""Memory and time of matching many operations: `python -m benchmarks.many_operations [--ranks 512] [--operations 500 2000 8000]
+[--unnamed]`.
 
 Makes the operations of a job with tensor groups of 8 ranks, each group on a separate host with a clock of its own, as tables and
 without reports. Each number of operations per rank is matched twice, in a process each: in windows, as an alignment does if they
@@ -53,10 +54,11 @@ class Job:
     Args:
         ranks: The ranks.
         operations: The operations of each.
+        named: Whether they have a communicator.
     """
 
-    def __init__(self, ranks: int, operations: int) -> None:
-        self.ranks, self.operations = ranks, operations
+    def __init__(self, ranks: int, operations: int, *, named: bool) -> None:
+        self.ranks, self.operations, self._named = ranks, operations, named
         rng = np.random.default_rng(7)
         hosts = -(-ranks // _TENSOR)
         self.offsets_ns = rng.uniform(-_STAMP_NS, _STAMP_NS, hosts)
@@ -90,6 +92,8 @@ class Job:
                 "bytes": np.full(many, 1 << 20),
                 "evidence": evidence.take(pa.array(np.zeros(many, np.int32))),
             }
+            if not self._named:
+                del columns["communicator"]
             arrays = {n: pa.array(columns[n]) if n in columns else pa.nulls(many) for n in MATCHED_COLUMNS}
             yield rank, pa.table({n: a.cast(schema.field(n).type) for n, a in arrays.items()})
 
@@ -122,17 +126,15 @@ class Job:
         return float(np.abs(error - error[0]).max()), float(np.abs(found - self.rates * 1e6).max())
 
 
-def matched(ranks: int, operations: int, *, windows: bool) -> str:
+def matched(ranks: int, operations: int, *, named: bool, windows: bool) -> str:
     """A cell for each of: CPU seconds, peak, quality, errors; of this process."""
-    job = Job(ranks, operations)
+    job = Job(ranks, operations, named=named)
     with tempfile.TemporaryDirectory() as folder:
         held = run_matching.hold(job.tables(), Path(folder), ranks) if windows else AllCollectives.joined(job.tables())
         if isinstance(held, SpilledOperations):
             file = Path(folder, "members.parquet")
             most = run_matching.most_at_once(ranks)
             found = match_in_windows(held, job.texts, job.placed(), file, row_group_rows=1 << 11, most=most)
-            if found is None:
-                raise SystemExit("the operations could not be matched in windows")
             solution = found.solution
             taken = _taken()
             members = pq.read_table(file)
@@ -154,10 +156,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=512)
     parser.add_argument("--operations", type=int, nargs="+", default=[500, 2000, 8000])
+    parser.add_argument("--unnamed", action="store_true", help="without communicators, which are inferred")
     parser.add_argument("--one", choices=("windows", "at once"), help="only this, in this process")
     args = parser.parse_args(arguments)
     if args.one:
-        print(matched(args.ranks, args.operations[0], windows=args.one == "windows"))
+        print(matched(args.ranks, args.operations[0], named=not args.unnamed, windows=args.one == "windows"))
         return
     print(
         "| operations of each rank | | CPU time | peak | right | found | offset | rate |\n|---|---|---|---|---|---|---|---|",
@@ -165,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     for many in args.operations:
         for one in ("windows", "at once"):
-            own = ["--ranks", str(args.ranks), "--operations", str(many), "--one", one]
+            own = ["--ranks", str(args.ranks), "--operations", str(many), "--one", one, *["--unnamed"] * args.unnamed]
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.many_operations", *own], capture_output=True, text=True, check=False
             )

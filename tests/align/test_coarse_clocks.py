@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from tests.align.collectives import Made, pipeline, simulated, table_of
 
-from alltrace.align.coarse_clocks import _connect, _to_root
+from alltrace.align.coarse_clocks import _connect, _to_root, related
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.align.operations import flatten
 from alltrace.align.pairwise_clock_fit import ClockLine
+from alltrace.align.spilled_operations import SpilledOperations
+from alltrace.align.timelines import HeldTimelines
 
 
 def test_ranks_are_connected_as_a_forest_whose_trees_are_the_sets_of_connected_ranks():
@@ -58,3 +64,123 @@ def test_a_chain_is_gone_through_once(monkeypatch):
     found = _to_root(dict(sorted(chain.items(), reverse=True)))
     assert found[2_000].offset_ns == 2_000
     assert len(calls) == 1_999
+
+
+def both(made, folder, most):
+    """The timelines of a run in memory and in files."""
+    spilled = SpilledOperations(folder / "operations", len(made.tables), most)
+    for rank in sorted(made.tables):
+        spilled.add(rank, made.tables[rank])
+    return [HeldTimelines(flatten(made.tables, made.texts, {})), spilled.timelines(made.texts)]
+
+
+def apart(made, clocks):
+    """How far the ends of each true instance are apart with these clocks, ns."""
+    ends: dict[int, list[float]] = {}
+    for rank, table in made.tables.items():
+        for end, instance in zip(table.column("end").to_numpy().tolist(), made.truth[rank].tolist(), strict=True):
+            ends.setdefault(instance, []).append(clocks[rank].common(end))
+    return np.array([max(e) - min(e) for e in ends.values()])
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_all_ranks_are_on_one_clock(tmp_path, tensor, named):
+    made = simulated(3, ranks=16, tensor=tensor, steps=40, offset_ns=0.5e9, drift=50e-6)
+    made = made if named else made.without("communicator")
+    found = [related(timelines, made.shifts_ns, {r: f"host {r}" for r in range(16)}) for timelines in both(made, tmp_path, 300)]
+    assert found[0] == found[1]
+    assert sorted(found[0]) == list(range(16))
+    assert {c.component for c in found[0].values()} == {0}
+    assert np.quantile(apart(made, found[0]), 0.95) < 6_000  # recorded ends scatter by 2,000
+    assert max(c.rate for c in found[0].values()) - min(c.rate for c in found[0].values()) > 30e-6
+
+
+def test_stages_that_only_meet_their_neighbours(tmp_path):
+    made = pipeline(5, stages=6)
+    for timelines in both(made, tmp_path, 200):
+        assert np.quantile(apart(made, related(timelines, made.shifts_ns)), 0.9) < 20_000
+
+
+def test_ranks_of_two_jobs_are_components(tmp_path):
+    made = simulated(1, ranks=4, steps=20)
+    for rank, table in made.tables.items():
+        name = f"job {rank // 2}"
+        made.names.append(name)
+        named = table_of(communicator=[name] * table.num_rows).column("communicator")
+        made.tables[rank] = table.set_column(table.column_names.index("communicator"), "communicator", named)
+    for timelines in both(made, tmp_path, 100):
+        found = related(timelines, made.shifts_ns)
+        assert [found[r].component for r in range(4)] == [0, 0, 2, 2]
+        for ranks in ([0, 1], [2, 3]):
+            its = replace(made, tables={r: made.tables[r] for r in ranks})
+            assert np.quantile(apart(its, found), 0.95) < 6_000
+
+
+def test_ranks_without_operations_have_no_clock(tmp_path):
+    made = simulated(1, ranks=4, tensor=2, steps=20)
+    for rank in (2, 3):
+        made.tables[rank] = made.tables[rank].slice(0, 0)
+    for timelines in both(made, tmp_path, 100):
+        assert sorted(related(timelines, made.shifts_ns)) == [0, 1]
+
+
+def periodic(ahead_ns, sequences):
+    """Ranks whose steps are exactly alike; each is ahead by so much and has these sequence numbers."""
+    ends = np.arange(1, 101) * 10_000_000
+    tables = {
+        rank: table_of(
+            start=ends + ahead - 1_000_000,
+            end=ends + ahead,
+            op=["AllReduce"] * 100,
+            communicator=["group"] * 100,
+            sequence=sequence,
+            evidence=["trace"] * 100,
+        )
+        for rank, (ahead, sequence) in enumerate(zip(ahead_ns, sequences, strict=True))
+    }
+    return Made(tables, dict.fromkeys(tables, np.arange(100)), dict.fromkeys(tables, 0), ["group"])
+
+
+def test_sequence_numbers_decide_where_steps_are_alike(tmp_path):
+    made = periodic((0, 32_000_000, -25_000_000), [range(100)] * 3)
+    for timelines in both(made, tmp_path, 100):
+        found = related(timelines, made.shifts_ns)
+        assert apart(made, found).max() < 1
+        assert [c.certainty for c in found.values()] == [1.0] * 3
+
+
+def test_sequence_numbers_that_several_operations_share_are_not_used(tmp_path):
+    twice = np.arange(100)
+    twice[:60] //= 2
+    made = periodic((0, 32_000_000), [twice + 500, twice + 500])
+    for timelines in both(made, tmp_path, 100):
+        assert apart(made, related(timelines, made.shifts_ns)).max() < 1
+
+
+def test_sequence_numbers_that_contradict_the_times_are_not_used(tmp_path):
+    made = simulated(3, ranks=2, steps=40)
+    rng = np.random.default_rng(0)
+    for rank, table in made.tables.items():
+        numbers = table_of(sequence=rng.permutation(table.num_rows), evidence=["trace"] * table.num_rows)
+        for name in ("sequence", "evidence"):
+            table = table.set_column(table.column_names.index(name), name, numbers.column(name))
+        made.tables[rank] = table
+    for timelines in both(made, tmp_path, 100):
+        assert np.quantile(apart(made, related(timelines, made.shifts_ns)), 0.95) < 6_000
+
+
+def test_times_of_so_many_ranks_are_kept_as_are_allowed(tmp_path, monkeypatch):
+    made = simulated(2, ranks=12, steps=30, tensor=2)
+    timelines = both(made, tmp_path, 300)[1]
+    expected = related(timelines, made.shifts_ns)
+    asked = []
+    real = timelines.of
+    timelines.of = lambda rank: asked.append(rank) or real(rank)
+    timelines.ranks_at_once = 2
+    assert related(timelines, made.shifts_ns) == expected
+    few = len(asked)
+    asked.clear()
+    timelines.ranks_at_once = 64
+    related(timelines, made.shifts_ns)
+    assert len(asked) == 12 < few

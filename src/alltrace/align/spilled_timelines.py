@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _ALIKE = ("stream", "communicator", "op", "datatype", "peer", "group_rank", "group_size")
 """The columns that are equal for operations of one kind, beside the size."""
-_SIZES, _OTHER_SIZES = 128, 16
-"""Sizes that are kept as they are, and the number of kinds that all others are divided into."""
+_SIZES, _OTHER_SIZES = 128, 17
+"""Sizes that are kept as they are, and a prime number: all others are known by their rest of division by it."""
 _LEAST_RANKS = 64
 
 

@@ -7,6 +7,7 @@ operations do not; the times of one rank are read when they are needed.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -73,8 +74,8 @@ class HeldTimelines:
         self.kinds = operations
         self.counts = np.ones(len(operations), np.int64)
         ranks, begins = np.unique(operations.rank, return_index=True)
-        stops = [*begins[1:].tolist(), len(operations)]
-        self._bounds = dict(zip(ranks.tolist(), zip(begins.tolist(), stops, strict=True), strict=True))
+        bounds = pairwise([*begins.tolist(), len(operations)])
+        self._bounds = dict(zip(ranks.tolist(), bounds, strict=True))
         self.extents: Mapping[int, tuple[int, int]] = {
             r: (int(operations.end[low]), int(operations.end[high - 1])) for r, (low, high) in self._bounds.items()
         }
