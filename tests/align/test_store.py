@@ -350,3 +350,19 @@ def test_what_a_worker_wrote_where_this_process_does_not_see_it_is_a_sentence(ru
     with pytest.raises(InputError, match=r"what was made of rank 2 is not there.*all nodes must see this folder"):
         aligned(run)
     assert not (run.path / "align").exists()
+
+
+@pytest.mark.parametrize("most", [10**6, 30], ids=["at once", "in windows"])
+def test_ranks_are_done_once_they_are_collected_and_matched(run, monkeypatch, most):
+    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: most)
+    collected, told = [], []
+    real = run_matching.match_run
+
+    def noted(*args, **more):
+        collected.append(sum(told))
+        return real(*args, **more)
+
+    monkeypatch.setattr(run_matching, "match_run", noted)
+    aligned(run, progress=told.append)
+    assert (collected, sum(told)) == ([2], 4)
+    assert min(told) > 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.align.collectives import LAYOUTS, Made, collected, pipeline, quality, simulated, table_of
+from tests.align.grids import Grid, execute
+from tests.align.test_grids import GRIDS
 
 from alltrace.align import windowed_matching
 from alltrace.align.clocks import PlacedRank
@@ -38,14 +43,16 @@ def placed(made, ranks_per_host=1):
     ]
 
 
-def in_windows(made, folder, most=400, ranks_per_host=1):
+def in_windows(made, folder, most=400, ranks_per_host=1, progress=None):
     """What is found in windows of about so many operations; `members` is the table in the file."""
     folder.mkdir(exist_ok=True)
     spilled = SpilledOperations(folder / "operations", len(made.tables), most)
     for rank in sorted(made.tables):
         spilled.add(rank, made.tables[rank])
     file = folder / "members.parquet"
-    found = match_in_windows(spilled, made.texts, placed(made, ranks_per_host), file, row_group_rows=100, most=most)
+    found = match_in_windows(
+        spilled, made.texts, placed(made, ranks_per_host), file, row_group_rows=100, most=most, progress=progress
+    )
     spilled.remove()
     assert list(folder.iterdir()) == [file]
     table = pq.read_table(file)
@@ -116,6 +123,31 @@ def test_communicators_that_nothing_names(tmp_path, seed, tensor):
     assert (found.score, found.reason) == (pytest.approx(expected.score, abs=0.01), expected.reason)
 
 
+@pytest.mark.parametrize(
+    "missing", ["half of the names", "names and a twentieth of the operations", "names and the start of a rank"]
+)
+@pytest.mark.parametrize("grid", ["wide tensor and data on one stream", "data and stages on one stream", "tensor, data and stages"])
+def test_grids_of_which_not_all_is_known(tmp_path, grid, missing):
+    made = execute(Grid(**{**vars(GRIDS[grid]), "offset_s": 20.0, "seed": 4})).made
+    names = sorted({n for t in made.tables.values() for n in t.column("communicator").to_pylist()})
+    gone = pa.array(names[::2] if missing.startswith("half") else names)
+    for rank, table in made.tables.items():
+        at = table.column_names.index("communicator")
+        left = pc.if_else(pc.is_in(table.column(at), gone), None, table.column(at))
+        made.tables[rank] = table.set_column(at, table.schema.field(at), left)
+    if "twentieth" in missing:
+        made = made.dropped(0.05, 4)
+    elif "start" in missing:
+        made = made.dropped(0.0, 4, {1: 0.4})
+    most = max(sum(t.num_rows for t in made.tables.values()) // 5, 200)
+    found, expected = in_windows(made, tmp_path / "w", most), whole(made)
+    assert instances(found) == instances(expected)
+    assert (found.unmatched, found.notes) == (expected.unmatched, expected.notes)
+    # whether an operation could have a partner depends on which ranks a window has
+    assert found.score == pytest.approx(expected.score, abs=0.01)
+    assert re.sub(r"\d+%", "", found.reason or "") == re.sub(r"\d+%", "", expected.reason or "")
+
+
 def test_the_clocks_are_those_planted(tmp_path):
     made = simulated(4, ranks=8, steps=200, drift=20e-6, offset_ns=5e6)
     found = in_windows(made, tmp_path / "w", most=800)
@@ -125,6 +157,14 @@ def test_the_clocks_are_those_planted(tmp_path):
         # at the zero, which is seconds before the first operation
         assert one.offset_ns == pytest.approx(other.offset_ns, abs=5_000)
     assert any(abs(c.drift_ppm) > 5 for c in every.clocks)
+
+
+def test_progress_is_of_all_ranks(tmp_path):
+    made = simulated(7, ranks=8, steps=100, offset_ns=5e6)
+    told = []
+    in_windows(made, tmp_path / "w", most=600, progress=told.append)
+    assert sum(told) == 8
+    assert len(told) > 3
 
 
 def test_the_table_is_in_order(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import time
 
+from alltrace.cli import progress
+from alltrace.cli.main import main
 from alltrace.synth import write_run
 
 
@@ -45,3 +48,53 @@ def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(tmp_path):
     assert b"\x1b[" in bar
     assert b"importing" not in silent
     assert b"\x1b" not in silent
+
+
+def as_terminal(monkeypatch):
+    """What is written to standard error, as if it were a terminal of 80 columns."""
+    text = io.StringIO()
+    monkeypatch.setattr(text, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", text)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    return text
+
+
+def test_each_stage_that_did_something_has_a_bar(monkeypatch):
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_SOON_S", 0.0)
+    with progress.stages(8) as advance_of:
+        aligning, asking, _idle = (advance_of(s) for s in ("aligning clocks", "diagnose", "idle"))
+        aligning(5)
+        aligning(4)  # more than there are
+        asking(3)
+    shown = terminal.getvalue()
+    assert "aligning clocks, ranks" in shown
+    assert "8/8" in shown
+    assert "diagnose, ranks" in shown
+    assert "3/8" in shown
+    assert "idle" not in shown
+
+
+def test_no_bar_of_what_is_soon_done_and_none_of_one_rank(monkeypatch):
+    terminal = as_terminal(monkeypatch)
+    with progress.stages(8) as advance_of:
+        advance_of("aligning clocks")(8)
+    monkeypatch.setattr(progress, "_SOON_S", 0.0)
+    with progress.stages(1) as advance_of:
+        advance_of("aligning clocks")(1)
+    assert terminal.getvalue() == ""
+
+
+def test_questions_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_SOON_S", 0.0)
+    write_run("tiny", tmp_path / "reports")
+    for verb in ("stragglers", "export"):
+        output = ["-o", str(tmp_path / f"{verb}.{'prv' if verb == 'export' else 'csv'}")]
+        arguments = [*(["paraver"] if verb == "export" else []), str(tmp_path / "reports"), *output]
+        assert main([verb, *arguments, "--cache-dir", str(tmp_path / verb)]) == 0
+        assert "aligning clocks, ranks" in terminal.getvalue()
+        assert "2/2" in terminal.getvalue()
+        assert ("stragglers, ranks" in terminal.getvalue()) == (verb == "stragglers")
+        terminal.truncate(0)

@@ -8,7 +8,7 @@ inferred first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -58,8 +58,8 @@ class Matching:
         notes: What a reader must know, each one sentence.
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
-        counted: The operations that the score is the mean of.
-        unnamed: How many of these have no communicator.
+        explained: How well each operation is explained, whose mean is the score, by rank and end; those that do not count have NaN.
+        places: For each of these its rank and the row of the rank's table: int64 arrays of equal length.
     """
 
     groups: tuple[Group, ...]
@@ -68,8 +68,8 @@ class Matching:
     notes: tuple[str, ...]
     score: float | None = None
     reason: str | None = None
-    counted: int = 0
-    unnamed: int = 0
+    explained: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    places: tuple[NDArray[np.int64], NDArray[np.int64]] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class Known(NamedTuple):
@@ -334,12 +334,13 @@ def _result(
         share, apart = connected(operations.communicator[rows], operations.rank[rows], np.unique(operations.rank))
         value *= share
     score = round(float(value[counts].mean()), 3) if counts.any() else None
-    unnamed = int((operations.communicator[counts] < 0).sum())
-    reason = reason_of(score, unnamed / max(int(counts.sum()), 1), timing.certainty, apart)
-    groups = _groups(operations, used, guessed, np.where(counts, value, np.nan), of)
+    unnamed = float((operations.communicator[counts] < 0).mean()) if counts.any() else 0.0
+    reason = reason_of(score, unnamed, timing.certainty, apart)
+    value = np.where(counts, value, np.nan)
+    groups = _groups(operations, used, guessed, value, of)
     inferred_groups = len(np.unique(operations.communicator[guessed]))
     notes = _notes(operations, timing, ~matched, inferred_groups)
-    return Matching(groups, members, unmatched, notes, score, reason, int(counts.sum()), unnamed)
+    return Matching(groups, members, unmatched, notes, score, reason, value, (operations.rank, operations.row))
 
 
 def _groups(

@@ -25,7 +25,7 @@ from alltrace.run.store import Names
 from alltrace.trace.names import intern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from alltrace.align.clocks import Solution
@@ -114,6 +114,7 @@ def match_run(
     *,
     logged: bool,
     row_group_rows: int,
+    progress: Callable[[int], None] | None = None,
 ) -> RunMatching:
     """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
@@ -125,14 +126,17 @@ def match_run(
         names: The names in them.
         logged: Whether NCCL's logs have calls to join with them.
         row_group_rows: The most rows in a row group of `members`.
+        progress: Called with the number of ranks done.
     """
     joined = None
     if logged:
         joined, names = _joined(run, parts, draft, names)
     if isinstance(operations, SpilledOperations):
-        found = _in_windows(run, draft, operations, names, joined, row_group_rows)
+        found = _in_windows(run, draft, operations, names, joined, row_group_rows, progress)
     else:
         found = _at_once(run, draft, operations, names, joined, row_group_rows)
+        if progress is not None:
+            progress(len(run.ranks))
     if joined is None:
         return found
     from alltrace.align.log_join import finish
@@ -151,7 +155,13 @@ def _filled(run: Run, draft: Path) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _in_windows(
-    run: Run, draft: Path, operations: SpilledOperations, names: Names, joined: Joined | None, row_group_rows: int
+    run: Run,
+    draft: Path,
+    operations: SpilledOperations,
+    names: Names,
+    joined: Joined | None,
+    row_group_rows: int,
+    progress: Callable[[int], None] | None,
 ) -> RunMatching:
     """Match the operations in windows, and remove their files.
 
@@ -162,7 +172,7 @@ def _in_windows(
 
     def matched(held: SpilledOperations, members: Path) -> WindowedMatching:
         ranks = place_ranks(run.manifest)
-        found = match_in_windows(held, names.texts, ranks, members, row_group_rows=row_group_rows, most=most)
+        found = match_in_windows(held, names.texts, ranks, members, row_group_rows=row_group_rows, most=most, progress=progress)
         held.remove()
         return found
 

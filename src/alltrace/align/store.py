@@ -207,8 +207,10 @@ def _matched(
     """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
     from alltrace.align.run_matching import match_run
 
-    operations, names, steps = _collect_all(run, draft, parts, jobs, progress)
-    found = match_run(run, parts, draft, operations, names, logged=_has_logged_calls(run), row_group_rows=_SHARED_ROWS)
+    half = _half(progress)
+    operations, names, steps = _collect_all(run, draft, parts, jobs, half)
+    logged = _has_logged_calls(run)
+    found = match_run(run, parts, draft, operations, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half)
     alignment = Alignment(
         signature=signature(run.manifest),
         groups=found.groups,
@@ -226,6 +228,20 @@ def _matched(
     return alignment, steps
 
 
+def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
+    """What is called with the number of ranks collected and with those matched: a rank is done once it was both."""
+    done = told = 0
+
+    def advance(ranks: int) -> None:
+        nonlocal done, told
+        done += ranks
+        if progress is not None and done // 2 > told:
+            progress(done // 2 - told)
+            told = done // 2
+
+    return advance
+
+
 class _Taken(NamedTuple):
     """What an alignment takes from one rank.
 
@@ -241,7 +257,7 @@ class _Taken(NamedTuple):
 
 
 def _collect_all(
-    run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None] | None
+    run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
 ) -> tuple[AllCollectives | SpilledOperations, Names, list[RankSteps | AlltraceError | None]]:
     """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
@@ -252,8 +268,7 @@ def _collect_all(
     remove_others(folder, run.manifest)
     kept = {r.rank: part for r in run.ranks if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None}
     todo = [r for r in run.ranks if r.rank not in kept]
-    if progress is not None:
-        progress(len(kept))
+    progress(len(kept))
     rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1

@@ -22,15 +22,16 @@ from alltrace.align.clocks import solve
 from alltrace.align.matching import FEW, Known, clocks_and_communicators, match, notes_of
 from alltrace.align.matching_score import connected, reason_of
 from alltrace.align.members import Evidence, evidence_of
-from alltrace.align.operations import operation_times
+from alltrace.align.operations import INFERRED, operation_times
 from alltrace.align.schema import Group
 from alltrace.align.spilled_batches import SpilledBatches
 from alltrace.run.overlay import MEMBERS
 from alltrace.run.parquet import quick_codec
+from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -82,6 +83,7 @@ def match_in_windows(
     *,
     row_group_rows: int,
     most: int,
+    progress: Callable[[int], None] | None = None,
 ) -> WindowedMatching:
     """Match the operations of all ranks.
 
@@ -92,6 +94,7 @@ def match_in_windows(
         members: The Parquet file to write, of `MEMBERS`, sorted by rank and instance; meanwhile another file is next to it.
         row_group_rows: The most rows in one of its row groups.
         most: How many operations are to be in memory at once, and how many ends of instances the clocks are fitted to.
+        progress: Called with the number of ranks done: all of them, by the share of the operations.
     """
     known = Known({}, ())
     timelines = operations.timelines(texts)
@@ -103,7 +106,11 @@ def match_in_windows(
             operations.infer(timelines, communicators.of)
     found = _MembersFile(members.with_suffix(".scratch"), [p.rank for p in ranks])
     sweep = _Sweep(operations, texts, ranks, known, found, most)
-    sweep.run()
+    told = 0
+    for share in sweep.run():
+        if progress is not None and int(share * len(ranks)) > told:
+            progress(int(share * len(ranks)) - told)
+            told = int(share * len(ranks))
     found.write(members, row_group_rows)
     return sweep.found()
 
@@ -166,8 +173,8 @@ class _Sweep:
         self._alone_inside: Counter[int] = Counter()
         self._score, self._counted, self._unnamed = 0.0, 0, 0
 
-    def run(self) -> None:
-        """Match all operations."""
+    def run(self) -> Iterator[float]:
+        """Match all operations; yields the share of them that was read."""
         numbers, starts, rows = self._operations.in_order(self._clocks)
         waiting: list[pa.Table] = []
         at = 0
@@ -180,6 +187,7 @@ class _Sweep:
             waiting.clear()
             pa.default_memory_pool().release_unused()  # NumPy does not use what Arrow holds back
             waiting.append(self._taken(window, float(starts[at]) if at < len(numbers) else np.inf))
+            yield float(rows[:at].sum() / rows.sum())
 
     def found(self) -> WindowedMatching:
         """What was found."""
@@ -211,7 +219,6 @@ class _Sweep:
         first = float(end.min())
         final_to = unread_from if unread_from == np.inf else unread_from - _STAYS * max(unread_from - first, 0.0)
         matching = match(window, self._texts, known=self._known)
-        self._judge(matching)
         table = matching.members
         instance, rank, row = (table.column(c).to_numpy() for c in ("instance", "rank", "row"))
         begins = np.searchsorted(of, ranks)
@@ -225,6 +232,8 @@ class _Sweep:
         matched = np.zeros(len(end), np.bool_)
         matched[at[final]] = True
         leaving = matched | (end < final_to)
+        judged, its_row = matching.places
+        self._judge(matching, window, begins[np.searchsorted(ranks, judged)] + its_row, leaving)
         opens, shuts = np.array([self._captured[self._clocks[r].component] for r in ranks.tolist()])[np.searchsorted(ranks, of)].T
         inside = leaving & (end >= opens) & (end <= shuts)
         for counts, which in (
@@ -237,12 +246,14 @@ class _Sweep:
             counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
         return window.whole.filter(pa.array(~leaving))
 
-    def _judge(self, matching: Matching) -> None:
-        if matching.score is None:
-            return
-        self._score += matching.score * matching.counted
-        self._counted += matching.counted
-        self._unnamed += matching.unnamed
+    def _judge(self, matching: Matching, window: AllCollectives, at: Numbers, leaving: NDArray[np.bool_]) -> None:
+        """Add what the score says of the operations that leave; `at` is the place of each in the window."""
+        counts = ~np.isnan(matching.explained) & leaving[at]
+        self._score += float(matching.explained[counts].sum())
+        self._counted += int(counts.sum())
+        columns = [window.whole.column(n) for n in ("communicator", INFERRED) if n in window.whole.column_names]
+        unnamed = np.all([integers(column, -1) == -1 for column in columns], axis=0)
+        self._unnamed += int(unnamed[at[counts]].sum())
 
     def _keep(self, window: AllCollectives, matching: Matching, rows: Numbers, at: Numbers, end: NDArray[np.float64]) -> None:
         """Take the final members, which are some rows of the table; `at` is the place of each row in the window."""

@@ -76,13 +76,15 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     ]
     given_filters(given)  # what cannot be understood is refused before anything is imported
     run = open_from(args)
-    from alltrace.cli.progress import counting
+    from alltrace.cli.progress import ALIGNING, stages
     from alltrace.recipes.execution.ask_all import each_reply
 
     asked = len(run.ranks) if ranks is None else len(ranks)
     done: dict[int, _Done] = {}
-    with counting("asking", asked) as advance:
-        for number, reply in each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=advance, stream=True):
+    with stages(asked) as advance_of:
+        progress, aligning = advance_of("asking"), advance_of(ALIGNING)
+        replies_of = each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=progress, aligning=aligning, stream=True)
+        for number, reply in replies_of:
             done[number] = _written(folder, reply, run.facts())
             del reply  # an answer is let go before the next one is made
     replies = [done[number] for number in sorted(done)]

@@ -1,8 +1,10 @@
-"""Progress of an import on a terminal, on standard error: rows, rate and time left."""
+"""Progress on a terminal, on standard error: of an import in rows, rate and time left, and of stages over ranks."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,11 @@ from alltrace.run.import_progress import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+ALIGNING = "aligning clocks"
+"""The stage in which a run is aligned."""
+_SOON_S = 0.5
+"""Nothing is shown of what takes less."""
 
 
 @contextmanager
@@ -26,18 +33,54 @@ def watching() -> Iterator[Watcher]:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield `advance(n)` of a progress bar over `total` ranks; it does nothing if standard error is not a terminal."""
-    if not sys.stderr.isatty() or total <= 1:
-        yield lambda _n: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+    """Yield a function that names a stage and returns its `advance(n)`, for the progress of stages over a number of ranks.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{what}, ranks", total=total)
-        yield lambda n: bar.advance(task, n)
+    Bars appear on standard error if it is a terminal and the work takes long enough to be seen.
+    """
+    bars = _Stages(ranks)
+    try:
+        yield bars.advance_of
+    finally:
+        bars.close()
+
+
+class _Stages:
+    """A bar for each stage that has done something, over all ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks, self._begun = ranks, time.monotonic()
+        self._shown = sys.stderr.isatty() and ranks > 1
+        self._progress: Any = None
+        self._bars: dict[str, Any] = {}
+        self._done: Counter[str] = Counter()
+
+    def advance_of(self, stage: str) -> Callable[[int], None]:
+        """What is called with the number of ranks that a stage has done."""
+
+        def advance(ranks: int) -> None:
+            self._done[stage] += ranks
+            if self._shown and time.monotonic() - self._begun >= _SOON_S:
+                self._show(stage)
+
+        return advance
+
+    def close(self) -> None:
+        """Take the bars away."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _show(self, stage: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        if self._progress is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.start()
+        if stage not in self._bars:
+            self._bars[stage] = self._progress.add_task(f"{stage}, ranks", total=self._ranks)
+        self._progress.update(self._bars[stage], completed=min(self._done[stage], self._ranks))
 
 
 class _Bar(Watcher):

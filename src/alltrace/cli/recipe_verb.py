@@ -16,6 +16,7 @@ from alltrace.cli.command import (
     open_from,
 )
 from alltrace.cli.output_folder import Folder, is_folder
+from alltrace.cli.progress import ALIGNING, stages
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.recipes.reference import description
 from alltrace.trace.errors import EXIT_DONE, UsageError
@@ -128,7 +129,11 @@ def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
     )
     check_drawable(recipe.name, recipe.answer_chart(question.options), args)
     run = open_from(args)
-    with closing(answer_of(run, question, jobs=args.jobs, stream=args.picture is None)) as whole:
+    stream = args.picture is None
+    with stages(len(run.ranks if question.ranks is None else question.ranks)) as advance_of:
+        progress, aligning = advance_of(verb), advance_of(ALIGNING)
+        found = answer_of(run, question, jobs=args.jobs, progress=progress, aligning=aligning, stream=stream)
+    with closing(found) as whole:
         answer = whole if getattr(args, "table", None) is None else whole.only(args.table)
         if args.format == "cards" and folder is None:
             from alltrace.cli.cards import write_cards

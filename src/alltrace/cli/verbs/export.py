@@ -97,10 +97,13 @@ def run(args: argparse.Namespace) -> int:
     if only is not None and not only:
         raise UsageError("--only is empty; expected names of tables such as kernels,copies")
     run = open_from(args)
+    from alltrace.align.store import aligned as align
+    from alltrace.cli.progress import ALIGNING, stages
     from alltrace.export.selection import select
     from alltrace.recipes.execution.availability import notes_on_damage
 
-    aligned = run.aligned(jobs=args.jobs)
+    with stages(len(run.ranks)) as advance_of:
+        aligned = align(run, jobs=args.jobs, progress=advance_of(ALIGNING))
     selection = select(run, ranks=ranks, only=only, window_ns=window, steps=steps, aligned=aligned, within=within)
     print(f"{args.output}: {_write(args, selection, aligned)}", file=sys.stderr)  # noqa: T201
     chosen = [r for r in run.ranks if ranks is None or r.rank in ranks]

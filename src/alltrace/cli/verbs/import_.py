@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Import, and say what came of it on standard error."""
-    from alltrace.cli.progress import watching
+    from alltrace.cli.progress import ALIGNING, stages, watching
     from alltrace.run.cache import fetch_all
     from alltrace.run.gpu_logs import logs_beside
     from alltrace.run.importer import import_reports
@@ -117,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
         from alltrace.align.store import aligned
         from alltrace.run.store import Run
 
-        alignment = aligned(Run(args.output), jobs=args.jobs)
+        with stages(len(manifest.ranks)) as advance_of:
+            alignment = aligned(Run(args.output), jobs=args.jobs, progress=advance_of(ALIGNING))
         notes = (*notes, *alignment.notes, *alignment.steps_notes)
     rows = sum(sum(r.rows.values()) for r in manifest.ranks)
     out = sys.stderr

@@ -109,9 +109,18 @@ def answer_of(
     *,
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    aligning: Callable[[int], None] | None = None,
     stream: bool = False,
 ) -> Answer:
-    """The answer to a checked question; the other arguments are those of `ask`.
+    """The answer to a checked question.
+
+    Args:
+        run: The run; it is aligned first if the question needs that.
+        question: The question.
+        jobs: The most processes.
+        progress: Called with the number of ranks done.
+        stream: Whether a large table may be a stream, as of `ask`.
+        aligning: Called with the number of ranks aligned, if the question needs that and it was not done before.
 
     Raises:
         UsageError: The rank or step does not exist.
@@ -122,14 +131,14 @@ def answer_of(
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
-    aligning = wants_alignment(asked, run, given) or bool(selection)
-    check_imported(run, asked, given, aligned=aligning)
-    if not aligning:
+    wanted = wants_alignment(asked, run, given) or bool(selection)
+    check_imported(run, asked, given, aligned=wanted)
+    if not wanted:
         facts = run = in_its_time(asked, run.as_imported())
     else:
         from alltrace.align.store import aligned
 
-        notes = (*notes, *aligned(run, jobs=jobs).notes)
+        notes = (*notes, *aligned(run, jobs=jobs, progress=aligning).notes)
         facts = run = in_its_time(asked, run)
         numbers = {r.rank for r in chosen}
         chosen = [r for r in run.ranks if r.rank in numbers]
@@ -154,7 +163,7 @@ def answer_of(
 
         keep_findings(run, asked, given, answer)
     chart = answer.chart or asked.answer_chart(given)
-    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=aligning)), chart=chart)
+    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=wanted)), chart=chart)
 
 
 def kept_answer(run: Run, question: Question) -> Answer | None:

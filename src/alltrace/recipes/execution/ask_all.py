@@ -76,6 +76,7 @@ def each_reply(
     ranks: Sequence[int] | None = None,
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
+    aligning: Callable[[int], None] | None = None,
     stream: bool = False,
 ) -> Iterator[tuple[int, Reply]]:
     """The answers to `questions` one after the other; none is made before the last was taken.
@@ -86,6 +87,7 @@ def each_reply(
         ranks: The ranks to use; None for all.
         jobs: The most processes; None lets the number of rows decide.
         progress: Called with the number of ranks done.
+        aligning: Called with the number of ranks aligned, if that is needed and was not done before.
         stream: Whether large tables may be streams, which can be read until the next reply is requested.
 
     Yields:
@@ -98,7 +100,7 @@ def each_reply(
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     resolved: list[tuple[int, Recipe, dict[str, Any]]] = []
-    aligning = False
+    wanted = False
     for number, (recipe, given) in enumerate(questions):
         try:
             options = resolve_options(recipe, given)
@@ -108,12 +110,12 @@ def each_reply(
         except AlltraceError as error:
             yield number, Reply(recipe, None, str(error))
             continue
-        aligning |= aligning_for
+        wanted |= aligning_for
         resolved.append((number, recipe, options))
-    if aligning:
+    if wanted:
         from alltrace.align.store import aligned
 
-        notes = (*run.manifest.notes, *aligned(run, jobs=jobs).notes)
+        notes = (*run.manifest.notes, *aligned(run, jobs=jobs, progress=aligning).notes)
         numbers = {r.rank for r in chosen}
         chosen = [r for r in run.ranks if r.rank in numbers]
     else:
