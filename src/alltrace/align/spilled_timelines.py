@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _ALIKE = ("stream", "communicator", "op", "datatype", "peer", "group_rank", "group_size")
-"""The columns that are equal for operations of one kind, beside the size."""
+"""The columns that are equal for operations of one kind, in addition to the size."""
 _SIZES, _OTHER_SIZES = 128, 17
 """Sizes that are kept as they are, and a prime number: all others are known by their rest of division by it."""
 _LEAST_RANKS = 64
