@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.all_collectives import TABLES_AT_ONCE, AllCollectives
 from alltrace.align.operations import flatten
 from alltrace.align.timelines import RankTimes, with_inferred
 from alltrace.trace.arrays import integers
@@ -49,7 +49,8 @@ class TimelinesWriter:
         for path in (self._file, self._numbers):
             path.touch(exist_ok=False)
         self._places: dict[int, _Place] = {}
-        self._kinds: dict[int, pa.Table] = {}
+        self._many: dict[int, int] = {}
+        self._kinds: list[pa.Table] = []
         self._counts: list[Int64] = []
         self._sizes: dict[int, int] = {}
 
@@ -71,7 +72,10 @@ class TimelinesWriter:
         first[number[::-1]] = np.arange(len(number))[::-1]
         kinds = operations.take(pa.array(first))
         at = kinds.column_names.index("bytes")
-        self._kinds[rank] = kinds.set_column(at, kinds.schema.field(at), pa.array(rows[0]))
+        self._many[rank] = kinds.num_rows
+        self._kinds.append(kinds.set_column(at, kinds.schema.field(at), pa.array(rows[0])))
+        if len(self._kinds) > TABLES_AT_ONCE:
+            self._kinds = [pa.concat_tables(self._kinds).combine_chunks()]
         self._counts.append(np.bincount(number))
         done = next(reversed(self._places.values()), _Place(0, 0))
         self._places[rank] = _Place(done.first + done.many, len(number))
@@ -97,8 +101,8 @@ class TimelinesWriter:
             extents: For each rank the first and the last end.
             most: How many operations are to be in memory at once.
         """
-        many = {rank: table.num_rows for rank, table in self._kinds.items()}
-        kinds = flatten(AllCollectives.joined(self._kinds.items()), texts, {})
+        many = self._many
+        kinds = flatten(AllCollectives(pa.concat_tables(self._kinds).combine_chunks(), many), texts, {})
         counts = np.concatenate(self._counts)
         begins = dict(zip(many, np.cumsum([0, *many.values()]).tolist(), strict=False))
         given = np.array([begins[r] for r in kinds.rank.tolist()]) + kinds.row  # they are in another order now
