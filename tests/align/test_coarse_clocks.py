@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.align.collectives import Made, pipeline, simulated, table_of
 
+from alltrace.align import coarse_clocks
 from alltrace.align.coarse_clocks import _connect, _to_root, related
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.align.host_offsets import HostOffset
 from alltrace.align.operations import flatten
 from alltrace.align.pairwise_clock_fit import ClockLine
 from alltrace.align.spilled_operations import SpilledOperations
@@ -151,9 +154,12 @@ def test_sequence_numbers_decide_where_steps_are_alike(tmp_path):
 
 
 def test_sequence_numbers_that_several_operations_share_are_not_used(tmp_path):
-    twice = np.arange(100)
-    twice[:60] //= 2
-    made = periodic((0, 32_000_000), [twice + 500, twice + 500])
+    twice = np.concatenate((np.repeat(np.arange(45), 2), np.arange(45, 55)))
+    made = periodic((0, 32_000_000), [twice, twice])
+    # of those with equal numbers, the second rank lost the first one
+    lost = np.isin(np.arange(100), np.arange(0, 90, 2))
+    made.tables[1] = made.tables[1].filter(pa.array(~lost))
+    made.truth[1] = made.truth[1][~lost]
     for timelines in both(made, tmp_path, 100):
         assert apart(made, related(timelines, made.shifts_ns)).max() < 1
 
@@ -168,6 +174,16 @@ def test_sequence_numbers_that_contradict_the_times_are_not_used(tmp_path):
         made.tables[rank] = table
     for timelines in both(made, tmp_path, 100):
         assert np.quantile(apart(made, related(timelines, made.shifts_ns)), 0.95) < 6_000
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_without_names_a_clock_is_no_surer_than_its_host(tmp_path, monkeypatch, named):
+    made = simulated(3, ranks=4, steps=40, ranks_per_clock=2)
+    made = made if named else made.without("communicator")
+    monkeypatch.setattr(coarse_clocks, "_host_offsets", lambda *_: {"a": HostOffset(0.0, 1.0), "b": HostOffset(0.0, 0.3)})
+    for timelines in both(made, tmp_path, 100):
+        found = related(timelines, made.shifts_ns, {0: "a", 1: "a", 2: "b", 3: "b"})
+        assert [c.certainty < 0.5 for c in found.values()] == [False, False, not named, not named]
 
 
 def test_times_of_so_many_ranks_are_kept_as_are_allowed(tmp_path, monkeypatch):

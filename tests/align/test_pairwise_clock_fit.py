@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alltrace.align.pairwise_clock_fit import ends_of, relate
+from alltrace.align.pairwise_clock_fit import NumberedEnds, ends_of, relate, relate_numbered
 
 STEP_NS = 2_000_000
 
@@ -70,3 +70,22 @@ def test_ends_days_apart_are_related_without_a_window():
     longer = ends_of(times, np.zeros(len(times), np.int64))
     for one in (first, longer):
         assert relate(one, second, None).offset_ns == pytest.approx(-1.5e14, abs=200)
+
+
+@pytest.mark.parametrize("right", [0.8, 0.4])
+def test_ends_of_equal_number_show_the_line_if_most_are_on_it(right):
+    rng = np.random.default_rng(1)
+    number = np.sort(rng.choice(10_000, 200, replace=False))
+    time = np.cumsum(rng.uniform(5e6, 15e6, 200))
+    wrong = rng.random(200) >= right
+    other = (time - 3e6) * (1 - 20e-6) + rng.normal(0, 200, 200) + np.where(wrong, rng.uniform(2e6, 9e6, 200), 0.0)
+    line = relate_numbered(NumberedEnds(number[::2], time[::2]), NumberedEnds(number[10:], other[10:]))
+    assert (line.scale_ns < 1_000) == (right > 0.5)
+    if right > 0.5:
+        assert line.apply(other[~wrong]) == pytest.approx(time[~wrong], abs=2_000)
+        assert line.share == pytest.approx(1 - wrong[10::2].mean(), abs=0.02)
+
+
+def test_two_equal_numbers_are_no_line():
+    one = NumberedEnds(np.array([1, 2]), np.array([1e6, 2e6]))
+    assert relate_numbered(one, one) is None

@@ -230,6 +230,17 @@ def test_hosts_that_never_meet_are_components(tmp_path):
     assert components[0] != components[2]
 
 
+def test_of_hosts_that_nothing_connects_the_score_is_low(tmp_path):
+    made = two_hosts().without("communicator")
+    made.shifts_ns |= {r: made.shifts_ns[r] + 10**12 for r in (2, 3)}
+    found, expected = in_windows(made, tmp_path / "w", most=100), whole(made)
+    assert instances(found) == instances(expected)
+    assert expected.score < 0.5
+    assert "the clocks of 2 groups of ranks could not be related" in expected.reason
+    assert (found.score, found.reason) == (pytest.approx(expected.score, abs=0.01), expected.reason)
+    assert [g.score for g in found.groups] == pytest.approx([g.score for g in expected.groups], abs=0.01)
+
+
 def test_hosts_that_never_meet_were_captured_at_their_own_times(tmp_path):
     made = two_hosts().dropped(0.0, 1, {3: 0.5})
     made.shifts_ns |= {r: made.shifts_ns[r] + 10**12 for r in (2, 3)}

@@ -156,7 +156,10 @@ class NumberedEnds(NamedTuple):
 
 
 def relate_numbered(first: NumberedEnds, second: NumberedEnds) -> ClockLine | None:
-    """The line of the second rank's clock against the first's by ends of equal number, or None if most are not on a line."""
+    """The line of the second rank's clock against the first's by ends of equal number; None if there are few.
+
+    Its scale is wide if the numbers are not of the same operations.
+    """
     _, one, other = np.intersect1d(first.number, second.number, assume_unique=True, return_indices=True)
     if len(one) < _TRUST:
         return None
@@ -164,8 +167,7 @@ def relate_numbered(first: NumberedEnds, second: NumberedEnds) -> ClockLine | No
     middle = float(times.min() + times.max()) / 2
     offset, slope, scale, close = _fitted(times - middle, first.time[one] - times, 0.0)
     count = int(close.sum())
-    share = count / len(one)
-    return ClockLine(offset, slope, middle, scale, count, share, min(count / _PLENTY, 1.0)) if share > _CONNECTED else None
+    return ClockLine(offset, slope, middle, scale, count, count / len(one), min(count / _PLENTY, 1.0))
 
 
 def _worth(line: ClockLine) -> float:
