@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from alltrace.align.spilled_operations import SpilledOperations
 from alltrace.align.store import aligned
 from alltrace.run.store import Run
 from alltrace.synth.write_logs import LogForm
+from alltrace.trace.errors import InputError
 
 
 @pytest.fixture
@@ -84,6 +86,24 @@ def test_without_names_it_is_the_same_alignment(tmp_path, monkeypatch, held):
     assert found.matching_score == whole.matching_score
     assert [c.offset_ns for c in found.clocks] == pytest.approx([c.offset_ns for c in whole.clocks], abs=200)
     assert sorted(p.name for p in (run.path / "align").iterdir()) == files
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    run = planted_run(tmp_path / "run", steps=60)
+    aligned(run)
+    files = sorted(p.name for p in run.path.iterdir())
+    shutil.rmtree(run.path / "align")
+    largest = max(p.stat().st_size for p in (run.path / "operations").iterdir())
+    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: 120)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 4_096, limits[1]))  # as if the disk were full
+    try:
+        with pytest.raises(InputError, match=r"align.*cannot be written \(.*free some space"):
+            aligned(Run(run.path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(p.name for p in run.path.iterdir()) == [f for f in files if f != "align"]
+    assert aligned(Run(run.path)).members.num_rows == 240
 
 
 @pytest.mark.parametrize("many", [3, 4, 30])
