@@ -108,8 +108,7 @@ def test_sends_and_receives(tmp_path, seed):
     assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.01))
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "tensor"), [(0, 1), (1, 2), (2, 4)])
 def test_communicators_that_nothing_names(tmp_path, seed, tensor):
     made = simulated(seed, ranks=8, tensor=tensor, steps=60).without("communicator")
     found, expected = in_windows(made, tmp_path / "w"), whole(made)
