@@ -16,7 +16,7 @@ pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_no_nodes() is not None, reason=why_no_nodes() or "")]
 _ON_SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=40m none "$0" && exec "$@"')
 _PROGRAM = """
-import contextlib, io, json, logging, os, sys
+import contextlib, io, json, logging, os, sys, time
 from pathlib import Path
 import distributed
 from alltrace.cli.main import main
@@ -34,6 +34,9 @@ def fill():
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(1 << 16)):
             pass
+
+def half_written():
+    return sorted(p.name for p in disk.rglob("*") if p.name.endswith(".tmp") or p.name.startswith(".alltrace"))
 
 def levels(address):
     with dask_engine(address) as engine, using(engine):
@@ -65,7 +68,9 @@ if __name__ == "__main__":
                 said = io.StringIO()
                 with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
                     code = stage()
-                left = sorted(p.name for p in disk.rglob("*") if p.name.endswith(".tmp") or p.name.startswith(".alltrace"))
+                until = time.monotonic() + 20
+                while (left := half_written()) and time.monotonic() < until:  # the other worker's task may still run
+                    time.sleep(0.05)
                 told.append([code, said.getvalue(), left])
                 filler.unlink(missing_ok=True)
             found[name] = told
