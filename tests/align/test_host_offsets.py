@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from alltrace.align import host_offsets as module
-from alltrace.align.host_offsets import host_offsets
+from alltrace.align.host_offsets import HostOffset, _Forest, host_offsets
 from alltrace.align.pairwise_clock_fit import ends_of
 
 HOSTS = 40
@@ -72,3 +72,15 @@ def test_groups_of_hosts_that_take_turns_are_told_apart():
     for h in range(16):
         assert found[f"n{h}"].shift_ns == pytest.approx(-(h - h % 4) * 1e8, abs=1e3)
     assert [f.certainty > 0.8 for f in found.values()] == [h % 4 == 0 for h in range(16)]
+
+
+def test_a_host_is_compared_first_with_the_one_as_far_away_as_in_the_last_pair():
+    forest = _Forest(12)
+    for host in range(12):
+        if host == 6:
+            assert forest.candidates(host, [7])[:3] == [5, 4, 3]
+            forest.connect(2, 6, HostOffset(0.0, 1.0))
+        if host in (7, 8):
+            assert forest.candidates(host, [7])[:3] == [host - 4, host - 1, host - 2]
+            forest.connect(host - 4, host, HostOffset(0.0, 1.0))
+        forest.add(host, [7])

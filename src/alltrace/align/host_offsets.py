@@ -97,6 +97,7 @@ class _Forest:
         self._relations: list[list[tuple[int, HostOffset]]] = [[] for _ in range(hosts)]
         self._seen: dict[int, list[int]] = {}  # by communicator, ascending
         self.tried: set[tuple[int, int]] = set()
+        self._usual = 0
 
     def add(self, host: int, communicators: list[int]) -> None:
         """From now on others may be related to a host."""
@@ -104,7 +105,11 @@ class _Forest:
             self._seen.setdefault(communicator, []).append(host)
 
     def candidates(self, host: int, communicators: list[int]) -> list[int]:
-        """The hosts to relate a host to: the nearest in number that share a communicator with it, in each tree in turn."""
+        """The hosts to relate a host to, of those that share a communicator with it, in each tree in turn.
+
+        They are the nearest in number, but first the one as far away as those two were that were related last: in a pipeline, hosts
+        of a stage may share little with each other, and each relates to the one of the stage before.
+        """
         near: set[int] = set()
         for communicator in communicators:
             hosts = self._seen.get(communicator, [])
@@ -112,16 +117,17 @@ class _Forest:
             near.update(hosts[max(at - _LOOKED_AT, 0) : at + _LOOKED_AT])
         own, turn = self._sets.of(host), Counter[int]()
         found: list[tuple[int, int, int]] = []
-        for other in sorted(near, key=lambda h: (abs(h - host), h)):
+        for other in sorted(near, key=lambda h: (abs(h - host) != self._usual, abs(h - host), h)):
             tree = self._sets.of(other)
             if tree != own and (other, host) not in self.tried and (host, other) not in self.tried:
-                found.append((turn[tree], abs(other - host), other))
+                found.append((turn[tree], len(found), other))
                 turn[tree] += 1
         return [other for _, _, other in sorted(found)[:_MOST_HOSTS]]
 
     def connect(self, known: int, host: int, offset: HostOffset) -> None:
         """Put the trees of two hosts together, of which the second is `offset` from the first."""
         self._sets.join(known, host)
+        self._usual = abs(host - known)
         self._relations[known].append((host, offset))
         self._relations[host].append((known, offset._replace(shift_ns=-offset.shift_ns)))
 
