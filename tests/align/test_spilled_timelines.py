@@ -152,3 +152,13 @@ def test_as_many_ranks_are_read_at_once_as_fit(tmp_path, most, expected):
     found, held, _ = both(tmp_path, {rank: table(rows) for rank in range(4)}, most)
     assert found.ranks_at_once == expected
     assert held.ranks_at_once is None
+
+
+def test_inferred_numbers_stay_with_their_operations():
+    """Some end in another order than they start."""
+    its = table_of(start=[0, 10, 20, 30], end=[100, 50, 90, 40], op=["AllReduce"] * 4).append_column(
+        "inferred", pa.array([7, 5, 6, 4])
+    )
+    found = flatten({0: its, 1: its.slice(1)}, texts, {})
+    assert found.end.tolist() == [40, 50, 90, 100, 40, 50, 90]
+    assert found.inferred.tolist() == [4, 5, 6, 7, 4, 5, 6]

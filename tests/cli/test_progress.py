@@ -98,3 +98,13 @@ def test_questions_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):
         assert "2/2" in terminal.getvalue()
         assert ("stragglers, ranks" in terminal.getvalue()) == (verb == "stragglers")
         terminal.truncate(0)
+
+
+def test_all_recipes_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_SOON_S", 0.0)
+    write_run("tiny", tmp_path / "reports")
+    chosen = ["--recipes", "stragglers,breakdown", "-o", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "cache")]
+    assert main(["recipe", "all", str(tmp_path / "reports"), *chosen]) == 0
+    assert "aligning clocks, ranks" in terminal.getvalue()
+    assert "asking, ranks" in terminal.getvalue()
