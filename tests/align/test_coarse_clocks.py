@@ -10,7 +10,7 @@ import pytest
 from tests.align.collectives import Made, pipeline, simulated, table_of
 
 from alltrace.align import coarse_clocks
-from alltrace.align.coarse_clocks import _connect, _to_root, related
+from alltrace.align.coarse_clocks import _connect, _to_root, rank_clocks
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.host_offsets import HostOffset
 from alltrace.align.operations import flatten
@@ -91,7 +91,7 @@ def apart(made, clocks):
 def test_all_ranks_are_on_one_clock(tmp_path, tensor, named):
     made = simulated(3, ranks=16, tensor=tensor, steps=40, offset_ns=0.5e9, drift=50e-6)
     made = made if named else made.without("communicator")
-    found = [related(timelines, made.shifts_ns, {r: f"host {r}" for r in range(16)}) for timelines in both(made, tmp_path, 300)]
+    found = [rank_clocks(timelines, made.shifts_ns, {r: f"host {r}" for r in range(16)}) for timelines in both(made, tmp_path, 300)]
     assert found[0] == found[1]
     assert sorted(found[0]) == list(range(16))
     assert {c.component for c in found[0].values()} == {0}
@@ -102,7 +102,7 @@ def test_all_ranks_are_on_one_clock(tmp_path, tensor, named):
 def test_stages_that_only_meet_their_neighbours(tmp_path):
     made = pipeline(5, stages=6)
     for timelines in both(made, tmp_path, 200):
-        assert np.quantile(apart(made, related(timelines, made.shifts_ns)), 0.9) < 20_000
+        assert np.quantile(apart(made, rank_clocks(timelines, made.shifts_ns)), 0.9) < 20_000
 
 
 def test_ranks_of_two_jobs_are_components(tmp_path):
@@ -113,7 +113,7 @@ def test_ranks_of_two_jobs_are_components(tmp_path):
         named = table_of(communicator=[name] * table.num_rows).column("communicator")
         made.tables[rank] = table.set_column(table.column_names.index("communicator"), "communicator", named)
     for timelines in both(made, tmp_path, 100):
-        found = related(timelines, made.shifts_ns)
+        found = rank_clocks(timelines, made.shifts_ns)
         assert [found[r].component for r in range(4)] == [0, 0, 2, 2]
         for ranks in ([0, 1], [2, 3]):
             its = replace(made, tables={r: made.tables[r] for r in ranks})
@@ -125,7 +125,7 @@ def test_ranks_without_operations_have_no_clock(tmp_path):
     for rank in (2, 3):
         made.tables[rank] = made.tables[rank].slice(0, 0)
     for timelines in both(made, tmp_path, 100):
-        assert sorted(related(timelines, made.shifts_ns)) == [0, 1]
+        assert sorted(rank_clocks(timelines, made.shifts_ns)) == [0, 1]
 
 
 def periodic(ahead_ns, sequences):
@@ -148,7 +148,7 @@ def periodic(ahead_ns, sequences):
 def test_sequence_numbers_decide_where_steps_are_alike(tmp_path):
     made = periodic((0, 32_000_000, -25_000_000), [range(100)] * 3)
     for timelines in both(made, tmp_path, 100):
-        found = related(timelines, made.shifts_ns)
+        found = rank_clocks(timelines, made.shifts_ns)
         assert apart(made, found).max() < 1
         assert [c.certainty for c in found.values()] == [1.0] * 3
 
@@ -161,7 +161,7 @@ def test_sequence_numbers_that_several_operations_share_are_not_used(tmp_path):
     made.tables[1] = made.tables[1].filter(pa.array(~lost))
     made.truth[1] = made.truth[1][~lost]
     for timelines in both(made, tmp_path, 100):
-        assert apart(made, related(timelines, made.shifts_ns)).max() < 1
+        assert apart(made, rank_clocks(timelines, made.shifts_ns)).max() < 1
 
 
 def test_sequence_numbers_that_contradict_the_times_are_not_used(tmp_path):
@@ -173,7 +173,7 @@ def test_sequence_numbers_that_contradict_the_times_are_not_used(tmp_path):
             table = table.set_column(table.column_names.index(name), name, numbers.column(name))
         made.tables[rank] = table
     for timelines in both(made, tmp_path, 100):
-        assert np.quantile(apart(made, related(timelines, made.shifts_ns)), 0.95) < 6_000
+        assert np.quantile(apart(made, rank_clocks(timelines, made.shifts_ns)), 0.95) < 6_000
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
@@ -182,21 +182,21 @@ def test_without_names_a_clock_is_no_surer_than_its_host(tmp_path, monkeypatch, 
     made = made if named else made.without("communicator")
     monkeypatch.setattr(coarse_clocks, "_host_offsets", lambda *_: {"a": HostOffset(0.0, 1.0), "b": HostOffset(0.0, 0.3)})
     for timelines in both(made, tmp_path, 100):
-        found = related(timelines, made.shifts_ns, {0: "a", 1: "a", 2: "b", 3: "b"})
+        found = rank_clocks(timelines, made.shifts_ns, {0: "a", 1: "a", 2: "b", 3: "b"})
         assert [c.certainty < 0.5 for c in found.values()] == [False, False, not named, not named]
 
 
 def test_times_of_so_many_ranks_are_kept_as_are_allowed(tmp_path, monkeypatch):
     made = simulated(2, ranks=12, steps=30, tensor=2)
     timelines = both(made, tmp_path, 300)[1]
-    expected = related(timelines, made.shifts_ns)
+    expected = rank_clocks(timelines, made.shifts_ns)
     asked = []
     real = timelines.of
     timelines.of = lambda rank: asked.append(rank) or real(rank)
     timelines.ranks_at_once = 2
-    assert related(timelines, made.shifts_ns) == expected
+    assert rank_clocks(timelines, made.shifts_ns) == expected
     few = len(asked)
     asked.clear()
     timelines.ranks_at_once = 64
-    related(timelines, made.shifts_ns)
+    rank_clocks(timelines, made.shifts_ns)
     assert len(asked) == 12 < few

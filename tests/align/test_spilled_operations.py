@@ -62,7 +62,7 @@ def test_all_that_can_be_matched_comes_back_in_the_order_of_time(tmp_path_factor
         own = [expected[p][0] for p in pairs if p[0] == rank]
         assert own == sorted(own)
     timelines = spilled.timelines(texts)
-    spilled.infer(timelines, lambda rank: timelines.of(rank).end + rank)
+    spilled.add_inferred(timelines, lambda rank: timelines.of(rank).end + rank)
     again = spilled.read(numbers.tolist())
     assert again.drop_columns("inferred").equals(found)
     assert (again.column("inferred").to_numpy() == again.column("end").to_numpy() + again.column("rank").to_numpy()).all()

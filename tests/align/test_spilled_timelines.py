@@ -121,7 +121,7 @@ def test_the_files_are_removed(tmp_path):
     found, _, spilled = both(tmp_path, {0: table(rows), 1: table(rows)})
     labels = {rank: np.zeros(9, np.int64) for rank in (0, 1)}
     found.named(labels.__getitem__, 1).named(labels.__getitem__, 1)
-    spilled.infer(found, labels.__getitem__)
+    spilled.add_inferred(found, labels.__getitem__)
     assert spilled.read([0]).column("inferred").to_pylist() == [0] * 9
     spilled.remove()
     assert list(tmp_path.iterdir()) == []

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Relations = dict[int, tuple[int, ClockLine]]  # of a rank to the one above it in its tree
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 _KEYS = 1 << 15
 _SEQUENCES = 1 << 40
@@ -97,7 +97,7 @@ def common_time(operations: Operations, clocks: Mapping[int, RankClock]) -> Timi
     return Timing(start - zero, end - zero, component, scale, {r: clocks[r].certainty for r in scale})
 
 
-def related(
+def rank_clocks(
     timelines: Timelines, shifts_ns: Mapping[int, int] | None = None, hosts: Mapping[int, str] | None = None
 ) -> dict[int, RankClock]:
     """The clock of each rank that has operations.
@@ -200,14 +200,14 @@ def _host_offsets(timelines: Timelines, shift: Mapping[int, float], hosts: Mappi
     return host_offsets(_ends(timelines, shift, chosen, key), hosts, sharing, _WINDOW_NS)
 
 
-class _OfRanks(Mapping[int, Made]):
+class _OfRanks(Mapping[int, T]):
     """Something of each rank that has operations of the chosen kinds, made when it is asked for."""
 
-    def __init__(self, timelines: Timelines, chosen: NDArray[np.bool_], made: Callable[[int], Made]) -> None:
+    def __init__(self, timelines: Timelines, chosen: NDArray[np.bool_], made: Callable[[int], T]) -> None:
         self._ranks = dict.fromkeys(np.unique(timelines.kinds.rank[chosen]).tolist())
         self._of = lru_cache(timelines.ranks_at_once)(made)
 
-    def __getitem__(self, rank: int) -> Made:
+    def __getitem__(self, rank: int) -> T:
         """That of a rank."""
         if rank not in self._ranks:
             raise KeyError(rank)

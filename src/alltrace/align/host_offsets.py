@@ -97,7 +97,7 @@ class _Forest:
         self._relations: list[list[tuple[int, HostOffset]]] = [[] for _ in range(hosts)]
         self._seen: dict[int, list[int]] = {}  # by communicator, ascending
         self.tried: set[tuple[int, int]] = set()
-        self._usual = 0
+        self._last_distance = 0
 
     def add(self, host: int, communicators: list[int]) -> None:
         """From now on others may be related to a host."""
@@ -117,7 +117,7 @@ class _Forest:
             near.update(hosts[max(at - _LOOKED_AT, 0) : at + _LOOKED_AT])
         own, turn = self._sets.of(host), Counter[int]()
         found: list[tuple[int, int, int]] = []
-        for other in sorted(near, key=lambda h: (abs(h - host) != self._usual, abs(h - host), h)):
+        for other in sorted(near, key=lambda h: (abs(h - host) != self._last_distance, abs(h - host), h)):
             tree = self._sets.of(other)
             if tree != own and (other, host) not in self.tried and (host, other) not in self.tried:
                 found.append((turn[tree], len(found), other))
@@ -127,7 +127,7 @@ class _Forest:
     def connect(self, known: int, host: int, offset: HostOffset) -> None:
         """Put the trees of two hosts together, of which the second is `offset` from the first."""
         self._sets.join(known, host)
-        self._usual = abs(host - known)
+        self._last_distance = abs(host - known)
         self._relations[known].append((host, offset))
         self._relations[host].append((known, offset._replace(shift_ns=-offset.shift_ns)))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.coarse_clocks import common_time, pair_keys, related
+from alltrace.align.coarse_clocks import common_time, pair_keys, rank_clocks
 from alltrace.align.communicator_inference import infer_communicators
 from alltrace.align.instances import clusters, filled, pair
 from alltrace.align.matching_score import connected, explained, reason_of
@@ -136,11 +136,11 @@ def clocks_and_communicators(
     timelines: Timelines, shifts_ns: Mapping[int, int] | None, hosts: Mapping[int, str] | None
 ) -> tuple[dict[int, RankClock], Inferred]:
     """The clock of each rank, and the communicators of operations that nothing names; arguments as of `match`."""
-    clocks = related(timelines, shifts_ns, hosts)
+    clocks = rank_clocks(timelines, shifts_ns, hosts)
     found = infer_communicators(timelines, clocks)
     if found.scores:
         # with communicators, the clocks use all shared operations, and more precise clocks find more communicators
-        again = related(timelines.named(found.of, len(found.scores)), shifts_ns, hosts)
+        again = rank_clocks(timelines.named(found.of, len(found.scores)), shifts_ns, hosts)
         if _components(again) <= _components(clocks):
             clocks, found = again, infer_communicators(timelines, again)
     return clocks, found

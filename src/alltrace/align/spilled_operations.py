@@ -93,7 +93,7 @@ class SpilledOperations:
         """
         return self._times.written(texts, self.extents, self._most) if self.extents else None
 
-    def infer(self, timelines: SpilledTimelines, found: Callable[[int], Numbers]) -> None:
+    def add_inferred(self, timelines: SpilledTimelines, found: Callable[[int], Numbers]) -> None:
         """From now on `read` gives each operation the number of its inferred communicator, -1 for none.
 
         Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ALIKE = ("stream", "communicator", "op", "datatype", "peer", "group_rank", "group_size")
 """The columns that are equal for operations of one kind, in addition to the size."""
 _SIZES, _OTHER_SIZES = 128, 17
-"""Sizes that are kept as they are, and a prime number: all others are known by their rest of division by it."""
+"""How many sizes are kept as they are, and a prime number: all others count as their remainders by it."""
 _LEAST_RANKS = 64
 
 

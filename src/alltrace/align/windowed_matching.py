@@ -103,7 +103,7 @@ def match_in_windows(
         clocks, communicators = clocks_and_communicators(timelines, shifts, hosts)
         known = Known(clocks, communicators.scores)
         if communicators.scores:
-            operations.infer(timelines, communicators.of)
+            operations.add_inferred(timelines, communicators.of)
     found = _MembersFile(members.with_suffix(".scratch"), [p.rank for p in ranks])
     sweep = _Sweep(operations, texts, ranks, known, found, most)
     told = 0
