@@ -1,0 +1,1 @@
+"""Sixteen small runs and what every question answers about them: `python -m tests.recorded make` and `record`."""
