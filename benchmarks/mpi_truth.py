@@ -33,6 +33,7 @@ def row(name: str, judged: Judgement) -> str:
     """A row of the table."""
     ratio = f"{judged.wait_ns / judged.record_wait_ns:.2f}" if judged.record_wait_ns else "-"
     sizes = f"{judged.sizes_right} of {judged.sizes}" if judged.sizes else "-"
+    sizes += f" ({judged.sizes_ambiguous} ambiguous)" if judged.sizes_ambiguous else ""
     parts = f"{judged.partial}" + (f" ({judged.split} in several)" if judged.split else "")
     waits = f"{judged.waits_right} of {judged.waits}"
     return f"| {name} | {judged.planted} | {judged.right} | {parts} | {waits} | {ratio} | {sizes} |"

@@ -10,7 +10,7 @@ import numpy as np
 
 import alltrace
 from alltrace.run.importer import import_reports
-from benchmarks.mpi_programs.truth import instances, message_bytes, read_records
+from benchmarks.mpi_programs.truth import instances, looks_like_another, message_bytes, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,8 @@ WAIT_SHARE, WAIT_NS = 0.05, 200_000
 class Judgement:
     """How many operations, waits and sizes are as in the record.
 
-    Of the other operations `partial` are seen in part, and `split` in several parts.
+    Of the other operations `partial` are seen in part, and `split` in several parts. `sizes_ambiguous` of the messages have
+    sizes that the recording cannot tell: of all-reduces and all-gathers in place that look like others.
     """
 
     planted: int = 0
@@ -38,6 +39,7 @@ class Judgement:
     waits_right: int = 0
     sizes: int = 0
     sizes_right: int = 0
+    sizes_ambiguous: int = 0
 
     def add(self, other: Judgement) -> None:
         """Add the counts of `other`."""
@@ -167,7 +169,9 @@ def _judged(instance: Instance, found: Recorded, whole: set[frozenset[tuple[int,
         near = abs(measured - expected) <= max(WAIT_NS, WAIT_SHARE * expected)
         judgement.waits_right += judgement.right and near
         size = message_bytes(call, instance.ranks)
-        if size is not None:
+        if size is not None and looks_like_another(call, size, len(instance.ranks)):
+            judgement.sizes_ambiguous += 1
+        elif size is not None:
             judgement.sizes += 1
             judgement.sizes_right += found.sizes.get((rank, call.number)) == size
     return judgement

@@ -233,3 +233,8 @@ def message_bytes(call: Call, ranks: tuple[int, ...]) -> int | None:
     if call.name == "MPI_Alltoallv":  # one element more to each further rank
         return sum(call.count + r for r in range(len(ranks))) * TYPE_BYTES[call.type]
     return size * len(ranks)
+
+
+def looks_like_another(call: Call, size: int, ranks: int) -> bool:
+    """Whether nsys counts the same bytes for a call in place as for one of another size that is not in place."""
+    return call.in_place and call.operation in ("AllReduce", "AllGather") and size * (ranks - 1) % ranks == 0
