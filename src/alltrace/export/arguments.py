@@ -67,7 +67,7 @@ _MANY: dict[str, dict[str, str]] = {
     "graphs": {"correlation": "correlation"},
     "api": {"correlation": "correlation"},
     "ranges": {"sequence": "sequence"},
-    "mpi": {"bytes": "bytes", "bytes received": "recv_bytes"},
+    "mpi": {"bytes": "bytes"},
     "ucx": {"bytes": "bytes"},
     "openacc": {"bytes": "bytes"},
 }

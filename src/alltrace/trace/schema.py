@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 
 class Column(NamedTuple):
@@ -279,9 +279,10 @@ _EVENT_TABLES = (
         (
             _START, _END, _PROCESS, _THREAD, _NAME,
             _c("kind", "enum", "p2p, collective, start-wait or other"),
-            _c("bytes", "int64", "bytes sent, or of the message of a point-to-point call", "bytes"),
-            _c("recv_bytes", "int64", "bytes received by a collective", "bytes"),
-            _c("communicator", "int64", "handle of the communicator within the process"),
+            _c("bytes", "int64", "size of the message, as `bytes` of `collectives`", "bytes"),
+            _c("sent_bytes", "int64", "bytes that a collective sends, as the profiler counts them", "bytes"),
+            _c("recv_bytes", "int64", "bytes that a collective receives, as the profiler counts them", "bytes"),
+            _c("communicator", "int64", "handle of the communicator within the process; below 0 if the handle was used before"),
             _c("peer", "int32", "remote rank of a point-to-point call"),
             _c("tag", "int64", "message tag"), _c("root", "int32", "root rank of a collective"),
             _c("request", "int64", "request handle"),
@@ -512,7 +513,7 @@ _DICTIONARIES = (
         "communicators",
         "One communicator as a member rank describes it.",
         (
-            _c("communicator", "int64", "handle, as in `mpi`"), _c("uid", "int64", "unique id over all ranks"),
+            _c("communicator", "int64", "handle, as in `mpi`"), _c("uid", "int64", "unique id, equal on all its ranks; null for the world"),
             _c("group_rank", "int32", "this rank's number in it"), _c("size", "int32", "ranks"),
             _c("parent", "int64", "handle of the communicator it was made from"), _c("members", "text", "world ranks, comma-separated"),
             _PROCESS,

@@ -116,7 +116,16 @@ def test_states_are_complete_and_the_strongest_wins(tmp_path):
             {"start": 0, "end": 30, "name": "cudaStreamSynchronize", "kind": "runtime"},
             {"start": 40, "end": 50, "name": "cudaMemcpy", "kind": "runtime"},
         ],
-        "mpi": [{"start": 20, "end": 35, "name": "MPI_Allreduce", "kind": "collective", "bytes": 8, "recv_bytes": 16}],
+        "mpi": [
+            {
+                "start": 20,
+                "end": 35,
+                "name": "MPI_Allreduce",
+                "kind": "collective",
+                **dict.fromkeys(("sent_bytes", "recv_bytes"), 32),
+                "bytes": 8,
+            }
+        ],
         "kernels": [collective(10, 60, stream=7), kernel(20, 30)],
         "copies": [copy(55, 70, stream=7)],
     }
@@ -124,7 +133,7 @@ def test_states_are_complete_and_the_strongest_wins(tmp_path):
     states = [tuple(map(int, r.split(":")[4:])) for r in records if r.startswith("1")]
     assert [s[1:] for s in states if s[0] == 1] == [(0, 30, 5), (30, 35, 13), (35, 40, 1), (40, 50, 17), (50, 70, 1)]
     assert [s[1:] for s in states if s[0] == 2] == [(0, 10, 0), (10, 20, 13), (20, 30, 1), (30, 60, 13), (60, 70, 17)]
-    assert "2:0:1:1:1:20:50000002:10:50100001:8:50100002:16" in records
+    assert "2:0:1:1:1:20:50000002:10:50100001:8:50100002:8" in records
     assert "2:0:1:1:1:35:50000002:0:50100001:0:50100002:0" in records
 
 

@@ -167,7 +167,7 @@ def test_mpi_calls_of_all_kinds(export, read, tid):
                     (1, 2, t, 1, 140653714390576, 3, 1, 4096, None)
                 ],
                 "MPI_COLLECTIVES_EVENTS(start, end, globalTid, textId, commHandle, rootRank, size, recvSize, requestHandle)": [
-                    (3, 4, t, 2, 8, 0, 16, 32, None)
+                    (3, 4, t, 2, 8, 0, 384, 32, None)
                 ],
                 "MPI_START_WAIT_EVENTS(start, end, globalTid, textId, requestHandle)": [(5, 6, t, 1, 77)],
                 "MPI_OTHER_EVENTS(start, end, globalTid, textId)": [(7, 8, t, 2)],
@@ -178,7 +178,8 @@ def test_mpi_calls_of_all_kinds(export, read, tid):
         )
     )
     assert got.column("mpi", "kind") == ["p2p", "collective", "start-wait", "other"]
-    assert got.column("mpi", "bytes") == [4096, 16, None, None]
+    assert got.column("mpi", "bytes") == [4096, 32, None, None]
+    assert got.column("mpi", "sent_bytes") == [None, 384, None, None]
     assert got.column("mpi", "recv_bytes") == [None, 32, None, None]
     assert got.column("mpi", "peer") == [1, None, None, None]
     assert got.column("mpi", "request") == [None, None, 77, None]

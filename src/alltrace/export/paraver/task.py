@@ -15,6 +15,7 @@ from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import Intervals, Tracks, intervals_of
 from alltrace.readers.paraver import labels as ev
 from alltrace.trace.kernel_rules import NOT_COMPUTE
+from alltrace.trace.mpi_sizes import buffer_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,7 +183,7 @@ class Task:
         import pyarrow as pa
 
         rank = self._tracks.rank.rank
-        for part in self._parts("mpi", ["name", "kind", "bytes", "recv_bytes", "peer", "tag"]):
+        for part in self._parts("mpi", ["name", "kind", "bytes", "sent_bytes", "recv_bytes", "peer", "tag"]):
             ids = numbers(part.rows, "name")
             codes, kinds = words(part.rows, "kind")
             kinds = [*kinds, "other"]
@@ -193,11 +194,12 @@ class Task:
             types = [_MPI_TYPES.get(k, ev.MPI_REST) for k in kinds]
             messages, grouped = (np.array([t == wanted for t in types])[codes] for wanted in (ev.MPI_P2P, ev.MPI_COLLECTIVE))
             values = self._survey.values["mpi"].of(ids)
-            sizes = {c: np.maximum(numbers(part.rows, c), 0) for c in ("bytes", "recv_bytes")}
-            for chosen, more in ((~grouped, ()), (grouped, ((ev.MPI_SENT, "bytes"), (ev.MPI_RECEIVED, "recv_bytes")))):
+            size, *counted = (numbers(part.rows, c) for c in ("bytes", "sent_bytes", "recv_bytes"))
+            sent, received = buffer_bytes(ids, size, *counted)
+            for chosen, more in ((~grouped, ()), (grouped, ((ev.MPI_SENT, sent), (ev.MPI_RECEIVED, received)))):
                 rows = np.flatnonzero(chosen)
                 some = Intervals(None, part.tracks[rows], part.starts[rows], part.ends[rows])
-                extra = [(n, sizes[c][rows]) for n, c in more]
+                extra = [(n, sizes[rows]) for n, sizes in more]
                 self._host_intervals(some, types, values[rows], states[rows], extra, codes[rows] % len(types))
             peers, tags = numbers(part.rows, "peer"), numbers(part.rows, "tag", 0)
             for sends, word in ((True, "send"), (False, "recv")):
@@ -206,7 +208,7 @@ class Task:
                 mine = np.full(len(rows), rank, np.int64)
                 keys = np.stack((mine, peers[rows], tags[rows]) if sends else (peers[rows], mine, tags[rows]))
                 objects = self._of(part.tracks[rows])
-                self.mpi.append((sends, Ends(keys, objects, part.starts[rows], part.ends[rows], sizes["bytes"][rows])))
+                self.mpi.append((sends, Ends(keys, objects, part.starts[rows], part.ends[rows], np.maximum(size, 0)[rows])))
 
     def _host(self) -> None:
         for table, number in _HOST_TYPES.items():

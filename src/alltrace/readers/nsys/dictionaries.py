@@ -1,4 +1,4 @@
-"""The dictionaries that an export holds ready: CUDA streams and MPI communicators."""
+"""The dictionary that an export holds ready: CUDA streams."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from alltrace.readers.nsys.entities import TID_BITS
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.trace.schema import TABLES
 
@@ -44,29 +43,6 @@ def stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any
             },
         )
     return pa.Table.from_pylist(list(rows.values()), schema=TABLES["streams"].arrow_schema())
-
-
-def communicator_table(source: RawSource, entities: Entities, ranks: dict[int, int]) -> Any:
-    """The dictionary `communicators`."""
-    process_of_rank: dict[int | None, int] = {}
-    for key, rank in ranks.items():
-        process_of_rank.setdefault(rank, entities.process_row(key << TID_BITS))
-    rows = []
-    for rank, handle, parent, local, size, uid, members in small_rows(
-        source, "MPI_COMMUNICATORS", "rank", "commHandle", "parentHandle", "localRank", "size", "commUid", "members"
-    ):
-        rows.append(
-            {
-                "communicator": whole(handle),
-                "uid": whole(uid),
-                "group_rank": _small(local),
-                "size": _small(size),
-                "parent": whole(parent),
-                "members": None if members is None else str(members),
-                "process": process_of_rank.get(whole(rank)),
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=TABLES["communicators"].arrow_schema())
 
 
 def _small(value: Any) -> int | None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from alltrace.readers.base import Report, ReportWarning
 from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
-from alltrace.readers.nsys.dictionaries import communicator_table, stream_table
+from alltrace.readers.nsys.dictionaries import stream_table
 from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.environment import environment, host_name
 from alltrace.readers.nsys.event_records import EventRecords
 from alltrace.readers.nsys.files import Files
 from alltrace.readers.nsys.mapping import sources_of
 from alltrace.readers.nsys.metrics import Metrics
+from alltrace.readers.nsys.mpi import Communicators
 from alltrace.readers.nsys.nvtx import Nvtx
 from alltrace.readers.nsys.small import small_rows, whole
 from alltrace.readers.nsys.strings import Strings
@@ -61,6 +62,7 @@ class NsysReader:
         self._event_records = EventRecords(source, self._entities)
         self._files = Files(source, self._strings, self._entities, self._untimed)
         self._ranks = identity.mpi_ranks(source, self._strings)
+        self._communicators = Communicators(source, self._entities, self._ranks)
         self._format = report_format
         self._path = path
         self._processes = identity.processes(source, self._entities, self._ranks, known)
@@ -121,12 +123,13 @@ class NsysReader:
         else:
             for found, mapping in sources_of(table, self._source.tables):
                 rows = self._columns.stream(found, mapping)
-                yield from map(self._event_records.joined, rows) if table == "syncs" else rows
+                completed = {"syncs": self._event_records.joined, "mpi": self._communicators.completed}.get(table)
+                yield from rows if completed is None else map(completed, rows)
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         made = {
-            "communicators": communicator_table(self._source, self._entities, self._ranks),
+            "communicators": self._communicators.table(),
             "streams": stream_table(self._source, self._entities, self._strings),
             "threads": self._entities.thread_table(),
             "processes": self._entities.process_table(),

@@ -13,6 +13,7 @@ from alltrace.readers.paraver.identity import beside
 from alltrace.readers.paraver.parsing import read_lines
 from alltrace.readers.paraver.slots import CALL_SLOT, KEPT, LAST_WORK, slots_of
 from alltrace.readers.spool import Spool, record_batch
+from alltrace.trace.mpi_sizes import message_of_buffers
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 
@@ -142,7 +143,8 @@ class Parsed:
         if slot.table == "ranges" and slot.word is not None:
             columns["domain"] = pa.array(np.full(len(places), self._name(slot.word)))
         if slot.table == "mpi":
-            columns |= {"bytes": _known(kept["sent"]), "recv_bytes": _known(kept["received"])}
+            size = message_of_buffers(columns["name"].to_numpy(), kept["sent"], kept["received"])
+            columns |= {"bytes": _known(size), "sent_bytes": _known(kept["sent"]), "recv_bytes": _known(kept["received"])}
         return columns
 
     @staticmethod

@@ -26,7 +26,7 @@ class MpiEventTrace(TraceReport):
     name = "mpi_event_trace"
     title = "MPI Event Trace"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "recv_bytes")
+        "mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "sent_bytes", "recv_bytes")
     }
     options: ClassVar[tuple[Option, ...]] = ()
     cells: ClassVar[tuple[Cell, ...]] = (
@@ -51,7 +51,6 @@ class MpiEventTrace(TraceReport):
         events = timed(rank.table("mpi", self.tables["mpi"]))
         pid, tid = pids_and_tids(rank, integers(events.column("thread")))
         collective = pc.equal(column(events, "kind").cast(pa.string()), "collective")
-        size = column(events, "bytes")
         return pa.table(
             {
                 "Start": events.column("start"),
@@ -64,8 +63,8 @@ class MpiEventTrace(TraceReport):
                 "Rank": np.full(events.num_rows, rank.rank, np.int64),
                 "PeerRank": events.column("peer").cast(pa.int64()),
                 "RootRank": events.column("root").cast(pa.int64()),
-                "Size": pc.if_else(collective, None, size),
-                "CollSendSize": pc.if_else(collective, size, None),
+                "Size": pc.if_else(collective, None, column(events, "bytes")),
+                "CollSendSize": events.column("sent_bytes"),
                 "CollRecvSize": events.column("recv_bytes"),
             }
         )

@@ -275,12 +275,12 @@ class MpiMsgSizeSum(SumReport):
 
     name = "mpi_msg_size_sum"
     title = "MPI Message Size Summary"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"mpi": ("name", "kind", "bytes", "recv_bytes")}
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"mpi": ("name", "kind", "bytes", "sent_bytes", "recv_bytes")}
     keys: ClassVar[tuple[str, ...]] = ("source", "name")
     sizes = True
     totaled: ClassVar[str | None] = "Total Message Volume"
     named: ClassVar[tuple[Cell, ...]] = (Cell("Source", "text", "p2p, coll_send or coll_recv."), _FUNCTION)
     events = """SELECT rank, 'p2p' AS source, name, bytes AS value FROM mpi WHERE kind = 'p2p'
-UNION ALL SELECT rank, 'coll_send', name, bytes FROM mpi WHERE kind = 'collective'
+UNION ALL SELECT rank, 'coll_send', name, sent_bytes FROM mpi WHERE kind = 'collective'
 UNION ALL SELECT rank, 'coll_recv', name, recv_bytes FROM mpi WHERE kind = 'collective'"""
     labels: ClassVar[Mapping[str, str]] = {"Source": "source", "Name": "text_of(name)"}

@@ -48,7 +48,7 @@ HOST = (
         {
             **_MPI,
             "kind": constant("collective", MPI_KINDS),
-            "bytes": copy("size"),
+            "sent_bytes": copy("size"),
             "recv_bytes": copy("recvSize"),
             "communicator": copy("commHandle"),
             "root": loose("rootRank"),

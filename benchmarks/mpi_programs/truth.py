@@ -1,0 +1,240 @@
+"""What a program of `calls.c` wrote about itself: its calls, the operations they form, who waited, how much was sent.
+
+Nothing here knows how alltrace matches or measures. Operations follow from the order of calls on each communicator,
+which MPI demands to be the same on all of its ranks, and from the tags of messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TYPE_BYTES = {"MPI_DOUBLE": 8, "MPI_FLOAT": 4, "MPI_INT": 4, "MPI_CHAR": 1, "pair of MPI_DOUBLE": 16}
+FROM_ROOT = frozenset({"Broadcast", "Scatter"})
+TO_ROOT = frozenset({"Reduce", "Gather"})
+FROM_LOWER = frozenset({"Scan", "Exscan"})
+_OPERATIONS = {
+    "allreduce": "AllReduce", "bcast": "Broadcast", "barrier": "Barrier", "reduce": "Reduce", "gather": "Gather",
+    "gatherv": "Gather", "scatter": "Scatter", "scatterv": "Scatter", "allgather": "AllGather", "allgatherv": "AllGather",
+    "alltoall": "AllToAll", "alltoallv": "AllToAll", "alltoallw": "AllToAll", "reduce_scatter": "ReduceScatter",
+    "reduce_scatter_block": "ReduceScatter", "scan": "Scan", "exscan": "Exscan",
+}  # fmt: skip
+_SENDS = frozenset({"MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Sendrecv", "MPI_Send_init"})
+_RECEIVES = frozenset({"MPI_Recv", "MPI_Irecv", "MPI_Sendrecv", "MPI_Recv_init"})
+_ANY_SOURCE = -2
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of one rank, the `number`-th of its record.
+
+    What it lacks is None or -1; its root and peers are ranks of the communicator.
+    """
+
+    rank: int
+    number: int
+    name: str
+    communicator: str | None
+    root: int
+    count: int
+    type: str | None
+    in_place: bool
+    peer: int
+    receive_peer: int
+    tag: int
+    requests: tuple[int, ...]
+    sleep_us: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def operation(self) -> str | None:
+        """The collective that it is or begins."""
+        plain = self.name.removeprefix("MPI_").lower()
+        return _OPERATIONS.get(plain) or (_OPERATIONS.get(plain[1:]) if plain.startswith("i") else None)
+
+    @property
+    def begins_only(self) -> bool:
+        """Whether it returns before its operation has ended."""
+        return bool(self.requests) and self.name.startswith("MPI_I")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one rank wrote: `communicators` has the world ranks of each, in the order of the communicator."""
+
+    rank: int
+    size: int
+    library: str
+    communicators: dict[str, tuple[int, ...]]
+    calls: tuple[Call, ...]
+
+
+@dataclass
+class Instance:
+    """One operation of all its ranks: `members` has the call of each, `waits` the call in which each waited for its end."""
+
+    kind: str
+    communicator: str
+    ranks: tuple[int, ...]
+    members: dict[int, Call] = field(default_factory=dict)
+    waits: dict[int, Call] = field(default_factory=dict)
+
+    @property
+    def key(self) -> frozenset[tuple[int, int]]:
+        """The (rank, number of the call) of all members."""
+        return frozenset((rank, call.number) for rank, call in self.members.items())
+
+    @property
+    def begins_only(self) -> bool:
+        """Whether its calls return before it has ended."""
+        return any(call.begins_only for call in self.members.values())
+
+    @property
+    def message(self) -> bool:
+        """Whether it is a send and its receive."""
+        return self.kind == "Message"
+
+    def wait_ns(self, rank: int) -> int:
+        """How long a rank waited for others: in its call, or in the call that waits for the operation to end, ns.
+
+        Where all need all, they wait for the last to arrive. Where there is a root the direction decides: leaves of a
+        broadcast and a scatter wait for the root, the root of a reduce and a gather waits for the leaves; a rank of a
+        scan waits for lower ones. A receiver waits for its sender, and a sender for nobody: whether it has to depends
+        on the size that a library buffers.
+        """
+        arrivals = {r: call.start_ns for r, call in self.members.items()}
+        return max(0, min(max((arrivals[r] for r in self._needed(rank)), default=0), self._end_ns(rank)) - self._begin_ns(rank))
+
+    def _needed(self, rank: int) -> set[int]:
+        """The ranks without which `rank` cannot leave."""
+        if self.message:
+            return {self.ranks[0]} if rank == self.ranks[1] else set()
+        place, root = self.ranks.index(rank), self.members[rank].root
+        if self.kind in FROM_ROOT:
+            return {self.ranks[root]} - {rank}
+        if self.kind in TO_ROOT:
+            return set(self.ranks) - {rank} if place == root else set()
+        if self.kind in FROM_LOWER:
+            return set(self.ranks[:place])
+        return set(self.ranks) - {rank}
+
+    def _begin_ns(self, rank: int) -> int:
+        return self.waits.get(rank, self.members[rank]).start_ns
+
+    def _end_ns(self, rank: int) -> int:
+        return self.waits.get(rank, self.members[rank]).end_ns
+
+
+def read_record(path: Path) -> Record:
+    """The record of one rank."""
+    found = json.loads(path.read_text())
+    columns = found["columns"]
+    calls = []
+    for number, values in enumerate(found["calls"]):
+        row: dict[str, Any] = dict(zip(columns, values, strict=True))
+        row |= {"name": row.pop("call"), "in_place": bool(row["in_place"]), "requests": tuple(row["requests"])}
+        for unused in ("wtime_begun", "wtime_ended"):
+            row.pop(unused)
+        calls.append(Call(rank=found["rank"], number=number, **row))
+    groups = {name: tuple(ranks) for name, ranks in found["communicators"].items()}
+    return Record(found["rank"], found["size"], found["library"], groups, tuple(calls))
+
+
+def read_records(folder: Path) -> dict[int, Record]:
+    """The records in `folder`, by rank."""
+    return {r.rank: r for r in map(read_record, folder.glob("record.*.json"))}
+
+
+def instances(records: dict[int, Record]) -> list[Instance]:
+    """All operations of two ranks and more: collectives by their order, messages by sender, receiver and tag."""
+    groups = {name: ranks for record in records.values() for name, ranks in record.communicators.items()}
+    found: dict[tuple[str, int], Instance] = {}
+    sent: dict[tuple[str, int, int, int], list[tuple[Call, Call]]] = defaultdict(list)
+    received: dict[tuple[str, int, int, int], list[tuple[Call, Call]]] = defaultdict(list)
+    for record in records.values():
+        ordinals: dict[str, int] = defaultdict(int)
+        for place, call in enumerate(record.calls):
+            name = call.communicator
+            if name is None or len(groups[name]) < 2:
+                continue
+            kind = call.operation
+            if kind is not None:
+                instance = found.setdefault((name, ordinals[name]), Instance(kind, name, groups[name]))
+                if instance.kind != kind:
+                    raise ValueError(
+                        f"rank {record.rank}: operation {ordinals[name]} of {name} is {kind}, others have {instance.kind}"
+                    )
+                ordinals[name] += 1
+                instance.members[record.rank] = call
+                if call.begins_only:
+                    instance.waits[record.rank] = _waiting(record, place, call)
+                continue
+            for member, wait in _transfers(record, place, call):
+                if call.name in _SENDS:
+                    sent[name, record.rank, groups[name][call.peer], call.tag].append((member, wait))
+                if call.name in _RECEIVES:
+                    peer = call.receive_peer if call.receive_peer >= 0 else call.peer
+                    source = groups[name][peer] if peer != _ANY_SOURCE else _ANY_SOURCE
+                    received[name, source, record.rank, call.tag].append((member, wait))
+    return [*found.values(), *_messages(sent, received)]
+
+
+def _messages(sent: Any, received: Any) -> list[Instance]:
+    """Sends with their receives, in the order of their starts; a receive from any rank goes by its tag alone."""
+    found = []
+    for (name, sender, receiver, tag), sends in sent.items():
+        if sender == receiver:
+            continue
+        receives = received.get((name, sender, receiver, tag)) or received.get((name, _ANY_SOURCE, receiver, tag), [])
+        if len(receives) != len(sends):
+            raise ValueError(f"{len(sends)} messages with tag {tag} on {name} and {len(receives)} receives")
+        for (send, send_wait), (receive, receive_wait) in zip(sends, receives, strict=True):
+            instance = Instance("Message", name, (sender, receiver), {sender: send, receiver: receive})
+            instance.waits = {sender: send_wait, receiver: receive_wait}
+            found.append(instance)
+    return found
+
+
+def _transfers(record: Record, place: int, call: Call) -> list[tuple[Call, Call]]:
+    """The transfers of a call, each with the call that starts it and the one that waits: a persistent one has many."""
+    if call.name not in _SENDS | _RECEIVES:
+        return []
+    if not call.requests:
+        return [(call, call)]
+    if not call.name.endswith("_init"):
+        return [(call, _waiting(record, place, call))]
+    starts = [(n, c) for n, c in enumerate(record.calls) if c.name.startswith("MPI_Start") and call.requests[0] in c.requests]
+    return [(start, _waiting(record, n, call)) for n, start in starts]
+
+
+def _waiting(record: Record, place: int, call: Call) -> Call:
+    """The call after `place` in which a rank waits for the request of `call`."""
+    later = (c for c in record.calls[place + 1 :] if c.name.startswith("MPI_Wait") and call.requests[0] in c.requests)
+    return next(later)
+
+
+def message_bytes(call: Call, ranks: tuple[int, ...]) -> int | None:
+    """The size of a message; None for a barrier.
+
+    It is the vector of a reduction or broadcast, a rank's own part of a gather, scatter and reduce-scatter, and all
+    that a rank sends in an all-to-all.
+    """
+    if call.count < 0 or call.type is None:
+        return None
+    size = call.count * TYPE_BYTES[call.type]
+    if call.operation != "AllToAll":
+        return size
+    if call.name == "MPI_Alltoallv":  # one element more to each further rank
+        return sum(call.count + r for r in range(len(ranks))) * TYPE_BYTES[call.type]
+    return size * len(ranks)
+
+
+def looks_like_another(call: Call, size: int, ranks: int) -> bool:
+    """Whether nsys counts the same bytes for a call in place as for one of another size that is not in place."""
+    return call.in_place and call.operation in ("AllReduce", "AllGather") and size * (ranks - 1) % ranks == 0
