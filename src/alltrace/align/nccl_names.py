@@ -18,6 +18,8 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "AllReduce", "AllGather", "
 BROADCAST, REDUCE, GATHER, SCATTER, BARRIER = "Broadcast", "Reduce", "Gather", "Scatter", "Barrier"
 SEND, RECV, SEND_RECV = "Send", "Recv", "SendRecv"
 POINT_TO_POINT = frozenset({SEND, RECV, SEND_RECV})
+SENT = frozenset({SEND, RECV, ALL_TO_ALL, GATHER, SCATTER})
+"""Operations that a kernel of sends and receives does."""
 SYNCHRONISING = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER})
 """Operations that no member can leave before the last has arrived."""
 

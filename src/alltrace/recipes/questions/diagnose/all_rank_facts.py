@@ -283,6 +283,8 @@ class AllRankFacts:
             return f"it is unknown which ranks wait for which: {self.alignment.matching_reason}"
         if self.clocks_unknown:
             return "it is unknown which ranks wait for which: the clocks of some communicating ranks are not connected"
+        if self._recovery is not None and self._recovery.replay.unplaced is not None:
+            return f"it is unknown which ranks wait for which: {self._recovery.replay.unplaced}"
         return None
 
     @cached_property
