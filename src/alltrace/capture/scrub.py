@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from alltrace.capture.launchers import LAUNCHERS
 from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.nsys_payloads import EXPORT, payload_switches
 
 if TYPE_CHECKING:
     import sqlite3
@@ -117,7 +118,7 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
         raise InputError(
             source,
             found="a report itself cannot be scrubbed: only Nsight Systems can write one",
-            advice="export it (nsys export -t sqlite), scrub the export and share that alone",
+            advice=f"export it ({EXPORT}), scrub the export and share that alone",
         )
     try:
         with source.open("rb") as file:
@@ -153,7 +154,8 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
 def _exported(report: Path, nsys: Path, folder: Path) -> Path:
     """The export of a report, in a folder for this user alone."""
     target = folder / "export.sqlite"
-    command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}", str(report.resolve())]
+    command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}"]
+    command += [*payload_switches(nsys), str(report.resolve())]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_EXPORT_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
