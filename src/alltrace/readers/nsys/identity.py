@@ -204,9 +204,7 @@ def without_payloads(source: RawSource, *, exported: bool) -> str:
     if all(about.get(f"EXPORT_PARAM_INCLUDE_{what}") == "true" for what in ("BLOBS", "JSON")):
         return f"{lacking}: neither NCCL nor the profiler recorded it; NCCL's logs have both (import --nccl-log)"
     if exported:
-        return (
-            f"{lacking}: the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one"
-        )
+        return f"{lacking}: the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one"
     return f"{lacking}: nsys leaves it out by default; import the .nsys-rep itself, or export it again with `{EXPORT}`"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from alltrace.readers.nsys.source import RawSource
     from alltrace.readers.nsys.strings import Strings
 
-_NCCL = "NCCL"
+_NCCL_CALLS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "AlltoAll", "Gather", "Scatter")
 RANGE_KINDS = ("pushpop", "startend")
 _PUSHPOP = 59
 _STARTEND = (60, 71)
@@ -51,8 +51,8 @@ class Nvtx:
         self._scanned = False
         self._payloads = Payloads(source, strings)
         self._held: list[Any] | None = None
-        self._nccl = name_id(_NCCL)
-        self.nccl_ranges = 0
+        self._nccl_names = pa.array([name_id(f"nccl{call}") for call in _NCCL_CALLS], pa.int64())
+        self.nccl_calls = 0
         self.nccl_payloads = 0
 
     def tables(self) -> list[str]:
@@ -122,13 +122,13 @@ class Nvtx:
         return record_batch("ranges", common, batch.num_rows)
 
     def _count_nccl(self, common: Mapping[str, Any]) -> None:
-        """Count NCCL's ranges, and those of them with a payload."""
-        if common.get("domain") is None:
+        """Count NCCL's calls, and those of them with a payload."""
+        if common.get("name") is None:
             return
-        of_nccl = pc.equal(common["domain"], self._nccl).fill_null(False)
-        self.nccl_ranges += pc.sum(of_nccl).as_py() or 0
+        calls = pc.is_in(common["name"], self._nccl_names)
+        self.nccl_calls += calls.true_count
         if common.get("payload") is not None:
-            self.nccl_payloads += pc.sum(pc.and_(of_nccl, pc.is_valid(common["payload"]))).as_py() or 0
+            self.nccl_payloads += pc.and_(calls, pc.is_valid(common["payload"])).true_count
 
     def _marks(self, batch: Any, types: Any) -> Any:
         keep = np.isin(types, _MARKS)
