@@ -131,7 +131,8 @@ def test_texts_of_ranges_can_be_dropped(tmp_path):
     assert scrub(path, tmp_path / "b.sqlite", drop_texts=True).texts == 2
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
         assert db.execute("SELECT text, textId, jsonText FROM NVTX_EVENTS").fetchall() == [
-            ("NCCL", None, None), (None, 3, '{"bytes": 1}'), ("range 2", None, None), ("range 1", None, None), ("range 2", None, None),
+            ("NCCL", None, None), (None, 3, '{"bytes": 1}'),
+            ("range 2", None, None), ("range 1", None, None), ("range 2", None, None),
         ]  # fmt: skip
     assert b"secret" not in (tmp_path / "b.sqlite").read_bytes()
 
