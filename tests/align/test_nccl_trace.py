@@ -71,6 +71,33 @@ def test_short_kernels_are_met_in_order_where_times_are_off_by_more_than_their_l
     assert picked(rows, "sequence", "start") == [(k, 1000 + 20 * k) for k in range(6)]
 
 
+def test_of_kernels_that_follow_each_other_the_one_with_most_shared_time_counts(tmp_path):
+    rows = rows_of(
+        tmp_path,
+        ranges=[traced(990, 1085, seqNumber=5), traced(1099, 1180, seqNumber=6)],
+        kernels=[collective(900, 1000), collective(1000, 1090), collective(1090, 1190)],
+    )
+    assert picked(rows, "start", "sequence", "evidence") == [(900, 0, "kernel"), (1000, 5, "trace"), (1090, 6, "trace")]
+
+
+def test_an_operation_stays_on_the_stream_of_its_communicator(tmp_path):
+    """Two communicators work at once; of one operation the times fit the other one's kernel better."""
+    first, second = (1000, 2000, 3000), (3050, 4000)
+    rows = rows_of(
+        tmp_path,
+        ranges=[
+            *(traced(at, at + 100, seqNumber=k, commHash=1) for k, at in enumerate((1000, 2000, 3040))),
+            *(traced(at, at + 100, seqNumber=k, commHash=2) for k, at in enumerate(second)),
+        ],
+        kernels=[
+            *(collective(at, at + 100, stream=20) for at in first),
+            *(collective(at, at + 100, stream=21) for at in second),
+        ],
+    )
+    found = [("0x1", 20, at) for at in first] + [("0x2", 21, at) for at in second]
+    assert picked(rows, "communicator", "stream", "start") == found
+
+
 def test_a_kernel_of_another_operation_at_the_same_time_is_not_taken(tmp_path):
     rows = rows_of(
         tmp_path,
