@@ -34,11 +34,12 @@ def fake(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def make(body: str, version: str = "2023.4.4.54-2344v0") -> Path:
+    def make(body: str, version: str = "2023.4.4.54-2344v0", options: str = "--tables=") -> Path:
         path = folder / "nsys"
         path.write_text(
             "#!/bin/sh\n"
             f'if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version {version}"; exit 0; fi\n'
+            f'if [ "$2" = --help ]; then echo asked >> "{folder}/asked"; echo "{options}"; exit 0; fi\n'
             'for a in "$@"; do case "$a" in --output=*) target="${a#--output=}";; esac; done\n' + textwrap.dedent(body)
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -144,7 +145,7 @@ def test_no_nsys(monkeypatch, report):
     monkeypatch.setattr(tool, "find_nsys", lambda: None)
     with pytest.raises(InputError, match="nsys was not found on this machine; install Nsight Systems") as caught:
         open_report(report)
-    assert "nsys export -t sqlite rank0.nsys-rep" in str(caught.value)
+    assert f"{EXPORT} rank0.nsys-rep" in str(caught.value)
 
 
 def test_a_variable_that_names_nothing(monkeypatch, report):
@@ -278,19 +279,16 @@ def test_an_nsys_that_can_is_told_to_export_payloads_and_asked_once(tmp_path, fa
     """As Nsight Systems 2026 does: without its options, columns of payloads are null."""
     default = nccl_export(export, False, "default.sqlite", BLOBS="false", JSON="false")
     whole = nccl_export(export, True, "whole.sqlite", BLOBS="true", JSON="true")
-    fake(f"""
-        if [ "$2" = --help ]; then echo asked >> {tmp_path}/times; echo "  --include-blobs=  --include-json=  --tables="; exit 0; fi
-        case "$*" in *--include-blobs=true*--include-json=true*) cp {whole} "$target";; *) cp {default} "$target";; esac
-    """)
+    body = f'case "$*" in *--include-blobs=true*--include-json=true*) cp {whole} "$target";; *) cp {default} "$target";; esac'
+    tool = fake(body, "2026.1.0.1", "  --include-blobs=  --include-json=  --tables=")
     for _ in range(2):
         assert read(open_report(report)) == ([True, False], ())
-    assert (tmp_path / "times").read_text() == "asked\n"
+    assert (tool.parent / "asked").read_text() == "asked\n"
 
 
 def test_an_nsys_without_the_options_is_not_given_them_and_the_answer_says_what_to_do(tmp_path, fake, report, export):
     made = nccl_export(export, False, "made.sqlite")
     fake(f"""
-        if [ "$2" = --help ]; then echo "--tables="; exit 0; fi
         case "$*" in *--include*) echo "unrecognised option"; exit 1;; esac
         cp {made} "$target"
     """)
