@@ -30,7 +30,7 @@ def join(
     A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its calls: one to
     one where there are as many, one per communicator where there are as many, else each call has the extent of all of them.
     Sends and receives among all members, grouped, are one all-to-all. What the profiler traced itself comes first; calls and
-    kernels that it did not trace are beside it.
+    kernels that it did not trace are added.
     """
     parts = []
     alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # only the call shows the purpose of a copy
