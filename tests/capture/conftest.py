@@ -18,6 +18,7 @@ case "$1" in
   stop) kill -QUIT "${2#--session=profile-}"; kill -URG "${2#--session=profile-}"; exit 0 ;;
 esac
 if [ "$2" = --help ]; then
+  [ -z "${FAKE_NCCL-}" ] || echo "-t, --trace= 'cuda', 'nccl'"
   echo "--trace= --output= --force-overwrite= --sample= --cpuctxsw= --kill= --duration= --delay= --mpi-impl=
   --capture-range= --capture-range-end= --python-sampling= --nic-metrics= --gpu-metrics-device= -p, --nvtx-capture= -e, --env-var="
   exit 0
@@ -27,6 +28,7 @@ case "${FAKE-} $*" in
   "picky "*--gpu-metrics*)
     printf 'Illegal --gpu-metrics-device arguments.\nNone of the GPUs are supported.\n\nusage: nsys\n'
     exit 1 ;;
+  "picky "*--trace=*,nccl*) printf 'Illegal --trace argument: nccl.\n\nusage: nsys\n'; exit 1 ;;
   "mute "*--python-sampling* | "mute "*--nic-metrics*) exit 1 ;;
 esac
 out=

@@ -36,6 +36,18 @@ def test_where_the_profiler_names_none_all_that_can_be_left_out_is(capture, fake
     assert "left out: nsys ended before the program started; the rest is recorded" in done.stderr
 
 
+def test_the_trace_of_nccl_is_asked_for_and_left_out_where_nsys_refuses_it(capture, fake_nsys, tmp_path):
+    words = ["exec", "--job", "j", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5"]
+    assert (
+        "--trace=cuda,nvtx,nccl" in capture(*words[:3], "--dry-run", *words[3:], FAKE_NCCL=1, NCCL_VERSION="2.28.3", **WORLD).stdout
+    )
+    done = capture(*words, FAKE="picky", FAKE_NCCL=1, NCCL_VERSION="2.28.3", **WORLD)
+    assert done.returncode == 5
+    assert "--trace=nccl left out: nsys says: Illegal --trace argument: nccl.; the rest is recorded" in done.stderr
+    assert [one["option"] for one in side_file(tmp_path)["left_out"]] == ["--trace=nccl"]
+    assert len(list((tmp_path / "reports").glob("*.nsys-rep"))) == 1
+
+
 def test_what_the_installed_version_cannot_is_left_out(capture, fake_nsys, tmp_path):
     done = capture("exec", "--efa", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5", **WORLD)
     assert done.returncode == 5

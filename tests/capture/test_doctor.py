@@ -38,6 +38,7 @@ def test_a_machine_that_can_profile(machine):
     found = machine(GOOD)
     assert {what: one.state for what, one in found.items()} == {
         "nsys": "ok",
+        "NCCL trace": "limited",
         "ncu": "limited",
         "driver": "ok",
         "counters": "ok",
@@ -48,6 +49,17 @@ def test_a_machine_that_can_profile(machine):
     }
     assert found["clock"].found == "synchronised, at most 1.5 ms off"
     assert found["nsys"].found.startswith("nsys 2023.4.4 at ")
+    assert found["NCCL trace"].found == "nsys 2023.4.4 cannot trace NCCL; 2025.6 and later can"
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "words"),
+    [("2.28.3", "ok", "nsys 2023.4.4 traces NCCL 2.28.3"), ("2.27.5", "limited", "NCCL 2.27.5 cannot be traced by the profiler")],
+)
+def test_nsys_and_nccl_must_both_have_the_trace_of_nccl(machine, monkeypatch, version, state, words):
+    monkeypatch.setenv("FAKE_NCCL", "1")
+    found = machine(GOOD, nvtx=version)["NCCL trace"]
+    assert (found.state, found.found[: len(words)]) == (state, words)
 
 
 @pytest.mark.parametrize(("capabilities", "state"), [("0000000000000000", "limited"), ("0000000000200000", "ok")])

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sqlite3
+import struct
 import subprocess
 from contextlib import closing
 
@@ -120,7 +121,7 @@ def test_texts_of_ranges_can_be_dropped(tmp_path):
         )
         rows = [
             (75, "NCCL", None, 5, None),
-            (59, None, 3, 5, '{"n": 1}'),
+            (59, None, 3, 5, '{"bytes": 1}'),
             (59, None, 1, 0, '{"secret": 1}'),
             (60, "secret b", None, 0, None),
             (34, "secret_layer", None, None, None),
@@ -130,9 +131,75 @@ def test_texts_of_ranges_can_be_dropped(tmp_path):
     assert scrub(path, tmp_path / "b.sqlite", drop_texts=True).texts == 2
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
         assert db.execute("SELECT text, textId, jsonText FROM NVTX_EVENTS").fetchall() == [
-            ("NCCL", None, None), (None, 3, '{"n": 1}'), ("range 2", None, None), ("range 1", None, None), ("range 2", None, None),
+            ("NCCL", None, None), (None, 3, '{"bytes": 1}'),
+            ("range 2", None, None), ("range 1", None, None), ("range 2", None, None),
         ]  # fmt: skip
     assert b"secret" not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def nvtx_export(path):
+    """An export with payloads of NCCL and of a program, as text, as numbers and as binary data."""
+    nccl = {"NCCL communicator ID": 255, "Message size [bytes]": 64, "Peer rank": 1}
+    header = struct.pack("<QQQQ", 1, 1 << 24, 24, 56)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "CREATE TABLE NVTX_EVENTS (start, eventType, text, textId, domainId, jsonText, jsonTextId, binaryData, uint64Value,\n"
+            "rangeId INTEGER, -- REFERENCES StringIds(id)\nmore INTEGER)"
+        )
+        rows = [
+            (0, 75, "NCCL", None, 1, None, None, None, None),
+            (1, 59, "ncclSend", None, 1, json.dumps(nccl), None, None, None),
+            (2, 59, "ncclSend", None, 2, json.dumps({**nccl, "note": SECRET, "datatype": SECRET}), None, None, None),
+            (3, 59, "ncclSend", None, 1, None, None, header + bytes(24), None),
+            (4, 59, "ncclSend", None, 1, None, None, header.replace(b"\1\0\0\0", b"\1\1\0\0") + SECRET.encode(), None),
+            (5, 59, "mine", None, 0, json.dumps({"rank": 3}), None, None, None),
+            (6, 59, "mine", None, 0, None, 1, None, None),
+            (7, 59, "mine", None, 0, None, None, None, 7),
+            (8, 59, "plain", None, 0, None, None, None, None),
+        ]
+        db.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)", rows)
+        db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        db.execute("INSERT INTO StringIds VALUES (1, ?)", (SECRET,))
+        db.execute("CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId, schemaId, name)")
+        entries = [(1, 1 << 24, "NCCL communicator ID"), (1, 1 << 24, "Peer rank"), (1, (1 << 24) + 256, "prompt")]
+        db.executemany("INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (?, ?, ?)", entries)
+        db.execute("CREATE TABLE DYNAMIC_NVTXPAYLOAD_DATATYPE_1_1_2 AS SELECT ? AS prompt", (SECRET,))
+        db.commit()
+    return json.dumps(nccl)
+
+
+def test_of_payloads_only_fields_of_nccl_stay(tmp_path):
+    kept = nvtx_export(tmp_path / "a.sqlite")
+    assert scrub(tmp_path / "a.sqlite", tmp_path / "b.sqlite").payloads == 5
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
+        asked = "SELECT jsonText, jsonTextId, length(binaryData), uint64Value FROM NVTX_EVENTS ORDER BY start"
+        found = db.execute(asked).fetchall()
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name LIKE 'DYNAMIC%'").fetchall()
+    nothing = (None,) * 4
+    assert found == [nothing, (kept, *nothing[1:]), (kept, *nothing[1:]), (None, None, 56, None), *[nothing] * 5]
+    assert b"hunter2" not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def test_payloads_stay_where_they_are_to(capture, tmp_path):
+    nvtx_export(tmp_path / "a.sqlite")
+    capture("scrub", "a.sqlite", "--output", "b.sqlite", "--keep-payloads")
+    counted = "SELECT count(jsonText), count(jsonTextId), count(binaryData), count(uint64Value) FROM NVTX_EVENTS"
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
+        assert db.execute(counted).fetchall() == [(3, 1, 2, 1)]
+    said = capture("scrub", "a.sqlite", "--output", "c.sqlite").stdout
+    assert "5 payloads" in said
+
+
+def test_a_report_is_exported_with_payloads_before(capture, export, tmp_path):
+    (tmp_path / "a.nsys-rep").write_bytes(b"report")
+    tool = tmp_path / "nsys"
+    tool.write_text(
+        '#!/bin/sh\n[ "$2" != --help ] || { echo "--include-blobs= --include-json="; exit; }\n'
+        f'echo "$*" > {tmp_path}/words; for a in "$@"; do case "$a" in --output=*) cp {export} "${{a#--output=}}";; esac; done\n'
+    )
+    tool.chmod(0o755)
+    assert capture("scrub", "a.nsys-rep", "--output", "b.sqlite", "--nsys", tool).returncode == 0
+    assert "--include-blobs=true --include-json=true" in (tmp_path / "words").read_text()
 
 
 def test_a_folder_of_exports_and_reports(capture, export, tmp_path):

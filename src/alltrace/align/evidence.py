@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_calls import nccl_ranges, read_calls
+from alltrace.align.nccl_calls import nccl_ranges, read_calls, read_contexts
 from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
 from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
@@ -60,6 +60,8 @@ def _schema() -> Any:
 
 
 def _of_devices(rank: RankTables) -> Any:
+    import pyarrow as pa
+
     if rank.has("collectives"):
         own = rank.table("collectives")
         for name in _NAMES:
@@ -68,12 +70,14 @@ def _of_devices(rank: RankTables) -> Any:
             own = own.set_column(at, name, rank.texts(codes.dictionary).take(codes.indices).dictionary_encode())
         return own.cast(_schema())
     ranges = nccl_ranges(rank)
-    traced = read_trace(ranges) if ranges is not None else None
-    if traced is not None:
-        return _table(traced)
     kernels = read_kernels(rank)
-    calls = read_calls(ranges) if ranges is not None else None
-    return _table(join(calls, kernels))
+    if ranges is None:
+        return _table(join(None, kernels))
+    contexts = read_contexts(ranges)
+    traced = read_trace(ranges, kernels, contexts)
+    if traced is not None:
+        ranges = ranges.filter(pa.array(~traced.superseded))
+    return _table(join(read_calls(ranges, contexts), kernels, contexts, traced))
 
 
 def _table(columns: dict[str, Any]) -> Any:

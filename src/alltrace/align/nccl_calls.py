@@ -32,7 +32,7 @@ class Calls:
     launched at its end.
 
     Attributes:
-        start: Start of each call, ns; likewise `end`, `process`, `thread`.
+        start: Start of each call, ns, `NOT_KNOWN` if only its work is known; likewise `end`, `process`, `thread`.
         op: Index of its operation in `ops`.
         payload: Index of its payload in `payloads`.
         unit: Its unit.
@@ -41,6 +41,8 @@ class Calls:
         ops: Names of operations.
         payloads: Distinct payloads.
         members: For each communicator the rank's number in it and its size, from its initialisation.
+        work: When each call's work began and ended on the device, ns, as the profiler itself traced it; `NOT_KNOWN` if unknown.
+            None if these are calls of NVTX.
     """
 
     start: NDArray[np.int64]
@@ -57,11 +59,38 @@ class Calls:
     ops: list[str]
     payloads: list[Payload]
     members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    work: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @property
     def count(self) -> int:
         """The number of calls."""
         return len(self.start)
+
+
+@dataclass
+class Contexts:
+    """The ranges that a framework names an operation with, such as `nccl:all_to_all`, by thread and start.
+
+    Attributes:
+        thread: Row of `threads`.
+        start: ns; likewise `end`.
+        op: Name of the operation.
+    """
+
+    thread: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    op: list[str]
+
+    def around(self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The index of the range that holds each span of time of a thread, or -1."""
+        found = np.full(len(thread), -1, np.int64)
+        for one in np.intersect1d(thread, self.thread):
+            mine, rows = np.flatnonzero(self.thread == one), np.flatnonzero(thread == one)
+            at = np.searchsorted(self.start[mine], start[rows], side="right") - 1
+            inside = (at >= 0) & (self.end[mine[at]] >= end[rows])
+            found[rows[inside]] = mine[at[inside]]
+        return found
 
 
 def nccl_ranges(rank: RankTables) -> Any:
@@ -99,8 +128,20 @@ def _is_nccl_domain(text: str | None) -> bool:
     return text is not None and text.upper() == _DOMAIN
 
 
-def read_calls(ranges: Any) -> Calls:
-    """The calls among NCCL's ranges, as `nccl_ranges` returns them."""
+def read_contexts(ranges: Any) -> Contexts:
+    """The ranges of a framework among NCCL's ranges, as `nccl_ranges` returns them."""
+    words, text_at = coded(ranges.column("text"))
+    texts = words.to_pylist()
+    ops = [*(operation_of(t) if t is not None and t.startswith(_CONTEXT) else None for t in texts), None]
+    rows = np.flatnonzero(np.array([o is not None for o in ops])[text_at])
+    start, thread = (integers(ranges.column(c), -1)[rows] for c in ("start", "thread"))
+    end = integers(ranges.column("end"), np.iinfo(np.int64).max)[rows]
+    order = np.lexsort((start, thread))
+    return Contexts(thread[order], start[order], end[order], [ops[text_at[rows[i]]] or "" for i in order.tolist()])
+
+
+def read_calls(ranges: Any, contexts: Contexts) -> Calls:
+    """The calls among NCCL's ranges, as `nccl_ranges` returns them, within those of a framework."""
     words, text_at = coded(ranges.column("text"))
     texts = words.to_pylist()
     raw, payload_at = coded(ranges.column("payload"))
@@ -112,7 +153,7 @@ def read_calls(ranges: Any) -> Calls:
     starts_group = _flags(texts, lambda t: t == _GROUP_START)[text_at]
     ends_group = _flags(texts, lambda t: t == _GROUP_END)[text_at]
     named = [operation_of(t) for t in texts]
-    ops = sorted({o for o in named if o is not None})
+    ops = sorted({*(o for o in named if o is not None), *contexts.op})
     codes = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)
     op = codes[text_at]
     is_call = (op >= 0) & ~context
@@ -121,9 +162,11 @@ def read_calls(ranges: Any) -> Calls:
     for one in np.unique(thread):
         rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
         rows = rows[np.argsort(start[rows], kind="stable")]
-        around = np.flatnonzero((thread == one) & context & (op >= 0))
-        parts.append(_units(rows, around[np.argsort(start[around], kind="stable")], start, end, op, starts_group, ends_group))
-    rows, unit, unit_start, unit_end, unit_rows, unit_context = _joined(parts)
+        parts.append(_units(rows, start, end, op, starts_group, ends_group))
+    rows, unit, unit_start, unit_end, unit_rows = _joined(parts)
+    unit_thread = thread[unit_rows]
+    at = contexts.around(unit_thread, unit_start, unit_end)
+    unit_context = np.array([*(ops.index(o) for o in contexts.op), -1], np.int64)[at]
     members: dict[str, tuple[int | None, int | None]] = {}
     for index in np.flatnonzero(_flags(texts, lambda t: t.startswith(_INIT))[text_at]).tolist():
         told = payloads[payload_at[index]]
@@ -131,7 +174,7 @@ def read_calls(ranges: Any) -> Calls:
             members[told.communicator] = (told.group_rank, told.group_size)
     return Calls(
         start[rows], end[rows], process[rows], thread[rows], op[rows], payload_at[rows], unit, unit_start, unit_end,
-        thread[unit_rows], unit_context, ops, payloads, members,
+        unit_thread, unit_context, ops, payloads, members,
     )  # fmt: skip
 
 
@@ -139,16 +182,14 @@ def _flags(texts: Sequence[str | None], test: Any) -> NDArray[np.bool_]:
     return np.array([*(t is not None and test(t) for t in texts), False], np.bool_)
 
 
-_Units = tuple[
-    "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"
-]
+_Units = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
 
 
 def _units(
-    rows: NDArray[np.int64], around: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64], op: NDArray[np.int64],
+    rows: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64], op: NDArray[np.int64],
     starts_group: NDArray[np.bool_], ends_group: NDArray[np.bool_],
 ) -> _Units:  # fmt: skip
-    """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row, context."""
+    """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row."""
     depth = _nesting(starts_group[rows], ends_group[rows])
     call = op[rows] >= 0
     # a unit opens at a call outside of groups and at an outermost group's start
@@ -163,13 +204,8 @@ def _units(
     unit_start = start[rows[opens]]
     unit_end = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(unit_end, number[kept], end[rows[kept]])
-    context = np.full(count, -1, np.int64)
-    if len(around) and count:
-        at = np.searchsorted(start[around], unit_start, side="right") - 1
-        found = (at >= 0) & (end[around[at]] >= unit_end)
-        context[found] = op[around[at[found]]]
     mine = kept & call
-    return rows[mine], number[mine], unit_start, unit_end, rows[opens], context
+    return rows[mine], number[mine], unit_start, unit_end, rows[opens]
 
 
 def _nesting(starts: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -191,8 +227,8 @@ def _joined(parts: list[_Units]) -> _Units:
     """The units of all threads, numbered through."""
     if not parts:
         nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing, nothing, nothing, nothing
+        return nothing, nothing, nothing, nothing, nothing
     shift = np.cumsum([0, *(len(p[2]) for p in parts[:-1])])
-    rows, unit, unit_start, unit_end, unit_rows, context = (np.concatenate(c) for c in zip(*parts, strict=True))
+    rows, unit, unit_start, unit_end, unit_rows = (np.concatenate(c) for c in zip(*parts, strict=True))
     unit = unit + np.repeat(shift, [len(p[0]) for p in parts])
-    return rows, unit, unit_start, unit_end, unit_rows, context
+    return rows, unit, unit_start, unit_end, unit_rows

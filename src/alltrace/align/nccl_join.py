@@ -2,40 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.align.nccl_kernels import NOT_KNOWN
-from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND
+from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SENT
 from alltrace.trace.communication_kernels import EXCHANGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.align.nccl_calls import Calls
+    from alltrace.align.nccl_calls import Calls, Contexts
     from alltrace.align.nccl_kernels import Kernels
+    from alltrace.align.nccl_trace import Traced
 
-_KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE = range(5)
-_WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE)
+_KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(6)
+_WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE, "trace")
 
 
-def join(calls: Calls | None, kernels: Kernels | None) -> dict[str, Any]:
+def join(
+    calls: Calls | None, kernels: Kernels | None, contexts: Contexts | None = None, traced: Traced | None = None
+) -> dict[str, Any]:
     """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
 
     A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its calls: one to
     one where there are as many, one per communicator where there are as many, else each call has the extent of all of them.
-    Sends and receives among all members, grouped, are one all-to-all.
+    Sends and receives among all members, grouped, are one all-to-all. What the profiler traced itself comes first; calls and
+    kernels that it did not trace are added.
     """
     parts = []
     alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # only the call shows the purpose of a copy
+    if traced is not None and traced.calls is not None:
+        if calls is not None:
+            traced.calls.members.update(calls.members)
+        alone &= traced.unit < 0
+        parts.append(_of_calls(traced.calls, kernels, traced.unit))
     if calls is not None and calls.count:
         unit = _units_of_kernels(calls, kernels) if kernels else np.zeros(0, np.int64)
+        if traced is not None and traced.calls is not None:
+            calls, unit = _untraced(calls, np.where(traced.unit < 0, unit, -1))
         alone &= unit < 0
         parts.append(_of_calls(calls, kernels, unit))
     if kernels is not None and alone.any():
-        parts.append(_of_kernels(kernels, np.flatnonzero(alone)))
+        parts.append(_of_kernels(kernels, np.flatnonzero(alone), contexts))
     return _concatenated(parts)
+
+
+def _untraced(calls: Calls, unit: NDArray[np.int64]) -> tuple[Calls, NDArray[np.int64]]:
+    """The calls of units with a kernel that the profiler did not trace, and the units of kernels among them."""
+    units = np.unique(unit[unit >= 0])
+    rows = np.flatnonzero(np.isin(calls.unit, units))
+    kept = {n: getattr(calls, n)[rows] for n in ("start", "end", "process", "thread", "op", "payload")}
+    of_units = {n: getattr(calls, n)[units] for n in ("unit_start", "unit_end", "unit_thread", "unit_context")}
+    found = replace(calls, **kept, **of_units, unit=np.searchsorted(units, calls.unit[rows]), ops=[*calls.ops])
+    return found, np.where(unit < 0, -1, np.searchsorted(units, unit))
 
 
 def _units_of_kernels(calls: Calls, kernels: Kernels) -> NDArray[np.int64]:
@@ -61,7 +83,9 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
     if kernels is not None and (unit >= 0).any():
         first, last = _kernels_of_calls(calls, communicator, unit, units)
     have = first >= 0
-    start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    nothing = np.full(count, NOT_KNOWN)
+    start, end = (v.copy() for v in calls.work or (nothing, nothing))
+    api_start, api_end, thread = calls.start, calls.end, calls.thread
     device, stream = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     type_code = np.full(count, -1, np.int64)
     evidence = np.where(have, _BOTH, _CALL)
@@ -75,7 +99,18 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
         type_code[have] = kernels.datatype[order][first[have]]
         evidence[np.flatnonzero(have)[kernels.copied[order][first[have]]]] = _COPIES
         kernel_types = kernels.datatypes
+        if calls.work is not None:  # traced on the device, by a thread that launches nothing
+            lacking = have & (api_start == NOT_KNOWN)
+            api_start, api_end, thread = (
+                np.where(lacking, launch[order][first], own)
+                for launch, own in (
+                    (kernels.api_start, api_start),
+                    (kernels.api_end, api_end),
+                    (kernels.thread, thread),
+                )
+            )
     numbers, valid = _payload_numbers(calls)
+    evidence = np.where(valid["sequence"] & (communicator >= 0), _TRACE, evidence)
     types = sorted({p.datatype for p in told if p.datatype is not None} | set(kernel_types))
     own = np.array([types.index(p.datatype) if p.datatype is not None else -1 for p in told], np.int64)[calls.payload]
     launched = np.array([*(types.index(t) for t in kernel_types), -1], np.int64)[type_code]
@@ -84,12 +119,12 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
     keep = _fold_exchanges(calls, communicator, numbers, valid, op, ops)
     rows = np.flatnonzero(keep)
     return {
-        "start": _array(start[rows], have[rows]),
-        "end": _array(end[rows], have[rows]),
-        "api_start": _array(calls.start[rows]),
-        "api_end": _array(calls.end[rows], calls.end[rows] != np.iinfo(np.int64).max),
+        "start": _array(start[rows], start[rows] != NOT_KNOWN),
+        "end": _array(end[rows], end[rows] != NOT_KNOWN),
+        "api_start": _array(api_start[rows], api_start[rows] != NOT_KNOWN),
+        "api_end": _array(api_end[rows], (api_end[rows] != np.iinfo(np.int64).max) & (api_end[rows] != NOT_KNOWN)),
         "process": _array(calls.process[rows], calls.process[rows] >= 0),
-        "thread": _array(calls.thread[rows]),
+        "thread": _array(thread[rows], thread[rows] >= 0),
         "device": _array(device[rows], device[rows] >= 0),
         "stream": _array(stream[rows], stream[rows] >= 0),
         "communicator": _texts(names, communicator[rows]),
@@ -199,15 +234,22 @@ def _fold_exchanges(
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits
-    valid["peer"][head] = False
+    valid["peer"][head] = valid["sequence"][head] = False  # those of its first call
     return keep
 
 
-def _of_kernels(kernels: Kernels, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """A row for each kernel alone."""
+def _of_kernels(kernels: Kernels, rows: NDArray[np.int64], contexts: Contexts | None) -> dict[str, Any]:
+    """A row for each kernel alone; a framework's range around its launch says what sends and receives are."""
     known = kernels.api_start[rows] != NOT_KNOWN
     ends = kernels.api_end[rows] != NOT_KNOWN
     thread = kernels.thread[rows]
+    op, ops = kernels.op[rows], list(kernels.ops)
+    if contexts is not None and SEND_RECV in ops:
+        ops = sorted({*ops, *contexts.op})
+        op = np.array([*map(ops.index, kernels.ops), -1], np.int64)[op]
+        around = contexts.around(thread, kernels.api_start[rows], kernels.api_start[rows])
+        named = np.array([*(ops.index(o) if o in SENT else -1 for o in contexts.op), -1], np.int64)[around]
+        op = np.where((op == ops.index(SEND_RECV)) & (named >= 0), named, op)
     return {
         "start": _array(kernels.start[rows]),
         "end": _array(kernels.end[rows]),
@@ -217,7 +259,7 @@ def _of_kernels(kernels: Kernels, rows: NDArray[np.int64]) -> dict[str, Any]:
         "thread": _array(thread, thread >= 0),
         "device": _array(kernels.device[rows], kernels.device[rows] >= 0),
         "stream": _array(kernels.stream[rows], kernels.stream[rows] >= 0),
-        "op": _texts(kernels.ops, kernels.op[rows]),
+        "op": _texts(ops, op),
         "datatype": _texts(kernels.datatypes, kernels.datatype[rows]),
         "evidence": _texts(list(_WORDS), np.where(kernels.exchanging[rows], _EXCHANGE, _KERNEL)),
     }

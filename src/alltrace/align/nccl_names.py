@@ -11,6 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 
@@ -18,6 +19,8 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "AllReduce", "AllGather", "
 BROADCAST, REDUCE, GATHER, SCATTER, BARRIER = "Broadcast", "Reduce", "Gather", "Scatter", "Barrier"
 SEND, RECV, SEND_RECV = "Send", "Recv", "SendRecv"
 POINT_TO_POINT = frozenset({SEND, RECV, SEND_RECV})
+SENT = frozenset({SEND, RECV, ALL_TO_ALL, GATHER, SCATTER})
+"""Operations that a kernel of sends and receives does."""
 SYNCHRONISING = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER})
 """Operations that no member can leave before the last has arrived."""
 
@@ -74,6 +77,13 @@ class Payload:
 NOTHING = Payload()
 
 
+@lru_cache(maxsize=1024)
+def _field(key: str) -> tuple[str, int] | None:
+    """The field that a key of a payload is, and its place among the names of that field."""
+    plain = _NOT_LETTERS.sub("", key.lower())
+    return next(((field, names.index(plain)) for field, names in _FIELDS.items() if plain in names), None)
+
+
 @lru_cache(maxsize=65_536)
 def parse_payload(text: str | None) -> Payload:
     """The fields of a payload, as far as it is a JSON object and has them."""
@@ -83,14 +93,14 @@ def parse_payload(text: str | None) -> Payload:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return NOTHING
-    flat = {_NOT_LETTERS.sub("", str(k).lower()): v for k, v in found.items()} if isinstance(found, dict) else {}
-    got = {field: next((flat[k] for k in keys if flat.get(k) is not None), None) for field, keys in _FIELDS.items()}
+    known = [(*place, v) for k, v in found.items() if v is not None and (place := _field(k))] if isinstance(found, dict) else []
+    got = {field: value for field, _, value in sorted(known, key=itemgetter(1), reverse=True)}  # the best name counts
     numbers = {f: _whole(v, 31 if f in _SMALL else 63) for f, v in got.items() if f not in ("communicator", "datatype")}
-    datatype = _datatype(got["datatype"])
-    size, count = numbers["bytes"], numbers["count"]
+    datatype = _datatype(got.get("datatype"))
+    size, count = numbers.get("bytes"), numbers.get("count")
     if size is None and count is not None and datatype in TYPE_BYTES:
         numbers["bytes"] = _whole(count * TYPE_BYTES[datatype])
-    return Payload(communicator=_identity(got["communicator"]), datatype=datatype, **numbers)
+    return Payload(communicator=_identity(got.get("communicator")), datatype=datatype, **numbers)
 
 
 def operation_of(name: str | None) -> str | None:

@@ -2,71 +2,226 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.nccl_names import NOTHING, operation_of, parse_payload
+from alltrace.align.nccl_calls import Calls
+from alltrace.align.nccl_kernels import NOT_KNOWN
+from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, operation_of, parse_payload
 from alltrace.trace.arrays import coded, integers
+from alltrace.trace.distinct import distinct_rows
+
+if TYPE_CHECKING:
+    from alltrace.align.nccl_calls import Contexts
+    from alltrace.align.nccl_kernels import Kernels
+    from alltrace.trace.arrays import Int64
 
 
-def read_trace(ranges: Any) -> dict[str, Any] | None:
-    """The operations that the profiler traced, as columns of `collectives`; None if it did not.
+class Traced(NamedTuple):
+    """The operations that the profiler traced on the device.
 
-    An operation is all rows of one communicator, operation and sequence number. If some of them name a channel, these are its
-    work on the GPU and the others its calls; where none does, all of them are.
+    Attributes:
+        calls: One for each operation; those of one unit share a kernel, or are alone. None if it traced calls alone.
+        unit: The unit of each of the rank's kernels and copies, -1 for those of no operation.
+        superseded: Which ranges need not be read any more: bool array.
+    """
+
+    calls: Calls | None
+    unit: Int64
+    superseded: Any
+
+
+class _Operations(NamedTuple):
+    """Traced operations, arrays of n values.
+
+    Attributes:
+        process: Row of `processes`.
+        member: Number of the member, which is one device's, of a communicator.
+        op: Index of the operation's name in `names`.
+        number: Its number among those of the member and name, or 0 if it has none.
+        start: ns; likewise `end`.
+        names: Names of operations.
+    """
+
+    process: Int64
+    member: Int64
+    op: Int64
+    number: Int64
+    start: Int64
+    end: Int64
+    names: list[str]
+
+
+def read_trace(ranges: Any, kernels: Kernels | None, contexts: Contexts) -> Traced | None:
+    """The operations that the profiler traced on the device; None if it did not.
+
+    An operation is all rows of one communicator, member, name and number of which some name a channel: these are its work, the
+    others its calls. Those without such a row are calls as NCCL's own ranges are (`read_calls`).
 
     Args:
         ranges: NCCL's ranges, as `nccl_ranges` returns them.
+        kernels: The rank's communication kernels and copies.
+        contexts: The ranges of a framework around its calls.
     """
-    import pyarrow as pa
-
     payloads, at = coded(ranges.column("payload"))
     told = [*map(parse_payload, payloads.to_pylist()), NOTHING]
-    traced = np.array([t.sequence is not None and t.communicator is not None for t in told])
+    numbered = [t.operation if t.sequence is None else t.sequence for t in told]
+    traced = np.array([n is not None and t.communicator is not None for n, t in zip(numbered, told, strict=True)])
     names, name_at = coded(ranges.column("text"))
     ops = [*map(operation_of, names.to_pylist()), None]
-    is_op = np.array([o is not None for o in ops])
-    ended = ranges.column("end").is_valid().to_numpy()
-    rows = np.flatnonzero(traced[at] & is_op[name_at] & ended)
-    if not len(rows):
-        return None
+    words = sorted({*(o for o in ops if o is not None), *contexts.op})
+    codes = np.array([words.index(o) if o is not None else -1 for o in ops], np.int64)[name_at]
+    rows = np.flatnonzero(traced[at] & (codes >= 0) & ranges.column("end").is_valid().to_numpy())
     start, end = ranges.column("start").to_numpy()[rows], ranges.column("end").fill_null(0).to_numpy()[rows]
-    process = integers(ranges.column("process"), -1)[rows]
-    thread = integers(ranges.column("thread"))[rows]
-    words = sorted({o for o in ops if o is not None})
-    op = np.array([words.index(o) if o is not None else -1 for o in ops], np.int64)[name_at[rows]]
+    process, thread = (integers(ranges.column(c), -1)[rows] for c in ("process", "thread"))
     texts = sorted({t.communicator for t in told if t.communicator is not None})
-    communicator = np.array([texts.index(t.communicator) if t.communicator else -1 for t in told], np.int64)[at[rows]]
-    told_here = [told[i] for i in at[rows].tolist()]
-    sequence = np.array([t.sequence for t in told_here], np.int64)
-    peer = np.array([-1 if t.peer is None else t.peer for t in told_here], np.int64)
-    on_gpu = np.array([t.channel is not None for t in told_here])
-    keys, first, inverse = np.unique(
-        np.stack((process, communicator, op, sequence, peer)), axis=1, return_index=True, return_inverse=True
-    )
-    inverse = inverse.reshape(-1)
+    op, payload = codes[rows], at[rows]
+
+    def each(values: list[int | None]) -> Int64:
+        return np.array([-1 if v is None else v for v in values], np.int64)[payload]
+
+    communicator = each([texts.index(t.communicator) if t.communicator else None for t in told])
+    member = _members(process, communicator, each([t.group_rank for t in told]))
+    on_device = each([t.channel for t in told]) >= 0
+    keys, operation = distinct_rows(process, communicator, member, op, each(numbered), each([t.peer for t in told]))
+    known = np.bincount(operation, on_device, keys.shape[1]) > 0
+    superseded = np.zeros(ranges.num_rows, np.bool_)
+    superseded[rows[known[operation]]] = True
+    superseded |= _named_twice(ranges, rows[~known[operation]], codes, named_by_nccl=~traced[at])
+    if not known.any():
+        return Traced(None, np.full(0 if kernels is None else kernels.count, -1), superseded) if len(rows) else None
     count = keys.shape[1]
-    big = np.iinfo(np.int64).max
-    bounds = {}
-    some = np.bincount(inverse, on_gpu, minlength=count) > 0
-    work = on_gpu | ~some[inverse]
-    for name, mine in (("", work), ("api_", ~work)):
-        low, high = np.full(count, big), np.full(count, -big)
-        np.minimum.at(low, inverse[mine], start[mine])
-        np.maximum.at(high, inverse[mine], end[mine])
-        bounds[f"{name}start"] = pa.array(low, mask=low == big)
-        bounds[f"{name}end"] = pa.array(high, mask=high == -big)
-    heads = [told_here[i] for i in first.tolist()]
-    return {
-        **bounds,
-        "process": pa.array(keys[0], mask=keys[0] < 0),
-        "thread": pa.array(thread[first]),
-        "communicator": pa.array([texts[i] for i in keys[1].tolist()]).dictionary_encode(),
-        "op": pa.array([words[i] for i in keys[2].tolist()]).dictionary_encode(),
-        "sequence": pa.array(keys[3]),
-        "peer": pa.array(keys[4], mask=keys[4] < 0),
-        "datatype": pa.array([h.datatype for h in heads], pa.string()).dictionary_encode(),
-        **{n: pa.array([getattr(h, n) for h in heads], pa.int64()) for n in ("bytes", "count", "root", "group_rank", "group_size")},
-        "evidence": pa.array(["trace"] * count).dictionary_encode(),
-    }
+    first = np.full(count, len(rows), np.int64)
+    np.minimum.at(first, operation, np.arange(len(rows)))
+    began, ended = _extents(operation[on_device], start[on_device], end[on_device], count)
+    called, returned = _extents(operation[~on_device], start[~on_device], end[~on_device], count)
+    mine = np.flatnonzero(known)
+    members = distinct_rows(process, communicator, member)[1][first]
+    number = np.where(each([t.sequence for t in told])[first] >= 0, keys[4], 0)
+    unit_of_op, unit = _units(
+        _Operations(keys[0][mine], members[mine], keys[3][mine], number[mine], began[mine], ended[mine], words), kernels
+    )
+    order = np.lexsort((keys[4][mine], began[mine], unit_of_op))
+    mine = mine[order]
+    units = len(np.unique(unit_of_op))
+    context, nothing = np.full(units, -1, np.int64), np.full(units, -1, np.int64)
+    if kernels is not None:
+        owned = np.flatnonzero(unit >= 0)
+        around = contexts.around(kernels.thread[owned], kernels.api_start[owned], kernels.api_start[owned])
+        context[unit[owned]] = np.array([*map(words.index, contexts.op), -1], np.int64)[around]
+    calls = Calls(
+        called[mine], returned[mine], keys[0][mine], thread[first][mine], keys[3][mine], payload[first][mine],
+        unit_of_op[order], nothing, nothing, nothing, context, words, told, work=(began[mine], ended[mine]),
+    )  # fmt: skip
+    return Traced(calls, unit, superseded)
+
+
+def _members(process: Int64, communicator: Int64, told: Int64) -> Int64:
+    """The member of each row; where a row does not say it, the one that others of its process and communicator say."""
+    groups, group = distinct_rows(process, communicator)
+    lowest, highest = np.full(groups.shape[1], np.iinfo(np.int64).max), np.full(groups.shape[1], -1, np.int64)
+    known = told >= 0
+    np.minimum.at(lowest, group[known], told[known])
+    np.maximum.at(highest, group[known], told[known])
+    return np.where(~known & (lowest == highest)[group], highest[group], told)
+
+
+def _extents(of: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
+    """The earliest start and latest end of each operation, `NOT_KNOWN` for one without rows."""
+    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, NOT_KNOWN)
+    np.minimum.at(low, of, start)
+    np.maximum.at(high, of, end)
+    return np.where(high == NOT_KNOWN, NOT_KNOWN, low), high
+
+
+def _named_twice(ranges: Any, calls: Int64, op: Int64, *, named_by_nccl: Any) -> Any:
+    """Which ranges NCCL itself wrote of a call that the profiler traced as well: those that share time with it on its thread."""
+    found = np.zeros(len(op), np.bool_)
+    thread, start = (integers(ranges.column(c), -1) for c in ("thread", "start"))
+    end = integers(ranges.column("end"), np.iinfo(np.int64).max)
+    for one in np.unique(thread[calls]):
+        mine = calls[thread[calls] == one]
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        rows = np.flatnonzero((thread == one) & (op >= 0) & named_by_nccl)
+        at = np.searchsorted(start[mine], end[rows]) - 1
+        found[rows] = (at >= 0) & (end[mine[at]] > start[rows]) & (op[mine[at]] == op[rows])
+    return found
+
+
+def _units(ops: _Operations, kernels: Kernels | None) -> tuple[Int64, Int64]:
+    """The unit of each operation, and of each kernel and copy: those of one unit belong together.
+
+    An operation's kernel is the one of its process and kind that it shares most time with, on the stream that its member's
+    operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of the operation that
+    it shares most time with among those that have no kernel.
+    """
+    count, many = len(ops.process), 0 if kernels is None else kernels.count
+    unit_of_op, unit = np.arange(many, many + count), np.full(many, -1, np.int64)
+    if kernels is not None:
+        found = _most_shared(ops, kernels)
+        unit_of_op = np.where(found >= 0, found, unit_of_op)
+        unit[found[found >= 0]] = found[found >= 0]
+        of, copy, share = _shared(ops, kernels, np.flatnonzero(kernels.copied), np.flatnonzero(found < 0))
+        order = np.argsort(share, kind="stable")
+        unit[copy[order]] = many + of[order]  # the last one counts
+    numbers = np.unique(unit_of_op)
+    return np.searchsorted(numbers, unit_of_op), np.where(unit < 0, -1, np.searchsorted(numbers, unit))
+
+
+def _fits(ops: _Operations, kernels: Kernels, of: Int64, kernel: Int64) -> Any:
+    """Whether each operation can be the kernel's of the same row, by its name."""
+    kinds = [*kernels.ops, None]
+    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in kinds] for o in ops.names])
+    return table[ops.op[of], kernels.op[kernel]]
+
+
+def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tuple[Int64, Int64, Any]:
+    """Pairs of operations and kernels of a process that share time: each one's index, and that time as a share of both together."""
+    pairs: list[tuple[Int64, Int64]] = []
+    tracks, track = distinct_rows(kernels.process[rows], kernels.device[rows], kernels.stream[rows])
+    for number in range(tracks.shape[1]):
+        mine = rows[track == number]  # by start
+        own = some[ops.process[some] == tracks[0, number]]
+        low = np.searchsorted(np.maximum.accumulate(kernels.end[mine]), ops.start[own], side="right")
+        width = np.maximum(np.searchsorted(kernels.start[mine], ops.end[own]) - low, 0)
+        place = np.repeat(low - np.cumsum(width) + width, width) + np.arange(width.sum())
+        pairs.append((np.repeat(own, width), mine[place]))
+    if not pairs:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    of, kernel = (np.concatenate(p) for p in zip(*pairs, strict=True))
+    start, end = kernels.start[kernel], kernels.end[kernel]
+    both = np.minimum(ops.end[of], end) - np.maximum(ops.start[of], start)
+    return of, kernel, both / np.maximum(np.maximum(ops.end[of], end) - np.minimum(ops.start[of], start), 1)
+
+
+def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
+    """The kernel of each operation, -1 for none."""
+    found = np.full(len(ops.process), -1, np.int64)
+    of, kernel, share = _shared(ops, kernels, np.flatnonzero(~kernels.copied), np.arange(len(found)))
+    fits = _fits(ops, kernels, of, kernel)
+    homes, home = distinct_rows(ops.member[of], kernels.device[kernel], kernels.stream[kernel])
+    weight = np.bincount(home, share * fits, homes.shape[1])
+    most = np.zeros(int(ops.member.max(initial=0)) + 1)
+    np.maximum.at(most, homes[0], weight)
+    at_home = (weight >= most[homes[0]])[home] & (weight[home] > 0)
+    kept = np.flatnonzero(fits | at_home)  # what NCCL grouped is in one kernel, with the name of one of its operations
+    kept = kept[np.lexsort((share[kept], fits[kept], at_home[kept]))]
+    found[of[kept]] = kernel[kept]  # the last one counts
+    kinds, kind = distinct_rows(ops.member, ops.op)
+    for one in range(kinds.shape[1]):
+        mine = np.flatnonzero((kind == one) & (found >= 0))
+        mine = mine[np.lexsort((ops.start[mine], ops.number[mine]))]
+        if (np.diff(found[mine]) <= 0).any():
+            _spread(found, mine, kernels)
+    return found
+
+
+def _spread(found: Int64, mine: Int64, kernels: Kernels) -> None:
+    """Gives operations of one member and name a kernel each, in order, where times put them into another order or two into one."""
+    here = np.arange(found[mine].min(), found[mine].max() + 1)
+    free = ~kernels.copied[here] & (np.isin(here, found[mine]) | ~np.isin(here, found))
+    for column in (kernels.process, kernels.device, kernels.stream, kernels.op):
+        free &= np.isin(column[here], np.unique(column[found[mine]]))
+    if free.sum() == len(mine):
+        found[mine] = here[free]

@@ -180,7 +180,7 @@ def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> lis
     if request.profiler != "nsys" or request.on_error != "drop":
         return []
     without = {one.option for one in plan.left_out}
-    may_be = may_be_left_out(request.nsys, node_wide=records_node(request.selection, plan.who))
+    may_be = may_be_left_out(request.nsys, plan.command or (), node_wide=records_node(request.selection, plan.who))
     said = _complaint(private)
     named = {o for o, words in may_be.items() if any(word in said for word in words)} - without
     reason = f"nsys says: {said}" if said else "nsys ended before the program started"

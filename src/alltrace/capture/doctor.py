@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from alltrace.capture.profilers.ncu import ask_ncu
-from alltrace.capture.profilers.nsys import ask_nsys
+from alltrace.capture.profilers.nsys import ask_nsys, lacks_nccl_trace, nccl_version
 from alltrace.capture.profilers.tool import locate
 from alltrace.trace.errors import UsageError
 
@@ -54,6 +54,7 @@ def examine(root: Path = Path("/")) -> list[Finding]:
     """
     return [
         *_tools(),
+        *_nccl_trace(),
         *_driver(root),
         *_permissions(root),
         *_container(root),
@@ -73,6 +74,21 @@ def _tools() -> Iterator[Finding]:
             yield Finding(name, state, str(error), f"install it, or set its folder in ALLTRACE_{name.upper()}")
         else:
             yield Finding(name, "ok", f"{tool.label} at {tool.path}")
+
+
+def _nccl_trace() -> Iterator[Finding]:
+    """Whether nsys traces NCCL itself; without it, communicators and sizes are those of NCCL's own ranges or logs."""
+    try:
+        tool = ask_nsys(locate("nsys"))
+    except UsageError:
+        return
+    reason = lacks_nccl_trace(tool, os.environ)
+    if reason is None:
+        version = nccl_version(os.environ)
+        yield Finding("NCCL trace", "ok", f"{tool.label} traces NCCL{f' {version}' if version else ', from version 2.28'}")
+    else:
+        fix = "use Nsight Systems 2025.6 and NCCL 2.28 or newer, or import the job's NCCL logs (capture exec --nccl-log)"
+        yield Finding("NCCL trace", "limited", reason, fix)
 
 
 def _driver(root: Path) -> Iterator[Finding]:

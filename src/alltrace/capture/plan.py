@@ -191,6 +191,7 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
             force=request.force,
             left_out=left_out,
             drops=drops,
+            environment=environment,
         )
         left_out = (*left_out, *unknown)
     left_out = (*(one for one in left_out if one.option != "--gpu-log"), *without_log)

@@ -4,7 +4,8 @@ nsys keeps them in these places: the row `DeviceEnvironment` of `TARGET_INFO_SYS
 `ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
 `ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no table refers to: the
 environment of each process of the host that it could read, of any user, as assignments with a zero byte between them; and
-`PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that no table refers to.
+`PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that no table refers to. Of the payloads
+of NVTX events, those of NCCL stay (`scrub_payloads`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.capture.launchers import LAUNCHERS
+from alltrace.capture.scrub_payloads import clean_payloads
 from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.nsys_payloads import EXPORT, payload_switches
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,6 +57,7 @@ class Scrubbed:
         processes: How many processes without an event of the job had a name.
         strings: How many strings were there that nothing refers to.
         texts: How many different texts of ranges and marks there were, if these were to be dropped.
+        payloads: How many ranges and marks had a payload, or fields of one, that are not NCCL's.
     """
 
     variables: tuple[str, ...]
@@ -63,10 +67,11 @@ class Scrubbed:
     processes: int = 0
     strings: int = 0
     texts: int = 0
+    payloads: int = 0
 
 
 def scrub_folder(
-    source: Path, target: Path, *, drop_texts: bool = False, nsys: Callable[[], Path] | None = None
+    source: Path, target: Path, *, drop_texts: bool = False, keep_payloads: bool = False, nsys: Callable[[], Path] | None = None
 ) -> list[tuple[Path, Scrubbed]]:
     """Scrub all exports of a folder, and of folders in it, into a new folder; reports without an export next to them are exported.
 
@@ -74,6 +79,7 @@ def scrub_folder(
         source: The folder; nothing else in it is copied.
         target: The new folder.
         drop_texts: As for `scrub`.
+        keep_payloads: As for `scrub`.
         nsys: As for `scrub`.
 
     Returns:
@@ -93,17 +99,20 @@ def scrub_folder(
     for place, path in sorted(files.items()):
         within = place.relative_to(source)
         (target / within).parent.mkdir(parents=True, exist_ok=True)
-        found.append((within, scrub(path, target / within, drop_texts=drop_texts, nsys=nsys)))
+        found.append((within, scrub(path, target / within, drop_texts=drop_texts, keep_payloads=keep_payloads, nsys=nsys)))
     return found
 
 
-def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callable[[], Path] | None = None) -> Scrubbed:
+def scrub(
+    source: Path, target: Path, *, drop_texts: bool = False, keep_payloads: bool = False, nsys: Callable[[], Path] | None = None
+) -> Scrubbed:
     """Write `source` to `target` without what must not be shared; variables that number ranks stay.
 
     Args:
         source: A SQLite export, or a report, which is exported first; it is not changed.
         target: The new file, an export; written completely or not at all.
         drop_texts: Write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
+        keep_payloads: Keep all payloads of NVTX events, whatever the program put there, instead of NCCL's alone.
         nsys: Returns the nsys that exports a report; None if none may run.
 
     Raises:
@@ -112,12 +121,12 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
     """
     if source.suffix in _REPORTS and nsys is not None:
         with tempfile.TemporaryDirectory(prefix="alltrace-scrub-") as folder:
-            return scrub(_exported(source, nsys(), Path(folder)), target, drop_texts=drop_texts)
+            return scrub(_exported(source, nsys(), Path(folder)), target, drop_texts=drop_texts, keep_payloads=keep_payloads)
     if source.suffix in (*_REPORTS, ".qdstrm"):
         raise InputError(
             source,
             found="a report itself cannot be scrubbed: only Nsight Systems can write one",
-            advice="export it (nsys export -t sqlite), scrub the export and share that alone",
+            advice=f"export it ({EXPORT}), scrub the export and share that alone",
         )
     try:
         with source.open("rb") as file:
@@ -139,7 +148,7 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
         with closing(sqlite3.connect(part)) as database:
             database.text_factory = _text
             database.execute("PRAGMA secure_delete = ON")
-            found = _clean(database, drop_texts=drop_texts)
+            found = _clean(database, drop_texts=drop_texts, keep_payloads=keep_payloads)
             database.commit()
             database.execute("VACUUM")  # what was removed must not be in pages that are free
         part.rename(target)
@@ -153,7 +162,8 @@ def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callabl
 def _exported(report: Path, nsys: Path, folder: Path) -> Path:
     """The export of a report, in a folder for this user alone."""
     target = folder / "export.sqlite"
-    command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}", str(report.resolve())]
+    command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}"]
+    command += [*payload_switches(nsys), str(report.resolve())]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_EXPORT_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -168,7 +178,7 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", errors="surrogateescape")
 
 
-def _clean(database: sqlite3.Connection, *, drop_texts: bool) -> Scrubbed:
+def _clean(database: sqlite3.Connection, *, drop_texts: bool, keep_payloads: bool) -> Scrubbed:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     names: set[str] = set()
     words = streams = 0
@@ -186,7 +196,12 @@ def _clean(database: sqlite3.Connection, *, drop_texts: bool) -> Scrubbed:
                 words += 1
                 database.execute("UPDATE META_DATA_CAPTURE SET value = '' WHERE rowid = ?", (row,))
     processes = _clean_processes(database, tables)
-    texts = _drop_texts(database, tables) if drop_texts and "NVTX_EVENTS" in tables else 0
+    payloads = texts = 0
+    if "NVTX_EVENTS" in tables:
+        if not keep_payloads:
+            payloads = clean_payloads(database, tables, _of_nccl(database, tables))
+        if drop_texts:
+            texts = _drop_texts(database, tables)
     environments = strings = 0
     if "StringIds" in tables:
         environments = _clean_environments(database, names)
@@ -195,7 +210,7 @@ def _clean(database: sqlite3.Connection, *, drop_texts: bool) -> Scrubbed:
             (streams,) = database.execute(f"SELECT count(*) FROM ({contents}) WHERE contentId IS NOT NULL").fetchone()
             database.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({contents})")
         strings = _clean_strings(database)
-    return Scrubbed(tuple(sorted(names)), words, streams, environments, processes, strings, texts)
+    return Scrubbed(tuple(sorted(names)), words, streams, environments, processes, strings, texts, payloads)
 
 
 def _columns(database: sqlite3.Connection, table: str) -> list[str]:
@@ -223,21 +238,34 @@ def _clean_processes(database: sqlite3.Connection, tables: set[str]) -> int:
     return found
 
 
+def _text_of_event(database: sqlite3.Connection, tables: set[str]) -> str:
+    """The expression for the text of a row of `NVTX_EVENTS`."""
+    there = set(_columns(database, "NVTX_EVENTS"))
+    registered = "(SELECT value FROM StringIds WHERE id = textId)" if "textId" in there and "StringIds" in tables else "NULL"
+    return f"coalesce(text, {registered})" if "text" in there else registered
+
+
+def _of_nccl(database: sqlite3.Connection, tables: set[str]) -> str:
+    """The condition for rows of `NVTX_EVENTS` that are NCCL's: of its domain, also where its name was not recorded."""
+    if not {"eventType", "domainId"} <= set(_columns(database, "NVTX_EVENTS")):
+        return "FALSE"
+    text = _text_of_event(database, tables)
+    named = f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {text} = '{_NCCL}'"
+    return f"(coalesce(domainId, 0) IN ({named}) OR (domainId != 0 AND {text} GLOB 'nccl[A-Z]*'))"
+
+
 def _drop_texts(database: sqlite3.Connection, tables: set[str]) -> int:
     """Give ranges and marks texts that say nothing, equal ones the same; how many different ones there were."""
     there = set(_columns(database, "NVTX_EVENTS"))
     if not {"text", "eventType"} <= there:
         return 0
-    registered = "textId" in there and "StringIds" in tables
-    text = "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))" if registered else "text"
+    text = _text_of_event(database, tables)
     chosen = f"eventType IN ({', '.join(map(str, _NVTX_TEXTS))})"
-    if "domainId" in there:  # collectives are known by what NCCL calls its ranges
-        named = f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {text} = '{_NCCL}'"
-        chosen += f" AND coalesce(domainId, 0) NOT IN ({named})"
+    chosen += f" AND NOT coalesce({_of_nccl(database, tables)}, FALSE)"  # collectives are known by what NCCL calls its ranges
     distinct = [value for (value,) in database.execute(f"SELECT DISTINCT {text} FROM NVTX_EVENTS WHERE {chosen}") if value]
     names = {value: f"range {number}" for number, value in enumerate(sorted(distinct), 1)}
     database.create_function("instead_of", 1, lambda value: names.get(value, value), deterministic=True)
-    changes = [f"text = instead_of({text})", *(["textId = NULL"] if registered else [])]
+    changes = [f"text = instead_of({text})", *(["textId = NULL"] if "textId" in there else [])]
     changes += [f"{column} = NULL" for column in ("jsonText", "jsonTextId", "binaryData") if column in there]
     database.execute(f"UPDATE NVTX_EVENTS SET {', '.join(changes)} WHERE {chosen}")
     return len(names)

@@ -25,6 +25,9 @@ _NEVER = np.iinfo(np.int64).min
 _CLOSE_NS = 20_000
 """A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better."""
 
+_MOST_UNPLACED = 0.02
+"""The share of a rank's matched operations that a graph may lack: what the edges of a recording cut off."""
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -74,6 +77,18 @@ class Replay:
     def recorded_ns(self) -> int:
         """How long the run took as it was recorded, from its first moment to the last end."""
         return int((self.when - self.when[0]).max()) if len(self.when) else 0
+
+    @cached_property
+    def unplaced(self) -> str | None:
+        """What the graph lacks of the rank with the largest share of operations without a record of their work, in words.
+
+        None if every rank has the work of nearly all of its matched operations.
+        """
+        every = [(part.unplaced, part.unplaced + len(part.member_row), part.rank) for part in self.parts]
+        number, of, rank = max(every, key=lambda e: e[0] / max(e[1], 1), default=(0, 0, 0))
+        if number <= _MOST_UNPLACED * of:
+            return None
+        return f"rank {rank} has no record of the kernels or copies of {number:,} of {of:,} communication operations"
 
     @cached_property
     def names(self) -> tuple[Int64, tuple[Int64, ...]]:

@@ -72,6 +72,7 @@ class RankGraph:
         member_arrival: Its node of arrival.
         member_end: Its node of end.
         tracks: For each track its (device, stream).
+        unplaced: The number of matched operations of a device for which there is no work, so that they are not in the graph.
     """
 
     rank: int
@@ -94,6 +95,7 @@ class RankGraph:
     member_arrival: Int64
     member_end: Int64
     tracks: list[tuple[int, int]]
+    unplaced: int
 
     def placed(self, clock: ClockMap) -> RankGraph:
         """The graph of a rank in the time of its files as it is on the run's clock."""
@@ -129,17 +131,17 @@ def rank_graph(rank: RankTables, matched: Int64) -> RankGraph:
     """
     matched = np.unique(matched)
     work, waits = read(rank, matched)
-    meetings = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    return _Builder(rank.rank, work, waits, meetings).build()
+    meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
+    return _Builder(rank.rank, work, waits, meetings, unplaced).build()
 
 
-def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> list[tuple[int, int, int]]:
-    """Matched operations of the host: start, end, row; sorted by end."""
+def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int]], int]:
+    """Matched operations of the host: start, end, row; sorted by end. And the number of those of a device that are not placed."""
     import pyarrow as pa
 
     left = np.array([r for r in matched.tolist() if r not in placed], np.int64)
     if not len(left):
-        return []
+        return [], 0
     table = rank.table("collectives", ("start", "api_start", "api_end")).take(pa.array(left))
     start, begin, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "api_end"))
     found = [
@@ -147,14 +149,14 @@ def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> list[t
         for s, b, e, r in zip(start.tolist(), begin.tolist(), end.tolist(), left.tolist(), strict=True)
         if s == UNKNOWN and b != UNKNOWN and e != UNKNOWN
     ]
-    return sorted(found, key=lambda m: (m[1], m[0], m[2]))
+    return sorted(found, key=lambda m: (m[1], m[0], m[2])), int((start != UNKNOWN).sum())
 
 
 class _Builder:
     """Makes the graph of one rank."""
 
-    def __init__(self, rank: int, work: Work, waits: Waits, meetings: list[tuple[int, int, int]]) -> None:
-        self._rank, self._work, self._waits, self._meetings = rank, work, waits, meetings
+    def __init__(self, rank: int, work: Work, waits: Waits, meetings: list[tuple[int, int, int]], unplaced: int) -> None:
+        self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
         self._arcs = _Arcs()
         w = work
         count = len(w.start)
@@ -218,6 +220,7 @@ class _Builder:
             arrive,
             leave,
             w.tracks,
+            self._unplaced,
         )
 
     # the host

@@ -21,6 +21,7 @@ from alltrace.readers.nsys.sqlite import open_sqlite
 from alltrace.readers.registry import open_report
 from alltrace.run import importer
 from alltrace.trace.errors import InputError
+from alltrace.trace.nsys_payloads import EXPORT, payload_switches
 from alltrace.trace.schema import EVENT_TABLES
 
 HEAD = b"NVIDIA Tegra Profiler Report 2099@1@2@3-99v0.\n\x0b"
@@ -33,11 +34,12 @@ def fake(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def make(body: str, version: str = "2023.4.4.54-2344v0") -> Path:
+    def make(body: str, version: str = "2023.4.4.54-2344v0", options: str = "--tables=") -> Path:
         path = folder / "nsys"
         path.write_text(
             "#!/bin/sh\n"
             f'if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version {version}"; exit 0; fi\n'
+            f'if [ "$2" = --help ]; then echo asked >> "{folder}/asked"; echo "{options}"; exit 0; fi\n'
             'for a in "$@"; do case "$a" in --output=*) target="${a#--output=}";; esac; done\n' + textwrap.dedent(body)
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -143,7 +145,7 @@ def test_no_nsys(monkeypatch, report):
     monkeypatch.setattr(tool, "find_nsys", lambda: None)
     with pytest.raises(InputError, match="nsys was not found on this machine; install Nsight Systems") as caught:
         open_report(report)
-    assert "nsys export -t sqlite rank0.nsys-rep" in str(caught.value)
+    assert f"{EXPORT} rank0.nsys-rep" in str(caught.value)
 
 
 def test_a_variable_that_names_nothing(monkeypatch, report):
@@ -244,3 +246,77 @@ def test_every_table_that_is_read_is_exported(export):
     patterns = [re.compile(p, re.IGNORECASE) for p in tool._TABLES]
     assert {"ENUM_NET_DEVICE_ID", "SAMPLING_CALLCHAINS", "NIC_ID_MAP", "NVTX_PAYLOAD_ENUM_ENTRIES"} <= asked
     assert [t for t in sorted(asked) if not any(p.fullmatch(t) for p in patterns)] == []
+
+
+NCCL_RANGES = [
+    (0, None, 75, 9 << 24, 1, "NCCL", None),
+    (10, 20, 59, 9 << 24, 1, "ncclAllReduce", '{"NCCL communicator ID": 255, "Message size [bytes]": 64}'),
+    (30, 40, 59, 9 << 24, 0, "step", None),
+]
+
+
+def nccl_export(export, payloads, name, **parameters):
+    """An export with a range of NCCL, with or without its payload, that says so in these parameters."""
+    rows = NCCL_RANGES if payloads else [(*row[:-1], None) for row in NCCL_RANGES]
+    return export(
+        {
+            "NVTX_EVENTS(start, end, eventType, globalTid, domainId, text TEXT, jsonText TEXT)": rows,
+            "META_DATA_EXPORT(name TEXT, value TEXT)": [(f"EXPORT_PARAM_INCLUDE_{k}", v) for k, v in parameters.items()],
+        },
+        name=name,
+    )
+
+
+def read(reader):
+    """The payloads of a report's ranges, and what reading it warns of."""
+    payloads = [p for _, batch in reader.stream(("ranges",)) for p in batch.column("payload").to_pylist()]
+    found = reader.warnings()
+    reader.close()
+    return [p is not None for p in payloads], found
+
+
+def test_an_nsys_that_can_is_told_to_export_payloads_and_asked_once(tmp_path, fake, report, export):
+    """As Nsight Systems 2026 does: without its options, columns of payloads are null."""
+    default = nccl_export(export, False, "default.sqlite", BLOBS="false", JSON="false")
+    whole = nccl_export(export, True, "whole.sqlite", BLOBS="true", JSON="true")
+    body = f'case "$*" in *--include-blobs=true*--include-json=true*) cp {whole} "$target";; *) cp {default} "$target";; esac'
+    tool = fake(body, "2026.1.0.1", "  --include-blobs=  --include-json=  --tables=")
+    for _ in range(2):
+        assert read(open_report(report)) == ([True, False], ())
+    assert (tool.parent / "asked").read_text() == "asked\n"
+
+
+def test_an_nsys_without_the_options_is_not_given_them_and_the_answer_says_what_to_do(tmp_path, fake, report, export):
+    made = nccl_export(export, False, "made.sqlite")
+    fake(f"""
+        case "$*" in *--include*) echo "unrecognised option"; exit 1;; esac
+        cp {made} "$target"
+    """)
+    payloads, (warning,) = read(open_report(report))
+    assert payloads == [False, False]
+    assert "the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one" in warning.text
+    assert (warning.tables, warning.number) == (("collectives",), 1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({}, f"or export it again with `{EXPORT}`"),
+        ({"BLOBS": "false", "JSON": "false"}, f"or export it again with `{EXPORT}`"),
+        ({"BLOBS": "true", "JSON": "true"}, "neither NCCL nor the profiler recorded it; NCCL's logs have both"),
+    ],
+)
+def test_an_export_without_payloads_says_how_to_get_them(export, parameters, words):
+    _, (warning,) = read(open_report(nccl_export(export, False, "made.sqlite", **parameters)))
+    assert words in warning.text
+
+
+@pytest.mark.oracle
+def test_the_real_nsys_of_2023_has_no_option_for_payloads(nsys):
+    assert payload_switches(nsys) == ()
+
+
+@pytest.mark.corpus
+def test_real_exports_of_2026_lack_payloads(corpus):
+    _, found = read(open_report(corpus / "nsys" / "h100x2_nccl_sendrecv_nsys2026.2.sqlite"))
+    assert [(w.tables, w.number) for w in found if "payload" in w.text] == [(("collectives",), 264)]

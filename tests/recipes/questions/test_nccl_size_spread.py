@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 from tests.making import collective, make_run
 
+from alltrace.api import open_run
 from alltrace.charts.prepare import draw
 from alltrace.cli.main import main
 from alltrace.recipes.execution.ask import ask
+from alltrace.synth import write_run
 from alltrace.trace.errors import InputError
+from alltrace.trace.nsys_payloads import EXPORT
 
 TESTS = """# nThread 1 nGpus 1 minBytes 1048576 maxBytes 16777216 step: 4(factor) warmup iters: 5 iters: 20
 # Using devices
@@ -142,6 +147,22 @@ def test_operations_without_a_size_are_told(tmp_path, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert answer["rows"][0]["what"] == "AllReduce x2 ?"
     assert any("2 operations have no size" in n and "--nccl-log" in n for n in answer["notes"])
+
+
+def test_every_answer_that_misses_sizes_says_how_to_export_payloads(tmp_path):
+    write_run("tiny", tmp_path / "reports")
+    for export in (tmp_path / "reports").glob("*.sqlite"):
+        with closing(sqlite3.connect(export)) as database:
+            database.execute("UPDATE NVTX_EVENTS SET jsonText = NULL")
+            database.commit()
+    run = open_run(tmp_path / "reports", cache_dir=tmp_path / "cache")
+    for name in ("nccl_size_spread", "nccl_sum", "collectives", "diagnose"):
+        notes = [note for note in run.recipe(name).notes if "no payload, which names sizes and communicators" in note]
+        assert len(notes) == 1
+        assert notes[0].startswith("ranks 0-1: ")
+        assert EXPORT in notes[0]
+    assert not any("payload" in note for note in run.recipe("kernels").notes)
+    assert not any("does not record" in note for note in run.recipe("nccl_size_spread").notes)
 
 
 def test_a_step_has_its_own_row(tmp_path):

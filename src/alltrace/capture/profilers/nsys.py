@@ -11,14 +11,21 @@ from alltrace.capture.variables import DOMAIN, STEPS_RANGE
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from alltrace.capture.profilers.tool import Tool
 
+DEFAULT_TRACE = "cuda,nvtx"
+NCCL_TRACE = "--trace=nccl"
+"""What is left out if the profiler refuses to trace NCCL."""
+
 LEAVES = "--kill=none"
 """Lets the program run on if the recording ends before it."""
 _PLUGIN_NAME = re.compile(r"^\s*PluginName\s*:\s*['\"]?([A-Za-z0-9_.-]+)", re.MULTILINE)
+_TRACE_HELP = re.compile(r"-t, --trace=(.*?)(?=\n\s*-|\Z)", re.DOTALL)
+_NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
+_FIRST_TRACED_NCCL = (2, 28)
 _EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-mode:counters,-struct:true,-efa:true"))
 
 
@@ -26,7 +33,7 @@ class NsysOptions(NamedTuple):
     """What Nsight Systems records.
 
     Attributes:
-        trace: The APIs, as nsys names them.
+        trace: The APIs, as nsys names them; None for CUDA and NVTX, and NCCL if nsys and NCCL have it.
         mpi_impl: `openmpi` or `mpich`, if MPI is traced; None lets nsys guess.
         sample: Whether CPU samples and context switches are taken.
         gpu_metrics: Sample the GPUs' counters, once per node.
@@ -43,7 +50,7 @@ class NsysOptions(NamedTuple):
         extra: Further switches, passed on.
     """
 
-    trace: str = "cuda,nvtx"
+    trace: str | None = None
     mpi_impl: str | None = None
     sample: bool = False
     gpu_metrics: bool = False
@@ -80,6 +87,30 @@ def ask_nsys(path: Path) -> Tool:
     return ask(path, arguments=("profile", "--help"))
 
 
+def nccl_version(environment: Mapping[str, str]) -> str | None:
+    """The version of NCCL that programs of this Python, or of this container, have; None if it is not known."""
+    from importlib import metadata  # few need it
+
+    for package in _NCCL_PACKAGES:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return environment.get("NCCL_VERSION")
+
+
+def lacks_nccl_trace(tool: Tool, environment: Mapping[str, str]) -> str | None:
+    """Why NCCL cannot be traced by the profiler itself; None if it can, or if the version of NCCL is not known."""
+    help_of_trace = _TRACE_HELP.search(tool.help)
+    if help_of_trace is None or not re.search(r"\bnccl\b", help_of_trace[1]):
+        return f"{tool.label} cannot trace NCCL; 2025.6 and later can"
+    version = nccl_version(environment)
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    if numbers and (int(numbers[1]), int(numbers[2])) < _FIRST_TRACED_NCCL:
+        return f"NCCL {version} cannot be traced by the profiler; 2.28 and later can"
+    return None
+
+
 class LeftOut(NamedTuple):
     """An option that a node cannot have.
 
@@ -101,6 +132,7 @@ def nsys_command(
     force: bool,
     left_out: Sequence[LeftOut] = (),
     drops: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[list[str], list[LeftOut]]:
     """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do.
 
@@ -112,12 +144,16 @@ def nsys_command(
         force: Whether an existing report may be replaced.
         left_out: Options that are not requested, although `options` has them.
         drops: Whether options that depend on the node are left out if the version does not support them.
+        environment: The variables of the program.
 
     Raises:
         UsageError: The installed version has no switch for the request.
     """
     without = {one.option for one in left_out}
-    command = [str(tool.path), "profile", f"--trace={options.trace}", f"--output={str(report).replace('%', '%%')}"]
+    trace = options.trace or DEFAULT_TRACE
+    if options.trace is None and NCCL_TRACE not in without and lacks_nccl_trace(tool, environment or {}) is None:
+        trace += ",nccl"
+    command = [str(tool.path), "profile", f"--trace={trace}", f"--output={str(report).replace('%', '%%')}"]
     command += [f"--force-overwrite={'true' if force else 'false'}"]
     if not options.sample or "--sample" in without:
         command += [f"{switch}=none" for switch in ("--sample", "--cpuctxsw") if switch in tool.switches]
@@ -138,11 +174,13 @@ def nsys_command(
     return [*command, *window, *(s for s in options.extra if s not in without)], unknown
 
 
-def may_be_left_out(options: NsysOptions, *, node_wide: bool) -> dict[str, tuple[str, ...]]:
-    """The options without which there is still a trace, each with the words by which nsys complains of it."""
+def may_be_left_out(options: NsysOptions, command: Sequence[str], *, node_wide: bool) -> dict[str, tuple[str, ...]]:
+    """The options of a command without which there is still a trace, each with the words by which nsys complains of it."""
     found = {
         o: words for o, words in _WORDS.items() if getattr(options, o[2:].replace("-", "_")) and (node_wide or o == "--sample")
     }
+    if options.trace is None and f"--trace={DEFAULT_TRACE},nccl" in command:
+        found[NCCL_TRACE] = ("nccl", "NCCL")
     return {**found, **{switch: (switch.partition("=")[0],) for switch in options.extra}}
 
 

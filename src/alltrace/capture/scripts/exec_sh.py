@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
-from alltrace.capture.profilers.nsys import LEAVES, window_switches
+from alltrace.capture.profilers.nsys import DEFAULT_TRACE, LEAVES, window_switches
 from alltrace.capture.selection import NAME
 from alltrace.trace.errors import UsageError
 
@@ -51,7 +51,7 @@ def exec_script(request: Request) -> str:
         switches += ["--launch-count", str(request.ncu.launches), "--target-processes", "all"]
         switches += [*(() if request.ncu.from_start else IN_A_WINDOW), *request.ncu.extra]
     else:
-        switches = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+        switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
         switches += [f"--mpi-impl={nsys.mpi_impl}"] if nsys.mpi_impl else []
         window = window_switches(nsys)
         switches += [*([] if LEAVES in window else [LEAVES]), *window, *nsys.extra]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from alltrace.capture.nccl_log import STAMPS
 from alltrace.capture.plan import Request
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
-from alltrace.capture.profilers.nsys import NsysOptions, window_switches
+from alltrace.capture.profilers.nsys import DEFAULT_TRACE, NsysOptions, window_switches
 from alltrace.capture.scripts.exec_sh import exec_script
 from alltrace.capture.scripts.shell import Expression, meant, one_line, word
 from alltrace.capture.scripts.workloads import begun_by_program, profiled_ranks, programs
@@ -76,7 +76,7 @@ def request_of(job: Job, output: str) -> Request:
         profiler=kind,
         tool=job.text("profiler.path") or None,
         nsys=NsysOptions(
-            trace=job.text("profiler.trace"),
+            trace=job.text("profiler.trace") or None,
             sample=job.flag("profiler.sample"),
             gpu_metrics=job.flag("profiler.gpu_metrics"),
             nic_metrics=job.flag("profiler.nic_metrics"),
@@ -118,7 +118,7 @@ def capture_words(job: Job, reports: str, name: str) -> list[str]:
     if made.profiler != "nsys":
         found += ["--profiler", made.profiler]
     if made.profiler == "nsys":
-        found += ["--trace", nsys.trace]
+        found += ["--trace", nsys.trace] if nsys.trace else []
         found += [f"--{n.replace('_', '-')}" for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if getattr(nsys, n)]
         found += [] if nsys.delay_s is None else ["--delay", f"{nsys.delay_s:g}"]
         found += [] if nsys.duration_s is None else ["--duration", f"{nsys.duration_s:g}"]
@@ -254,7 +254,7 @@ def nsys_switches(job: Job) -> list[str]:
     """What nsys records, as its own switches, for those who start it themselves."""
     # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
-    found = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+    found = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
     found += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []
     found += ["--nic-metrics=true"] if nsys.nic_metrics else []
     found += ["--enable=efa_metrics"] if nsys.efa else []

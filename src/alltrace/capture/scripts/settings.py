@@ -97,7 +97,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("delay", "seconds", "", "start recording this many seconds after the start"),
         ("duration", "seconds", "", "record for this many seconds"),
         ("capture_range", "range", "", "record from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)"),
-        ("trace", "word", "cuda,nvtx", "what nsys traces"),
+        ("trace", "word", "", "what nsys traces; default: cuda,nvtx, and nccl if nsys and NCCL have it"),
         ("sample", "flag", False, "also CPU samples and context switches"),
         ("gpu_metrics", "flag", False, "the GPUs' counters, once per node"),
         ("nic_metrics", "flag", False, "the network adapters' counters, once per node"),

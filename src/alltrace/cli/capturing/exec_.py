@@ -38,7 +38,7 @@ _ONLY = {
 }
 # and those that have a default: profiler, argument, option, default
 _WITH_DEFAULT = (
-    ("nsys", "trace", "--trace", "cuda,nvtx"),
+    ("nsys", "trace", "--trace", None),
     ("nsys", "steps_by", "--steps-by", "auto"),
     ("ncu", "metric_set", "--set", "detailed"),
     ("ncu", "launch_skip", "--launch-skip", 0),
@@ -82,7 +82,7 @@ def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
     )
     what.add_argument("--nsys", metavar="PATH", help="default: ALLTRACE_NSYS, then PATH, then the newest one")
     what.add_argument("--ncu", metavar="PATH", help="default: ALLTRACE_NCU, then PATH, then the newest one")
-    what.add_argument("--trace", default="cuda,nvtx", metavar="LIST", help="what nsys traces; default: cuda,nvtx")
+    what.add_argument("--trace", metavar="LIST", help="what nsys traces; default: cuda,nvtx, and nccl if nsys and NCCL have it")
     what.add_argument("--mpi-impl", choices=("openmpi", "mpich"), help="needed for MPICH, which nsys does not detect")
     what.add_argument("--sample", action="store_true", help="also CPU samples and context switches")
     what.add_argument("--gpu-metrics", action="store_true", help="the GPUs' counters, once per node")

@@ -98,7 +98,7 @@ def write_sqlite(report: Path, target: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(target)) as folder:
         draft = Path(folder) / "export.sqlite"
-        export_report(report, draft)
+        export_report(report, draft, keeps_payloads=True)
         draft.replace(target)
 
 

@@ -15,6 +15,7 @@ from alltrace.readers.nsys.mapping import find_table, unreadable
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace.arrays import unpacked
 from alltrace.trace.errors import printable
+from alltrace.trace.nsys_payloads import EXPORT
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -189,6 +190,22 @@ def _busiest(source: RawSource) -> list[int]:
             keys, times = np.unique(values >> TID_BITS, return_counts=True)
             counts.update(dict(zip(keys.tolist(), times.tolist(), strict=True)))
     return [key for key, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def without_payloads(source: RawSource, *, exported: bool) -> str:
+    """Why NCCL's ranges may have no payload, in which NCCL names sizes and communicators, and what to do.
+
+    Args:
+        source: The export.
+        exported: Whether alltrace itself made it of a report.
+    """
+    about = metadata(source)
+    lacking = "NCCL's ranges have no payload, which names sizes and communicators"
+    if all(about.get(f"EXPORT_PARAM_INCLUDE_{what}") == "true" for what in ("BLOBS", "JSON")):
+        return f"{lacking}: neither NCCL nor the profiler recorded it; NCCL's logs have both (import --nccl-log)"
+    if exported:
+        return f"{lacking}: the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one"
+    return f"{lacking}: nsys leaves it out by default; import the .nsys-rep itself, or export it again with `{EXPORT}`"
 
 
 def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[ReportWarning, ...]:

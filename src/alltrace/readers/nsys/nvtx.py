@@ -14,15 +14,16 @@ from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
 from alltrace.trace.arrays import either, unpacked
-from alltrace.trace.names import text_of_bytes
+from alltrace.trace.names import name_id, text_of_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from alltrace.readers.nsys.entities import Entities
     from alltrace.readers.nsys.source import RawSource
     from alltrace.readers.nsys.strings import Strings
 
+_NCCL_CALLS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "AlltoAll", "Gather", "Scatter")
 RANGE_KINDS = ("pushpop", "startend")
 _PUSHPOP = 59
 _STARTEND = (60, 71)
@@ -50,6 +51,9 @@ class Nvtx:
         self._scanned = False
         self._payloads = Payloads(source, strings)
         self._held: list[Any] | None = None
+        self._nccl_names = pa.array([name_id(f"nccl{call}") for call in _NCCL_CALLS], pa.int64())
+        self.nccl_calls = 0
+        self.nccl_payloads = 0
 
     def tables(self) -> list[str]:
         """The tables of the export that hold NVTX events."""
@@ -112,9 +116,19 @@ class Nvtx:
         common["source_row"] = pa.array(numbers)
         kinds = np.isin(types, _STARTEND).astype(np.int32) if mixed else np.zeros(len(types), np.int32)
         common["kind"] = words_array(kinds, RANGE_KINDS)
+        self._count_nccl(common)
         if "endGlobalTid" in batch.schema.names and batch.column("endGlobalTid").null_count < batch.num_rows:
             common["end_thread"] = self._entities.thread_rows(as_integers(batch.column("endGlobalTid")))
         return record_batch("ranges", common, batch.num_rows)
+
+    def _count_nccl(self, common: Mapping[str, Any]) -> None:
+        """Count NCCL's calls, and those of them with a payload."""
+        if common.get("name") is None:
+            return
+        calls = pc.is_in(common["name"], self._nccl_names)
+        self.nccl_calls += calls.true_count
+        if common.get("payload") is not None:
+            self.nccl_payloads += pc.and_(calls, pc.is_valid(common["payload"])).true_count
 
     def _marks(self, batch: Any, types: Any) -> Any:
         keep = np.isin(types, _MARKS)

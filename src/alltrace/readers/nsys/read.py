@@ -151,6 +151,9 @@ class NsysReader:
         for raw, rows in self._untimed.items():
             text = f"rows of table {printable(raw)} that are left out because they have no time"
             found.append(ReportWarning(text, tuple(made.get(raw, ())), rows))
+        if self._nvtx.nccl_calls and not self._nvtx.nccl_payloads:
+            text = identity.without_payloads(self._source, exported=self._exported is not None)
+            found.append(ReportWarning(text, ("collectives",), self._nvtx.nccl_calls))
         return tuple(found)
 
     def rows_estimate(self, tables: Collection[str]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import InputError, printable
+from alltrace.trace.nsys_payloads import EXPORT, payload_switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,6 +120,7 @@ class Exported:
             report = self._import(nsys, folder)
         target = folder / _EXPORT
         command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true", f"--output={target}"]
+        command += payload_switches(nsys)
         partial = [f"--tables={','.join(_TABLES)}"]
         code, said = _run([*command, *partial, str(report.resolve())])
         if code and re.search(r"tables|option|argument", said):  # an nsys that cannot export some tables alone
@@ -148,19 +150,21 @@ class Exported:
             self._folder.cleanup()
 
 
-def export_report(path: Path, target: Path, more: Sequence[str] = ()) -> None:
+def export_report(path: Path, target: Path, more: Sequence[str] = (), *, keeps_payloads: bool = False) -> None:
     """Export a whole report to an SQLite file.
 
     Args:
         path: A `.nsys-rep` or `.qdrep`.
         target: The file; it must not be there.
         more: Further options of `nsys export`.
+        keeps_payloads: Whether payloads of NVTX events are exported, which they are not by default, if this nsys can.
 
     Raises:
         InputError: There is no nsys, or it cannot export the report.
     """
     nsys = _needed_nsys(path)
-    code, said = _run([str(nsys), "export", "--type=sqlite", "--quiet=true", f"--output={target}", *more, str(path.resolve())])
+    command = [str(nsys), "export", "--type=sqlite", "--quiet=true", f"--output={target}", *more]
+    code, said = _run([*command, *(payload_switches(nsys) if keeps_payloads else ()), str(path.resolve())])
     if code or not target.is_file():
         target.unlink(missing_ok=True)
         raise _failure(path, nsys, path, said)
@@ -175,7 +179,7 @@ def _needed_nsys(path: Path) -> Path:
             path,
             found=f"only Nsight Systems can read this format, and {where}",
             advice=f"install Nsight Systems, or set {TOOL_VARIABLE} to its nsys, or export the report where it is "
-            f"installed: nsys export -t sqlite {printable(path.name)}",
+            f"installed: {EXPORT} {printable(path.name)}",
         )
     return nsys
 
@@ -189,13 +193,13 @@ def _failure(path: Path, tool: Path, report: Path, said: str) -> InputError:
             path,
             found=f"it was written by Nsight Systems {wrote}, and the one installed here is {ours} ({tool})",
             expected=f"Nsight Systems {wrote} or newer",
-            advice=f"set {TOOL_VARIABLE} to a newer nsys, or export the report with one: nsys export -t sqlite",
+            advice=f"set {TOOL_VARIABLE} to a newer nsys, or export the report with one: {EXPORT}",
         )
     return InputError(
         path,
         found=f"{tool.name} {ours or ''} could not read it: {reason}".replace("  ", " "),
         expected="a complete Nsight Systems report",
-        advice="capture it again, or export it with the version that wrote it: nsys export -t sqlite",
+        advice=f"capture it again, or export it with the version that wrote it: {EXPORT}",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.unrecorded import refuse_unrecorded
 from alltrace.recipes.base import Answer, Part, Recipe, alignment_of
+from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +53,15 @@ class ReplayRecipe(Recipe):
         """
         refuse_unrecorded(run, {p.rank for p in parts})
         members, _ = alignment_tables(run)
-        return self.answer(replay_of([p.table for p in parts], run), members, run, options)
+        replay = replay_of([p.table for p in parts], run)
+        if replay.unplaced is not None:
+            raise InputError(
+                getattr(run, "path", "the run"),
+                found=replay.unplaced,
+                expected="the kernels or copies of all, because the replay has no other waits between ranks",
+                advice="capture the rank again with cuda in the profiler's list of traces, and graphs by node",
+            )
+        return self.answer(replay, members, run, options)
 
     @abstractmethod
     def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:

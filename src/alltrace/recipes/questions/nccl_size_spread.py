@@ -243,8 +243,8 @@ def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
     unknown = sum(r["count"] for r in rows if r["bytes"] is None)
     if unknown:
         notes.append(
-            f"{unknown:,} operations have no size: the profiler does not record it; import the job's NCCL "
-            f"logs with --nccl-log for it"
+            f"{unknown:,} operations have no size: no payload of NCCL's ranges gives it; import the job's NCCL logs with "
+            f"--nccl-log for it, or reports with payloads"
         )
     if tests is not None:
         held = sum(r.get("tests_ratio") is not None for r in rows)

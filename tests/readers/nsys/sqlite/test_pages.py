@@ -10,6 +10,7 @@ import pytest
 
 from alltrace.readers.nsys.sqlite import open_sqlite
 from alltrace.trace.errors import InputError
+from alltrace.trace.nsys_payloads import EXPORT
 
 SIZE = 512
 IDS = {"id": pa.int64(), "value": pa.string()}
@@ -37,7 +38,7 @@ def broken(export):
         with closing(open_sqlite(export)) as source, pytest.raises(InputError) as error:
             list(source.batches("StringIds", IDS))
         assert str(error.value).startswith(f"{export}: table 'StringIds' is corrupt: ")
-        assert str(error.value).endswith("; copy the file again, or export the report again with 'nsys export --type sqlite'")
+        assert str(error.value).endswith(f"; copy the file again, or export the report again with '{EXPORT}'")
         return str(error.value).removeprefix(f"{export}: table 'StringIds' is corrupt: ").split(";")[0]
 
     return said

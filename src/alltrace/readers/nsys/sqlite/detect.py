@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.trace.errors import InputError, printable
+from alltrace.trace.nsys_payloads import EXPORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
 EXPECTED = "an SQLite export of Nsight Systems"
-AGAIN = "export the report again with 'nsys export --type sqlite'"
+AGAIN = f"export the report again with '{EXPORT}'"
 COPY = f"copy the file again, or {AGAIN}"
 
 # Any of these makes a database an export; the names that have been there since 2020 and the commonest of each kind.

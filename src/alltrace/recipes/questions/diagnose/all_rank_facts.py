@@ -234,7 +234,8 @@ class AllRankFacts:
         if self.doubt is not None:
             # each rank's own loss is lost independent of who waits for whom
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
-            return Loss(ceiling_ns, "ceiling", every, own, bound, None if alone >= _ALIKE * ceiling_ns else self.doubt, alone)
+            alike = alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
+            return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone)
         if change is not None and ceiling_ns >= _WORTH_A_REPLAY * self.span_ns and self.recovery is not None:
             changed = change(self.recovery)
             if changed is not None:
@@ -283,6 +284,8 @@ class AllRankFacts:
             return f"it is unknown which ranks wait for which: {self.alignment.matching_reason}"
         if self.clocks_unknown:
             return "it is unknown which ranks wait for which: the clocks of some communicating ranks are not connected"
+        if self._recovery is not None and self._recovery.replay.unplaced is not None:
+            return f"it is unknown which ranks wait for which: {self._recovery.replay.unplaced}"
         return None
 
     @cached_property
