@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
 from alltrace.capture.profilers.nsys import LEAVES, window_switches
+from alltrace.capture.scripts.rendering import fill
 from alltrace.capture.selection import NAME
 from alltrace.trace.errors import UsageError
 
@@ -77,8 +76,4 @@ def exec_script(request: Request) -> str:
         "efa": str(nsys.efa).lower(),
         "switches": " ".join(switches),
     }
-    lines = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
-    if nsys.steps is not None:
-        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]} ALLTRACE_STEPS_BY={nsys.begun_by}")
-    text = files("alltrace.capture.scripts").joinpath("exec.sh").read_text(encoding="utf-8")
-    return text.replace("@SETTINGS@", "\n".join(lines))
+    return fill("exec.sh", {"settings": settings, "steps": nsys.steps, "steps_by": nsys.begun_by})

@@ -9,17 +9,13 @@ from alltrace.capture.plan import Request
 from alltrace.capture.profilers.ncu import NcuOptions, check_filter
 from alltrace.capture.profilers.nsys import NsysOptions, window_switches
 from alltrace.capture.scripts.exec_sh import exec_script
-from alltrace.capture.scripts.shell import Expression, meant, one_line, word
+from alltrace.capture.scripts.rendering import Expression, one_line
 from alltrace.capture.scripts.workloads import begun_by_program, profiled_ranks, programs
 from alltrace.capture.selection import parse_selection
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from alltrace.capture.scripts.settings import Job
-
-REPORTS = Expression('"$reports"')
-CAPTURE_SH = "capture.sh"
-_END = "END_OF_CAPTURE_SH"
 
 
 def check(job: Job) -> None:
@@ -100,17 +96,11 @@ def request_of(job: Job, output: str) -> Request:
     )
 
 
-def capture_words(job: Job, reports: str, name: str) -> list[str]:
-    """`alltrace capture exec` with its options.
-
-    Args:
-        job: The settings.
-        reports: The folder, or the shell's expression for it.
-        name: The job's name in reports, or the shell's expression for it.
-    """
+def capture_words(job: Job, name: str) -> list[str]:
+    """The words before a program, as one rank's wrapper with its options; `name` is the job's in reports, or shell for it."""
     made = request_of(job, "")
     nsys = made.nsys
-    found = ["alltrace", "capture", "exec", "--output", reports, "--job", name]
+    found = ["alltrace", "capture", "exec", "--output", Expression('"$reports"'), "--job", name]
     if job.text("profiler.ranks"):
         found += ["--ranks", job.text("profiler.ranks")]
     if job.number("profiler.per_node"):
@@ -133,27 +123,7 @@ def capture_words(job: Job, reports: str, name: str) -> list[str]:
         found += [f"--{made.profiler}", made.tool]
     found += ["--tmp", made.tmp] if made.tmp else []
     found += ["--nccl-log"] if made.nccl_log else []
-    return [*found, *(f"--profiler-arg={a}" for a in nsys.extra)]
-
-
-def wrapper(job: Job, name: str) -> list[str]:
-    """The words before a program, as one rank's wrapper, including a lone `--`."""
-    if job.text("profiler.wrapper") == "shell":
-        return ["sh", Expression(f'"$reports/{CAPTURE_SH}"')]
-    return [*capture_words(job, REPORTS, name), "--"]
-
-
-def wrapper_file(job: Job) -> list[str]:
-    """The lines that write the wrapper for ranks without Python; none if they have it."""
-    if job.text("profiler.wrapper") != "shell":
-        return []
-    return [
-        "# The wrapper of every rank, for containers without Python",
-        f"cat >\"$reports/{CAPTURE_SH}\" <<'{_END}'",
-        wrapper_text(job).rstrip("\n"),
-        _END,
-        "",
-    ]
+    return [*found, *(f"--profiler-arg={a}" for a in nsys.extra), "--"]
 
 
 def wrapper_text(job: Job) -> str:
@@ -165,7 +135,7 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
     """The variables that the wrapper without Python needs."""
     if job.text("profiler.wrapper") != "shell":
         return {}
-    found = {"ALLTRACE_OUTPUT": REPORTS, "ALLTRACE_JOB": name}
+    found = {"ALLTRACE_OUTPUT": Expression('"$reports"'), "ALLTRACE_JOB": name}
     if job.text("profiler.path") and job.text("profiler.kind") in ("nsys", "ncu"):
         found[f"ALLTRACE_{job.text('profiler.kind').upper()}"] = job.text("profiler.path")
     return found
@@ -197,44 +167,21 @@ def variables(job: Job, reports: str) -> dict[str, str]:
     return {**found, **job.table("environment")}
 
 
-def exports(found: dict[str, str]) -> list[str]:
-    """Variables as lines of a shell."""
-    return [line for name, value in found.items() for line in (*meant([value]), f"export {name}={word(value)}")]
-
-
-def environment_lines(job: Job) -> list[str]:
-    """The lines that set what every rank finds in its environment."""
-    lines = exports(variables(job, "$reports"))
-    if job.flag("nccl.log"):
-        files = "*_nccl.*.log" if job.flag("nccl.window") else "nccl.*.log"
-        lines.insert(0, f'# What NCCL does, a file a process: alltrace logs nccl "$reports"/{files}')
-    if job.text("nccl.inspector"):
-        lines.insert(0, '# Each collective of each rank: alltrace logs inspector "$reports"/inspector --view stragglers')
-    return [*lines, ""] if lines else []
-
-
-def upload_lines(job: Job, name: str) -> list[str]:
-    """The lines that copy the reports away; they report a failure, and the job's exit code stays."""
+def copy_command(job: Job, name: str) -> str:
+    """The command that copies the reports away; empty if they stay."""
     url = job.text("upload.url")
     if not url:
-        return []
+        return ""
     target = f'"{url.rstrip("/")}/{name}"'
     if job.text("profiler.wrapper") == "alltrace":
-        copy = f'alltrace capture upload "$reports" {target}'
-    elif url.startswith("s3://"):
-        copy = f'aws s3 cp --recursive "$reports" {target}'
-    elif url.startswith(("gs://", "gcs://")):
-        copy = f'gcloud storage cp --recursive "$reports"/* {target}/'
-    else:
-        raise UsageError(
-            f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are supported'
-        )
-    return [
-        "# Reports contain the whole environment of the job: share the folder only with people who may see it",
-        f"{copy} ||",
-        '  echo "not all was uploaded as it should be; the reports are in $reports" >&2',
-        "",
-    ]
+        return f'alltrace capture upload "$reports" {target}'
+    if url.startswith("s3://"):
+        return f'aws s3 cp --recursive "$reports" {target}'
+    if url.startswith(("gs://", "gcs://")):
+        return f'gcloud storage cp --recursive "$reports"/* {target}/'
+    raise UsageError(
+        f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are supported'
+    )
 
 
 def title(job: Job, target: str) -> str:

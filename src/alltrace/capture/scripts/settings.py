@@ -254,6 +254,14 @@ class Job:
         """A setting that is a table of names and text."""
         return dict(self._values[name])
 
+    def sections(self) -> dict[str, Any]:
+        """Every section with its settings, for templates."""
+        sections: dict[str, Any] = {}
+        for setting in SETTINGS:
+            value = self._values[setting.name]
+            sections.setdefault(setting.section, {}).update({setting.key: value} if setting.key else value)
+        return sections
+
     def having(self, **changes: Any) -> Job:
         """The same job with other values; `__` replaces the dot in a name."""
         values = {n: self._values[n] for n in self.given}
