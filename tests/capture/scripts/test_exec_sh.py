@@ -184,7 +184,7 @@ def test_bad_input_stops_before_the_program(script, tmp_path):
 def test_what_it_does_not_know_is_refused(capture):
     refused = capture("exec", "--emit-sh", "--on-error", "run", "--name", "x", "--verbose")
     assert refused.returncode == 2
-    assert "--emit-sh does not know --name, --on-error run, --verbose;" in refused.stderr
+    assert "--emit-sh does not know --name, --verbose, --on-error run;" in refused.stderr
     assert "--emit-sh does not know --role;" in capture("exec", "--emit-sh", "--role", "rollout").stderr
     assert "--emit-sh does not know capture arm;" in capture("arm", "--emit-sh").stderr
     assert "cannot write the switch" in capture("exec", "--emit-sh", "--profiler-arg=--x=$(id)").stderr

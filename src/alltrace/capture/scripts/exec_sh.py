@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from alltrace.capture.plan import Request
 from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
 from alltrace.capture.profilers.nsys import LEAVES, window_switches
 from alltrace.capture.scripts.rendering import fill
-from alltrace.capture.selection import NAME
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.capture.plan import Request
 
 _WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
 
 
-def exec_script(request: Request) -> str:
-    """The script that performs `request`.
-
-    Raises:
-        UsageError: It needs a feature that only the Python form has.
-    """
+def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
+    """The script that performs `request`; a UsageError if it needs `only_python` or another feature of the Python form."""
     nsys, selection = request.nsys, request.selection
     if nsys.steps_by == "auto":  # independent of this machine
         nsys = nsys._replace(steps_by="cuda")
-    only_python = {
-        "capture arm": nsys.armed,
-        "--lockstep": request.ncu.lockstep is not None,
-        "--name": request.name != NAME,
+    further = {
         "--on-error run": request.on_error == "run",
-        "--verbose": request.verbose,
-        "--gpu-log": request.gpu_log,
-        "--flight-recorder": request.flight_recorder,
-        "--memory-snapshot": request.memory_snapshot,
-        "--nccl-log": request.nccl_log,
-        "--then": request.then.asked,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
-    met = [option for option, asked in only_python.items() if asked]
-    if met:
-        raise UsageError(f"--emit-sh does not know {', '.join(met)}; leave it out, or use `alltrace capture exec` itself")
+    unknown = [*(["capture arm"] if nsys.armed else []), *only_python, *(option for option, needed in further.items() if needed)]
+    if unknown:
+        raise UsageError(f"--emit-sh does not know {', '.join(unknown)}; leave it out, or use `alltrace capture exec` itself")
     kernels = ""
     if request.profiler == "ncu":
         kernels = check_filter(request.ncu.kernels)
