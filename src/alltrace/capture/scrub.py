@@ -12,19 +12,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.capture.launchers import LAUNCHERS
 from alltrace.trace.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable
 
 _HEAD = b"SQLite format 3\0"
 _KEPT = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
@@ -44,25 +41,15 @@ _NCCL = "NCCL"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What was found and removed.
+    """What was found and removed."""
 
-    Attributes:
-        variables: The names of the variables, never their values.
-        command_words: How many words of command lines there were.
-        streams: How many outputs of processes there were.
-        environments: How many environments of processes there were among the strings.
-        processes: How many processes without an event of the job had a name.
-        strings: How many strings were there that nothing refers to.
-        texts: How many different texts of ranges and marks there were, if these were to be dropped.
-    """
-
-    variables: tuple[str, ...]
-    command_words: int
-    streams: int
-    environments: int
-    processes: int = 0
-    strings: int = 0
-    texts: int = 0
+    variables: tuple[str, ...]  # the names of the variables, never their values
+    command_words: int  # how many words of command lines there were
+    streams: int  # how many outputs of processes there were
+    environments: int  # how many environments of processes there were among the strings
+    processes: int = 0  # how many processes without an event of the job had a name
+    strings: int = 0  # how many strings were there that nothing refers to
+    texts: int = 0  # how many different texts of ranges and marks there were, if these were to be dropped
 
 
 def scrub_folder(
@@ -70,18 +57,8 @@ def scrub_folder(
 ) -> list[tuple[Path, Scrubbed]]:
     """Scrub all exports of a folder, and of folders in it, into a new folder; reports without an export next to them are exported.
 
-    Args:
-        source: The folder; nothing else in it is copied.
-        target: The new folder.
-        drop_texts: As for `scrub`.
-        nsys: As for `scrub`.
-
-    Returns:
-        For each new file where it is in the folder, and what was removed.
-
-    Raises:
-        InputError: There is nothing to scrub, or one of them cannot be scrubbed.
-        UsageError: `target` exists and is not empty.
+    `source`: the folder; nothing else in it is copied.
+    For each new file where it is in the folder, and what was removed.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} already exists; give another --output")
@@ -100,15 +77,9 @@ def scrub_folder(
 def scrub(source: Path, target: Path, *, drop_texts: bool = False, nsys: Callable[[], Path] | None = None) -> Scrubbed:
     """Write `source` to `target` without what must not be shared; variables that number ranks stay.
 
-    Args:
-        source: A SQLite export, or a report, which is exported first; it is not changed.
-        target: The new file, an export; written completely or not at all.
-        drop_texts: Write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
-        nsys: Returns the nsys that exports a report; None if none may run.
-
-    Raises:
-        InputError: `source` is not an SQLite export, or cannot be exported.
-        UsageError: `target` exists, or there is no nsys.
+    `source`: a SQLite export, or a report, which is exported first; it is not changed.
+    `drop_texts`: write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
+    `nsys`: returns the nsys that exports a report; None if none may run.
     """
     if source.suffix in _REPORTS and nsys is not None:
         with tempfile.TemporaryDirectory(prefix="alltrace-scrub-") as folder:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 from alltrace.capture import cuda_profiler, instrument
-from alltrace.capture.armed import armed_watch, note_window
+from alltrace.capture.armed import Watch, Window, armed_watch, note_window
 from alltrace.capture.memory_snapshot import begin_history, end_history
 from alltrace.capture.steps_before import StepsBefore
 from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import note_time, window_given
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from alltrace.capture.armed import Watch, Window
 
 _NEVER = -1
 

@@ -7,33 +7,22 @@ Open MPI comes before PMI and PMIx because it sets them too; JSM comes after Ope
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from alltrace.capture.variables import RAY_JOB, RAY_NUMBER, RAY_RESTART
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 class Launcher(NamedTuple):
-    """The variables of one launcher; of each tuple the first that is set counts.
+    """The variables of one launcher; of each tuple the first that is set counts."""
 
-    Attributes:
-        name: Its name in messages.
-        rank: The rank in the world; the launcher counts as present if one is set.
-        local_rank: The rank on the node.
-        world_size: How many ranks there are.
-        local_size: How many ranks the node has.
-        node: The number of the node.
-        needs: One of these must be set too, or the launcher does not count as present; empty for none.
-    """
-
-    name: str
-    rank: tuple[str, ...]
-    local_rank: tuple[str, ...]
-    world_size: tuple[str, ...]
-    local_size: tuple[str, ...] = ()
-    node: tuple[str, ...] = ()
+    name: str  # its name in messages
+    rank: tuple[str, ...]  # the rank in the world; the launcher counts as present if one is set
+    local_rank: tuple[str, ...]  # the rank on the node
+    world_size: tuple[str, ...]  # how many ranks there are
+    local_size: tuple[str, ...] = ()  # how many ranks the node has
+    node: tuple[str, ...] = ()  # the number of the node
+    # one of these must be set too, or the launcher does not count as present; empty for none
     needs: tuple[str, ...] = ()
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from alltrace.capture.scripts import parts
 from alltrace.capture.scripts.rendering import Expression, fill, one_line, word
+from alltrace.capture.scripts.settings import Job
 from alltrace.capture.scripts.workloads import programs, uses_torchrun
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.capture.scripts.settings import Job
 
 _JOB = Expression('"$job"')
 _RANKS = '"${capture[@]}" "${program[@]}"'

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from alltrace.capture.scripts import parts
 from alltrace.capture.scripts.rendering import fill, word
+from alltrace.capture.scripts.settings import Job
 from alltrace.capture.scripts.workloads import command_pattern, programs, uses_torchrun
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.capture.scripts.settings import Job
 
 _MPI = {"auto": "OpenMPI", "openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 
@@ -33,7 +30,13 @@ def mpijob(job: Job, target: str) -> str:
     launch += map(word, job.words("mpi.arguments"))
     if torch:
         host = f"{name}-worker-0.{name}:{job.number('job.port')}"
-        launch += ["torchrun", f"--nnodes={nodes}", f"--rdzv-id={name}", "--rdzv-backend=c10d", f"--rdzv-endpoint={host}"]
+        launch += [
+            "torchrun",
+            f"--nnodes={nodes}",
+            f"--rdzv-id={name}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={host}",
+        ]
         launch += [f"--nproc-per-node={each}", "--no-python"]
     return _manifest(job, target, launch, implementation=implementation, per_node=per_node)
 

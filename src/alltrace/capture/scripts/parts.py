@@ -99,9 +99,7 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
 def variables(job: Job, reports: str) -> dict[str, str]:
     """What every rank finds in its environment: NCCL's log and Inspector, then the user's own.
 
-    Args:
-        job: The settings.
-        reports: The folder's path in the value; for a shell, `$reports`.
+    `reports`: the folder's path in the value; for a shell, `$reports`.
     """
     found: dict[str, str] = {}
     if job.flag("nccl.window"):

@@ -66,6 +66,7 @@ def _of_command(option: Option) -> Option:
     return option._replace(name=option.key, type=str, default=option.default or "", help=about)
 
 
+# fmt: off
 SETTINGS: tuple[Option, ...] = (
     *_section(
         "job",
@@ -81,7 +82,8 @@ SETTINGS: tuple[Option, ...] = (
         "workload",
         ("kind", "command|nccl-tests|fsdp|megatron|nemo", "command", "what is run"),
         ("command", "words", ["python", "train.py"], "the program and its arguments, one word per item"),
-        ("script", "path", "", "the script; default: train.py, pretrain_gpt.py (megatron), megatron_gpt_pretraining.py (nemo)"),
+        ("script", "path", "",
+            "the script; default: train.py, pretrain_gpt.py (megatron), megatron_gpt_pretraining.py (nemo)"),
         ("arguments", "words", [], "more arguments for the program"),
         ("launch", "auto|ranks|torchrun", "auto", "the launcher starts one process per rank, or torchrun on each node"),
         ("tests", "words", ["all_reduce_perf"], "which nccl-tests to run, one after the other"),
@@ -91,57 +93,32 @@ SETTINGS: tuple[Option, ...] = (
         ("iterations", "count", 20, "iterations of nccl-tests for each size"),
     ),
     *_section(
-        "profiler",
-        "profiler",
-        "ranks",
-        "per_node",
-        "steps",
-        "delay",
-        "duration",
-        "capture_range",
-        "trace",
-        "sample",
-        "gpu_metrics",
-        "nic_metrics",
-        "efa",
-        "kernels",
-        "metric_set",
-        "launch_skip",
-        "launch_count",
-        "tmp",
+        "profiler", "profiler", "ranks", "per_node", "steps", "delay", "duration", "capture_range", "trace", "sample",
+        "gpu_metrics", "nic_metrics", "efa", "kernels", "metric_set", "launch_skip", "launch_count", "tmp",
         ("path", "path", "", "the profiler or its folder; default: on PATH"),
         "profiler_arg",
         ("wrapper", "alltrace|shell", "alltrace", "shell if the ranks have no Python with alltrace"),
     ),
     *_section(
         "nccl",
-        ("log", "flag", False, "whether NCCL writes a log, one file per process: about 170 bytes for each call of each rank"),
+        ("log", "flag", False,
+            "whether NCCL writes a log, one file per process: about 170 bytes for each call of each rank"),
         ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
-        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "what NCCL logs; INIT is needed to know the ranks"),
-        (
-            "window",
-            "flag",
-            False,
-            "whether only profiled ranks write it, and keep only the calls in profiler.steps; NCCL 2.26",
-        ),
+        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS",
+            "what NCCL logs; INIT is needed to know the ranks"),
+        ("window", "flag", False,
+            "whether only profiled ranks write it, and keep only the calls in profiler.steps; NCCL 2.26"),
         ("timestamps", "flag", True, "the time on every line; NCCL 2.26 and later"),
-        (
-            "inspector",
-            "path",
-            "",
-            "NCCL Inspector's library, such as libnccl-profiler-inspector.so, to record each collective; NCCL 2.28",
-        ),
-        (
-            "inspector_interval_us",
-            "count",
-            500_000,
-            "how often Inspector empties its buffers, each of which holds 1,024 operations",
-        ),
+        ("inspector", "path", "",
+            "NCCL Inspector's library, such as libnccl-profiler-inspector.so, to record each collective; NCCL 2.28"),
+        ("inspector_interval_us", "count", 500_000,
+            "how often Inspector empties its buffers, each of which holds 1,024 operations"),
     ),
     _setting("environment", "table", {}, "environment variables of every rank"),
     *_section(
         "upload",
-        ("url", "url", "", "where to copy the reports when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
+        ("url", "url", "",
+            "where to copy the reports when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
     ),
     *_section(
         "slurm",
@@ -168,15 +145,18 @@ SETTINGS: tuple[Option, ...] = (
     ),
     *_section(
         "mpi",
-        ("launcher", "auto|openmpi|mpich|intel|pals", "auto", "the implementation of mpiexec; default: openmpi, and pals for pbs"),
+        ("launcher", "auto|openmpi|mpich|intel|pals", "auto",
+            "the implementation of mpiexec; default: openmpi, and pals for pbs"),
         ("hostfile", "path", "", "the file of hosts"),
         ("arguments", "words", [], "more arguments for mpirun or mpiexec"),
     ),
     *_section(
         "image",
         ("base", "word", "nvcr.io/nvidia/pytorch:25.06-py3", "the image that Nsight is added to"),
-        ("nsight_systems", "word", "nsight-systems-cli", "the package of Nsight Systems; add =VERSION for a fixed version"),
-        ("nsight_compute", "word", "", "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
+        ("nsight_systems", "word", "nsight-systems-cli",
+            "the package of Nsight Systems; add =VERSION for a fixed version"),
+        ("nsight_compute", "word", "",
+            "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
         ("alltrace", "line", "alltrace", "what pip installs for the wrapper; empty for none"),
         ("mpi", "flag", False, "whether to install Open MPI and an SSH server"),
         ("efa", "word", "", "also install the EFA software in this version, such as 1.43.1"),
@@ -194,24 +174,17 @@ SETTINGS: tuple[Option, ...] = (
         ("gpu_resource", "word", "nvidia.com/gpu", "the resource name of a GPU"),
         ("efa", "whole", 0, "EFA adapters per pod"),
         ("shared_memory", "quantity", "64Gi", "the size of /dev/shm"),
-        (
-            "grace_seconds",
-            "count",
-            600,
-            "how long a pod may take to finish its reports when it is stopped; 30 would cut them short",
-        ),
-        (
-            "inject",
-            "none|injector|operator",
-            "none",
-            "label pods for devtools-sidecar-injector or Nsight Operator, instead of using the wrapper",
-        ),
+        ("grace_seconds", "count", 600,
+            "how long a pod may take to finish its reports when it is stopped; 30 would cut them short"),
+        ("inject", "none|injector|operator", "none",
+            "label pods for devtools-sidecar-injector or Nsight Operator, instead of using the wrapper"),
         ("nodes", "table", {}, "labels that nodes must have"),
     ),
     *_section(
         "injector",
         ("chart", "word", "1.0.7", "the chart version of devtools-sidecar-injector"),
-        ("match", "line", "", "a regular expression for the whole command line to profile; default: derived from the program"),
+        ("match", "line", "",
+            "a regular expression for the whole command line to profile; default: derived from the program"),
         ("size", "quantity", "20Gi", "space for reports if there is no claim"),
     ),
     *_section(
@@ -220,6 +193,7 @@ SETTINGS: tuple[Option, ...] = (
         ("match", "line", "", "a regular expression for the command to profile; default: derived from the program"),
     ),
 )
+# fmt: on
 _BY_NAME = {s.name: s for s in SETTINGS}
 _SECTIONS = tuple(dict.fromkeys(s.name.partition(".")[0] for s in SETTINGS))
 
@@ -315,11 +289,7 @@ def checked(setting: Option, value: Any) -> Any:
 
 
 def read_job(path: Path) -> dict[str, Any]:
-    """The settings of a job.toml, by name.
-
-    Raises:
-        InputError: It cannot be read, is not valid TOML, or has a setting that there is not; the closest one is named.
-    """
+    """The settings of a job.toml, by name."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
@@ -338,11 +308,7 @@ def read_job(path: Path) -> dict[str, Any]:
 
 
 def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a parsed job.toml by setting.
-
-    Raises:
-        UsageError: The section or setting does not exist.
-    """
+    """The values of a parsed job.toml by setting."""
     found: dict[str, Any] = {}
     for section, content in document.items():
         if section not in _SECTIONS:
@@ -361,11 +327,7 @@ def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_setting(name: str) -> Option:
-    """The setting of that name, such as `job.nodes`.
-
-    Raises:
-        UsageError: There is none; the closest one is named.
-    """
+    """The setting of that name, such as `job.nodes`."""
     if name not in _BY_NAME:
         raise UsageError.unknown("setting", name, _nearby(name))
     return _BY_NAME[name]
@@ -379,11 +341,7 @@ def _nearby(name: str) -> Iterable[str]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or plain text.
-
-    Raises:
-        UsageError: The setting does not exist, or it is not an assignment.
-    """
+    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or plain text."""
     name, equals, value = text.partition("=")
     section, dot, _ = name.partition(".")
     if not equals or not dot:
