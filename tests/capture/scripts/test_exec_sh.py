@@ -56,6 +56,15 @@ def test_slurm_comes_last(script, tmp_path):
     assert [p.name[:9] for p in (tmp_path / "reports").iterdir()] == ["77_rank1_"]
 
 
+@pytest.mark.parametrize("size", [{"SLURM_NPROCS": "4"}, {"SLURM_NTASKS": "4", "SLURM_NPROCS": "9"}])
+def test_the_script_knows_the_variables_that_the_python_form_knows(script, size):
+    """Each launcher's are in one table; the first that is set counts."""
+    others = dict.fromkeys(WORLD, "")
+    done = finish(script("--ranks", "7", program=["true"], SLURM_PROCID="0", SLURM_LOCALID="0", **size, **others))
+    assert done[0] == 2
+    assert "--ranks names none of the ranks 0-3" in done[2]
+
+
 def test_what_is_started_again_and_steps_of_a_job_have_reports_of_their_own(script, tmp_path):
     again = {"TORCHELASTIC_RESTART_COUNT": "1", "SLURM_RESTART_COUNT": "0"}
     step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_TASKS": "2"}

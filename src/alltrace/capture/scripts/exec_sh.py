@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 
+from alltrace.capture.launchers import JOB_VARIABLES, LAUNCHERS, RESTART_VARIABLES, Launcher
 from alltrace.capture.plan import Request
-from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
+from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter, patience
 from alltrace.capture.profilers.nsys import LEAVES, window_switches
-from alltrace.capture.scripts.rendering import fill
+from alltrace.capture.scripts.rendering import fill, first_set, word
+from alltrace.capture.variables import RAY_JOB, RAY_RESTART
 from alltrace.trace.errors import UsageError
 
 _WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
@@ -60,4 +62,18 @@ def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
         "efa": str(nsys.efa).lower(),
         "switches": " ".join(switches),
     }
-    return fill("exec.sh", {"settings": settings, "steps": nsys.steps, "steps_by": nsys.begun_by})
+    known = {
+        "launchers": [_believe(one) for one in LAUNCHERS if RAY_JOB not in one.needs],
+        "jobs": [first_set([name]) for name in JOB_VARIABLES if name != RAY_JOB],
+        "restarts": [first_set([name]) for name in RESTART_VARIABLES if name != RAY_RESTART],
+        "patience": patience(),
+    }
+    return fill("exec.sh", {"settings": settings, "steps": nsys.steps, "steps_by": nsys.begun_by, **known})
+
+
+def _believe(launcher: Launcher) -> str:
+    """The line of the script by which it takes the place of this process from the variables of a launcher."""
+    needs = "".join(f"${{{name}-}}" for name in launcher.needs)
+    sources = (launcher.rank, launcher.local_rank, launcher.world_size, launcher.node)
+    line = f"believe {word(launcher.name)} {' '.join(map(first_set, sources))}"
+    return f'[ -n "{needs}" ] && {line}' if needs else line

@@ -34,8 +34,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters = {"array": array, "at": at, "continued": continued, "exports": exports, "literal": literal, "word": word, "yaml": yaml}
-    environment.filters.update(filters)
+    filters = (array, at, continued, exports, first_set, literal, word, yaml)
+    environment.filters.update({one.__name__: one for one in filters})
     return environment
 
 
@@ -48,6 +48,13 @@ class Expression(str):
 def word(text: str) -> str:
     """`text` as one word of a shell."""
     return str(text) if isinstance(text, Expression) else shlex.quote(text)
+
+
+def first_set(names: Sequence[str], default: str = "") -> str:
+    """The value of the first of these variables that is set, as a word of a shell."""
+    for name in reversed(names):
+        default = f"${{{name}-{default}}}"
+    return f'"{default}"' if names else "''"
 
 
 def meant(texts: Iterable[str]) -> list[str]:
