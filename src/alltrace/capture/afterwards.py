@@ -34,15 +34,7 @@ _ALLTRACE = (sys.executable, "-m", "alltrace.cli.main")
 
 
 class Afterwards:
-    """What one profiled rank does when its program has ended.
-
-    Args:
-        request: The request.
-        plan: How the rank is run.
-        variables: The program's variables.
-        guard: The process that the launcher knows, and the signals that it passes on.
-        say: Gets each message.
-    """
+    """What one profiled rank does when its program has ended."""
 
     def __init__(
         self, request: Request, plan: Plan, variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]

@@ -55,11 +55,6 @@ class Watch:
 
     The first of the recorded ranks reads the request, and answers with a step that is two steps or three seconds ahead,
     whichever is longer, so that every rank has read the answer before.
-
-    Args:
-        folder: The folder of `control`.
-        leads: Whether this rank answers.
-        rule: The rule of `RULE`, or empty.
     """
 
     def __init__(self, folder: str, *, leads: bool, rule: str = "") -> None:

@@ -48,38 +48,30 @@ class Then(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The request to `capture exec`."""
+    """The request to `capture exec`, as its options (`alltrace.capture.options`) say it."""
 
-    output: str = "reports"  # the folder for reports, made if it is missing; may hold fields
-    name: str = NAME  # the report's name without ending, with fields
-    job: str | None = None  # the job's name; None for what the launcher says
-    selection: Selection = Selection()  # which ranks are profiled
-    # `nsys`, `ncu` or `torch`, which is the program's own: `alltrace.instrument.torch_profile` then records
+    output: str = "reports"  # may hold fields
+    name: str = NAME  # without ending, with fields
+    job: str | None = None
+    selection: Selection = Selection()
     profiler: str = "nsys"
     tool: str | None = None  # the profiler's program, as passed by the user; None to search for it
-    nsys: NsysOptions = NsysOptions()  # what nsys records
-    ncu: NcuOptions = NcuOptions()  # what ncu records
+    nsys: NsysOptions = NsysOptions()
+    ncu: NcuOptions = NcuOptions()
     # returns the filter for ncu if `ncu` has none; called only if this rank is profiled
     kernels: Callable[[], str] | None = None
-    tmp: str | None = None  # where the private temporary folder is made; None for TMPDIR or the system's
-    force: bool = False  # whether an existing report may be replaced
-    # what to do if it cannot be profiled as requested: `drop` leaves out what the node refuses, and runs the program
-    # without a profiler if the profiler does not start; `stop` ends before the program starts; `run` runs it without a
-    # profiler
+    tmp: str | None = None
+    force: bool = False
     on_error: str = "drop"
-    strict: bool = False  # whether a missing report has its own exit code if the program succeeded
-    verbose: bool = False  # whether every rank prints what it did
-    grace_s: float = 60.0  # seconds that a partly killed profiler has to finish a report
-    # seconds after a signal to end in which the program is still recorded; then its report is written
+    strict: bool = False
+    verbose: bool = False
+    grace_s: float = 60.0
     end_after_s: float = 10.0
     rule: str = ""  # with `nsys.armed`, the rule for a window without a request, see `alltrace.capture.armed`; or empty
-    gpu_log: bool = False  # whether the first profiled rank of each node records the clocks of its GPUs
-    # whether PyTorch keeps a record of its collectives, and writes it if one of them times out
+    gpu_log: bool = False
     flight_recorder: bool = False
-    then: Then = Then()  # what is done with reports once they are written
-    # whether `alltrace.instrument.steps` writes what PyTorch's allocator did in the steps that are recorded
+    then: Then = Then()
     memory_snapshot: bool = False
-    # whether the log of NCCL of each profiled rank is kept, of the window of steps if one is recorded
     nccl_log: bool = False
 
 

@@ -32,10 +32,6 @@ class ProgramShell:
     """A shell around the program that writes down which process it is and how it ended.
 
     It starts the program at most once: the file with its own process id is made only if there is none.
-
-    Args:
-        folder: Where it writes.
-        turn: What the names of its files begin with.
     """
 
     # the inner shell becomes the program; the outer one outlives the signals that a whole process group is sent

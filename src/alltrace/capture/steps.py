@@ -38,21 +38,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     """
 
     __slots__ = (
-        "_always",
-        "_at",
-        "_before",
-        "_end",
-        "_first",
-        "_memory",
-        "_names",
-        "_next",
-        "_range",
-        "_running",
-        "_step",
-        "_torch",
-        "_watch",
-        "_window",
-    )
+        "_always", "_at", "_before", "_end", "_first", "_memory", "_names", "_next",
+        "_range", "_running", "_step", "_torch", "_watch", "_window",
+    )  # fmt: skip
 
     def __init__(self, first: int | None = None, end: int | None = None, *, at: int = 0) -> None:
         if (first is None) != (end is None):
