@@ -134,3 +134,15 @@ def test_values_that_are_right():
     assert SPAN._replace(default="").checked("", "n") == ""
     assert Option("n", int, 1, "", least=2, most=5).checked(5, "n") == 5
     assert Option("n", str, None, "", pattern=re.compile("[0-9]+")).checked(64, "n") == "64"
+
+
+def test_the_facts_for_a_form():
+    assert Option("kind", str, "a", "a kind", ("a", "b"), required=True).facts() == {
+        "name": "kind",
+        "type": "str",
+        "default": "a",
+        "help": "a kind",
+        "choices": ["a", "b"],
+        "required": True,
+    }
+    assert flag("quick", "a flag").facts()["choices"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from alltrace.capture.plan import Request, Then
 from alltrace.capture.profilers.ncu import SETS, NcuOptions, check_filter
@@ -14,6 +14,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.options import Option, count, flag, seconds
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, parse_steps
 
+_Kind = TypeVar("_Kind", Request, NsysOptions, NcuOptions, Then)
 WORD, WORD_EXPECTED = re.compile(r"[A-Za-z0-9_.,:/=@%+-]*"), "letters, digits and _.,:/=@%+-"
 LINE, LINE_EXPECTED = re.compile(r"[^\x00-\x1f\x7f]*"), "text on one line"
 _STEPS = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
@@ -183,41 +184,23 @@ def make_request(values: Mapping[str, Any], kernels: Callable[[], str] | None = 
     in_window = values["steps"] is not None or values["capture_range"] is not None
     if profiler == "ncu" and ranks is None and values["per_node"] is None and values["cutoff"] is None:
         ranks = "0"  # the others wait while its kernels are replayed
-    same = (
-        "trace",
-        "mpi_impl",
-        "sample",
-        "gpu_metrics",
-        "nic_metrics",
-        "efa",
-        "steps",
-        "steps_by",
-        "capture_range",
-        "repeat",
-    )
-    nsys = NsysOptions(**{n: values[n] for n in same}, delay_s=values["delay"], duration_s=values["duration"], extra=extra)
-    ncu = NcuOptions(
-        values["kernels"],
-        values["metric_set"],
-        values["launch_skip"],
-        values["launch_count"],
-        extra,
-        from_start=profiler != "ncu" or not in_window,
-        lockstep=values["lockstep"],
-    )
-    plain = ("output", "job", "profiler", "tmp", "force", "gpu_log", "flight_recorder", "memory_snapshot", "nccl_log")
-    return Request(
-        **{n: values[n] for n in (*plain, "on_error", "strict", "verbose")},
+    return _filled(
+        Request,
+        values,
         name=values["name"] or NAME,
         selection=parse_selection(ranks, values["per_node"], values["cutoff"]),
         tool=values.get(profiler),
-        nsys=nsys,
-        ncu=ncu,
+        nsys=_filled(NsysOptions, values, extra=extra),
+        ncu=_filled(NcuOptions, values, extra=extra, from_start=profiler != "ncu" or not in_window),
         kernels=kernels,
-        grace_s=values["grace"],
-        end_after_s=values["end_after"],
         then=_then(values),
     )
+
+
+def _filled(kind: type[_Kind], values: Mapping[str, Any], **further: Any) -> _Kind:
+    """An instance whose fields have the values of the options of the same name, without the unit, but for `further`."""
+    named = {field: field.removesuffix("_s") for field in kind.__annotations__}
+    return kind(**{**{field: values[name] for field, name in named.items() if name in values}, **further})
 
 
 def check_command(values: Mapping[str, Any]) -> None:
@@ -257,5 +240,4 @@ def _then(values: Mapping[str, Any]) -> Then:
         from alltrace.capture.stores import store_at
 
         store_at(urls[0])  # what is wrong with it is reported before the job, not after
-    url = urls[0] if urls else None
-    return Then(imports, ["diagnose"] in actions, url, values["scrub"], values["run"], values["max_writers"], values["wait"])
+    return _filled(Then, values, imports=imports, diagnoses=["diagnose"] in actions, url=urls[0] if urls else None)

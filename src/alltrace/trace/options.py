@@ -120,6 +120,12 @@ class Option(NamedTuple):
         text = f"{value:g}" if isinstance(value, float) else ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
         return [self.flag] if value is True else [self.flag, text]
 
+    def facts(self) -> dict[str, Any]:
+        """What a form for it needs, as JSON has it."""
+        choices = None if self.choices is None else list(self.choices)
+        plain = {"name": self.name, "type": self.type.__name__, "default": self.default, "help": self.help}
+        return {**plain, "choices": choices, "required": self.required}
+
     def checked(self, value: Any, label: str) -> Any:
         """`value`, if the option may have it; a whole number becomes one with a fraction where that is meant.
 

@@ -28,8 +28,8 @@ class NcuOptions(NamedTuple):
 
     kernels: str | None = None  # A regular expression that a kernel's name must match; None if none is set
     metric_set: str = "detailed"  # one of `SETS`
-    skip: int = 0  # how many matching launches pass first
-    launches: int = 10  # how many launches are recorded
+    launch_skip: int = 0  # how many matching launches pass first
+    launch_count: int = 10  # how many launches are recorded
     extra: tuple[str, ...] = ()  # further switches, passed on
     # whether launches count from the program's start on; else between cudaProfilerStart and Stop
     from_start: bool = True
@@ -95,7 +95,7 @@ def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, p
     """
     kernels = check_filter(options.kernels)
     command = [str(tool.path), "--set", options.metric_set, "--kernel-name", f"regex:{kernels}"]
-    command += ["--launch-skip", str(options.skip), "--launch-count", str(options.launches), "--target-processes", "all"]
+    command += ["--launch-skip", str(options.launch_skip), "--launch-count", str(options.launch_count), "--target-processes", "all"]
     command += [] if options.from_start else list(IN_A_WINDOW)
     if options.lockstep is not None:
         command += _lockstep(tool, options.lockstep, peers)

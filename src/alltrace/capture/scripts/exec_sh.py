@@ -32,8 +32,8 @@ def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
     kernels = ""
     if request.profiler == "ncu":
         kernels = check_filter(request.ncu.kernels)
-        switches = ["--set", request.ncu.metric_set, "--launch-skip", str(request.ncu.skip)]
-        switches += ["--launch-count", str(request.ncu.launches), "--target-processes", "all"]
+        switches = ["--set", request.ncu.metric_set, "--launch-skip", str(request.ncu.launch_skip)]
+        switches += ["--launch-count", str(request.ncu.launch_count), "--target-processes", "all"]
         switches += [*(() if request.ncu.from_start else IN_A_WINDOW), *request.ncu.extra]
     else:
         switches = [f"--trace={nsys.trace}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
