@@ -5,7 +5,7 @@ import argparse
 import pytest
 from tests.capture.scripts.rendering import NEEDED
 
-from alltrace.capture.scripts.parts import capture_words, check, request_of, variables
+from alltrace.capture.scripts.parts import capture_words, check, request_of, variables, wrapper_text
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
 from alltrace.cli.capturing.exec_ import configure, request_from
@@ -41,6 +41,13 @@ def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes)
         assert parsed.nsys == wanted.nsys
     else:
         assert parsed.nsys.steps == wanted.nsys.steps == (3, 5)
+
+
+def test_a_program_that_begins_its_window_needs_no_range_of_pytorch():
+    changes = {"workload.kind": "megatron", "profiler.steps": "70:75", "profiler.wrapper": "shell"}
+    by_kind = {kind: wrapper_text(Job({**NEEDED, **changes, "profiler.kind": kind})) for kind in ("nsys", "torch")}
+    assert "--capture-range=cudaProfilerApi" in by_kind["nsys"]
+    assert "--capture-range=" not in by_kind["torch"]
 
 
 def test_inspector_writes_into_the_folder_of_the_job_and_at_intervals():
