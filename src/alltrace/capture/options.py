@@ -1,4 +1,4 @@
-"""The options of `capture exec`, each declared once: for its command line, job files, and the wrapper without Python."""
+"""The options of `capture exec`, each declared once: for command lines, job files, and the wrapper without Python."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ OPTIONS: tuple[Option, ...] = (
         Option("output", str, "reports", "the folder for reports, created if missing", metavar="DIR",
             flags=("-o", "--output")),
         Option("name", str, NAME,
-            "the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %q{VARIABLE}, %h and %p are filled in",
+            "the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %q{VARIABLE}, %h and %p are "
+            "filled in",
             metavar="NAME", in_shell=False),
-        Option("job", str, None, "the job's name; default: the job number of the scheduler or launcher", metavar="NAME"),
+        Option("job", str, None, "the job's name; default: the job number of the scheduler or launcher",
+            metavar="NAME"),
         Option("role", str, None,
             "what these ranks do in a program with several groups of ranks, such as rollout; part of report names",
             metavar="NAME", in_shell=False),
@@ -72,14 +74,17 @@ OPTIONS: tuple[Option, ...] = (
         Option("ncu", str, None, f"default: ALLTRACE_NCU, {_SEARCHED}", metavar="PATH"),
         Option("trace", str, "cuda,nvtx", "what nsys traces", metavar="LIST", key="profiler.trace",
             expected=WORD_EXPECTED, pattern=WORD, only_with=_NSYS),
-        Option("mpi_impl", str, None, "needed for MPICH, which nsys does not detect", ("openmpi", "mpich"), only_with=_NSYS),
+        Option("mpi_impl", str, None, "needed for MPICH, which nsys does not detect", ("openmpi", "mpich"),
+            only_with=_NSYS),
         flag("sample", "also CPU samples and context switches", key="profiler.sample", only_with=_NSYS),
         flag("gpu_metrics", "the GPUs' counters, once per node", key="profiler.gpu_metrics", only_with=_NSYS),
         flag("nic_metrics", "network adapters' counters, once per node", key="profiler.nic_metrics", only_with=_NSYS),
         flag("efa", "EFA adapters' counters, once per node", key="profiler.efa", only_with=_NSYS),
-        flag("gpu_log", "record clocks, power and temperature of the GPUs, with nvidia-smi once per node", in_shell=False),
+        flag("gpu_log", "record clocks, power and temperature of the GPUs, with nvidia-smi once per node",
+            in_shell=False),
         flag("flight_recorder", "PyTorch keeps a record of its collectives and writes it on a timeout", in_shell=False),
-        flag("memory_snapshot", "what PyTorch's allocator did in the recorded steps, one file per rank", in_shell=False),
+        flag("memory_snapshot", "what PyTorch's allocator did in the recorded steps, one file per rank",
+            in_shell=False),
         flag("nccl_log",
             "NCCL's log, one file per process; records of calls are kept only for the recorded steps (NCCL 2.26)",
             in_shell=False),
@@ -105,8 +110,8 @@ OPTIONS: tuple[Option, ...] = (
     *_group(
         "steps",
         Option("steps_by", str, "auto",
-            "start the recording with cudaProfilerStart or an NVTX range; default: cuda where the node has an NVIDIA driver, "
-            "else nvtx", ("auto", "cuda", "nvtx"), only_with=_NSYS),
+            "start the recording with cudaProfilerStart or an NVTX range; default: cuda where the node has an NVIDIA "
+            "driver, else nvtx", ("auto", "cuda", "nvtx"), only_with=_NSYS),
     ),
     *_group(
         "ncu",
@@ -179,7 +184,7 @@ def check_recorded(values: Mapping[str, Any], label: Callable[[Option], str]) ->
 
 
 def make_request(values: Mapping[str, Any], kernels: Callable[[], str] | None = None) -> Request:
-    """The request that the values of the options make; `kernels` returns the filter for ncu if there is no option for it."""
+    """The request that the values of the options make; `kernels` returns the filter for ncu if no option has it."""
     profiler, extra, ranks = values["profiler"], tuple(values["profiler_arg"]), values["ranks"]
     in_window = values["steps"] is not None or values["capture_range"] is not None
     if profiler == "ncu" and ranks is None and values["per_node"] is None and values["cutoff"] is None:
@@ -213,7 +218,7 @@ def check_command(values: Mapping[str, Any]) -> None:
 
 
 def _then(values: Mapping[str, Any]) -> Then:
-    """What is done with reports; a UsageError if an action does not exist, or an option belongs to one that is not used."""
+    """What is done with reports; a UsageError for an unknown action, or an option of one that is not used."""
     profiler = values["profiler"]
     actions = [["import"]] * values["imports"] + values["then"]
     urls = [words[1] for words in actions if len(words) == 2 and words[0] == "upload"]

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "csv", "md", "parquet")
 # fmt: off
 _PATTERN = Option("pattern", list, [],
-    "your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; name the groups step "
-    "and like the metrics, or step_time_ms; no other format is tried then", metavar="REGEX")
+    "your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; name the groups "
+    "step and like the metrics, or step_time_ms; no other format is tried then", metavar="REGEX")
 _JOBS = count("jobs", None, "the maximum number of processes; default: one per processor")
 _IMPORT = (
     flag("strict", "exit with 4 if a report cannot be read, instead of leaving out its ranks"),
     Option("cache_dir", Path, None,
         "the folder for imported reports; default: ALLTRACE_CACHE_DIR or the user's cache folder", metavar="DIR"),
     Option("kernel_rules", Path, None,
-        "a file with lines of `class regular-expression` that classify kernels before the built-in rules", metavar="FILE"),
+        "a file with lines of `class regular-expression` that classify kernels before the built-in rules",
+        metavar="FILE"),
 )
 _FORMAT = Option("format", str, "table", "", FORMATS)
 _UNITS = Option("units", str, None,
@@ -41,8 +42,8 @@ _OUTPUT = Option("output", str, None, "write the answer to FILE instead of stand
     metavar="FILE")
 _OUTPUTS = (
     Option("output", str, None,
-        "write the answer to this file, or each of its tables to a file in this folder (DIR/) or URL, as Parquet by default",
-        metavar="PLACE", flags=("-o", "--output")),
+        "write the answer to this file, or each of its tables to a file in this folder (DIR/) or URL, as Parquet by "
+        "default", metavar="PLACE", flags=("-o", "--output")),
     Option("table", str, None, "only this table of an answer with several", metavar="NAME"),
     flag("csv", "write a folder, with each table also as CSV"),
 )

@@ -23,8 +23,8 @@ _ENGINES = (
     count("pbs", None, "run on N workers that PBS starts; needs `alltrace[dask]`"),
 )
 _CLUSTER = Option("cluster", list, None,
-    "with --slurm or --pbs: a setting of dask-jobqueue, such as queue=debug, account=me, walltime=00:30:00, memory=8GiB",
-    metavar="KEY=VALUE")
+    "with --slurm or --pbs: a setting of dask-jobqueue, such as queue=debug, account=me, walltime=00:30:00, "
+    "memory=8GiB", metavar="KEY=VALUE")
 # fmt: on
 
 

@@ -28,10 +28,10 @@ class Option(NamedTuple):
         choices: The values allowed, or None for any.
         required: Whether the option is mandatory.
         least: Of an int, the smallest value allowed, or None for any.
-        reads: What kind of files the value names, `nccl-tests`, or None for no file. The caller reads them, and the recipe gets
-            their content as a `pyarrow.Table`.
+        reads: What kind of files the value names, `nccl-tests`, or None for no file. The caller reads them, and the
+            recipe gets their content as a `pyarrow.Table`.
         most: Of an int, the largest value allowed, or None for any.
-        expected: What a value must be, in words; empty for the name of the type. A command line is then checked against it.
+        expected: What a value must be, in words, for a command line too; empty for the name of the type.
         pattern: What text in a file must look like, or None for any.
         parse: Makes the value of the text on a command line, None of text that is wrong; None if the text is the value.
         metavar: What the help calls the value.

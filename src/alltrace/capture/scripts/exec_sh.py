@@ -18,7 +18,7 @@ _WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
 
 
 def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
-    """The script that performs `request`; a UsageError if it needs `only_python` or another feature of the Python form."""
+    """The script that performs `request`; a UsageError if it needs `only_python` or more of the Python form."""
     nsys, selection = request.nsys, request.selection
     if nsys.steps_by == "auto":  # independent of this machine
         nsys = nsys._replace(steps_by="cuda")

@@ -18,8 +18,8 @@ from alltrace.trace.errors import UsageError
 # in the order of a script
 _IN_SCRIPTS = (
     *("ranks", "per_node", "profiler", "trace", "sample", "gpu_metrics", "nic_metrics", "efa", "delay", "duration"),
-    *("capture_range", "steps", "kernels", "metric_set", "launch_skip", "launch_count", "nsys", "ncu", "tmp", "nccl_log"),
-    "profiler_arg",
+    *("capture_range", "steps", "kernels", "metric_set", "launch_skip", "launch_count", "nsys", "ncu", "tmp"),
+    *("nccl_log", "profiler_arg"),
 )
 
 
@@ -71,7 +71,7 @@ def request_of(job: Job, output: str) -> Request:
 
 
 def capture_words(job: Job, name: str) -> list[str]:
-    """The words before a program, as one rank's wrapper with its options; `name` is the job's in reports, or shell for it."""
+    """The words before a program: one rank's wrapper with its options; `name` is the job's in reports, or shell for it."""
     values = _values(job)
     command = ["alltrace", "capture", "exec", "--output", Expression('"$reports"'), "--job", name]
     for option in map(BY_NAME.__getitem__, _IN_SCRIPTS):

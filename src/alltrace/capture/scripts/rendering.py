@@ -96,7 +96,7 @@ def one_line(text: str) -> str:
 
 
 def continued(texts: Iterable[str]) -> str:
-    """A command of several lines, joined by backslashes; a piece, quoted already, is on the line of the previous one if it fits."""
+    """A command, its pieces quoted already, in lines that are joined by backslashes."""
     lines: list[str] = []
     for text in texts:
         if lines and len(lines[-1]) + len(text) + 1 < _WIDTH:

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
 
 
 def request_from(args: argparse.Namespace) -> Request:
-    """What the options ask for; a UsageError for options that exclude each other, or one with a value that cannot be."""
+    """What the options ask for; a UsageError for options that exclude each other, or a value that cannot be."""
     values: dict[str, Any] = {o.name: getattr(args, o.name, o.default) for o in OPTIONS}
     check_command(values)
     top = checked_top(values["top"])

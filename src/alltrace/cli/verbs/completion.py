@@ -40,7 +40,7 @@ def script(shell: str) -> str:
 
 
 class _Completed(Parser):
-    """A parser whose arguments are completed by their choices, else by files; in place of positional ones, verbs may follow."""
+    """A parser whose arguments are completed by choices, else by files; with `has_verbs`, verbs replace positional ones."""
 
     def __init__(self, **options: Any) -> None:
         self.arguments: dict[str, argparse.Action] = {}
