@@ -362,7 +362,13 @@ def test_the_wheel_serves_every_python_from_3_11_and_has_all_files(archives: tup
     compiled = {f"alltrace/core/{name}.abi3.so" for name in ("intervals", "cython_shared")}
     meta = {f"{facts}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")}
     assert names == _SOURCE_FILES | meta | compiled | {page}
-    for name in ("py.typed", "core/intervals.pyi", "capture/scripts/exec.sh", "ui/static/index.html", "ui/static/main.js"):
+    for name in (
+        "py.typed",
+        "core/intervals.pyi",
+        "capture/scripts/templates/slurm.sh.jinja",
+        "ui/static/index.html",
+        "ui/static/main.js",
+    ):
         assert f"alltrace/{name}" in names
     imported = "import sys; sys.path.insert(0, sys.argv[1]); from alltrace.core import intervals; print(intervals.__file__)"
     done = subprocess.run([sys.executable, "-I", "-c", imported, str(tmp_path)], check=True, capture_output=True, text=True)

@@ -296,7 +296,7 @@ def _setting_default(value: Any) -> str:
 
 
 def _setting_doc(setting: Any) -> str:
-    return str(setting.doc) + (f" ({_words(setting.kind.split('|'))})" if "|" in setting.kind else "")
+    return str(setting.help) + (f" ({_words(setting.choices)})" if setting.choices else "")
 
 
 def _options(name: str) -> str:

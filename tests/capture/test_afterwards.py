@@ -185,7 +185,7 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
         (["--run", "r"], "--run needs --then import, which was not given"),
         (["--max-writers", "2"], "--max-writers needs --then, which was not given"),
         (["--profiler", "torch", "--then", "upload", "file:///a", "--scrub"], "--scrub works with nsys"),
-        (["--import", "--emit-sh"], "--emit-sh does not know --then"),
+        (["--import", "--emit-sh"], "--emit-sh does not know --import"),
     ],
 )
 def test_options_that_say_nothing(capture, fake_nsys, options, said):

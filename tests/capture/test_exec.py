@@ -147,7 +147,7 @@ def test_what_cannot_be_profiled_stops_before_the_program_or_runs_plainly(captur
         (["--efa", "--on-error", "stop"], 2, "nsys 2023.4.4 cannot record EFA adapters"),
         (["--steps", "5:5"], 2, "expected steps such as 10:50"),
         (["--steps", "5:"], 2, "expected the first step and the one after the last"),
-        (["--steps", "5:6", "--delay", "3"], 2, "--steps and --delay or --duration both set when"),
+        (["--steps", "5:6", "--delay", "3"], 2, "--steps and --delay both set when"),
         (["--repeat", "2"], 2, "so it needs --capture-range"),
         (["--delay", "nan"], 2, "expected a number of seconds greater than 0"),
         (["--tmp", "/no/such"], 3, "no temporary folder can be created there"),

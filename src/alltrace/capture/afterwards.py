@@ -13,23 +13,19 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO
 
+from alltrace.capture.guard import Guard
 from alltrace.capture.job_folder import JobFolder
 from alltrace.capture.once_per_node import first_to_say
+from alltrace.capture.plan import Plan, Request
 from alltrace.capture.processes import end_children
 from alltrace.capture.selection import expand
 from alltrace.capture.supervise import TO_END
 from alltrace.capture.writer_slots import writer_slot
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, InputError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import IO
-
-    from alltrace.capture.guard import Guard
-    from alltrace.capture.plan import Plan, Request
 
 _POLL_S = 0.05
 _LISTED = 8
@@ -38,15 +34,7 @@ _ALLTRACE = (sys.executable, "-m", "alltrace.cli.main")
 
 
 class Afterwards:
-    """What one profiled rank does when its program has ended.
-
-    Args:
-        request: The request.
-        plan: How the rank is run.
-        variables: The program's variables.
-        guard: The process that the launcher knows, and the signals that it passes on.
-        say: Gets each message.
-    """
+    """What one profiled rank does when its program has ended."""
 
     def __init__(
         self, request: Request, plan: Plan, variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
@@ -71,11 +59,7 @@ class Afterwards:
         }
 
     def begin(self) -> None:
-        """See that all nodes of the job see the place of the run, before the program starts.
-
-        Raises:
-            InputError: They do not, or it cannot be written.
-        """
+        """See that all nodes of the job see the place of the run, before the program starts."""
         if not self._then.imports:
             return
         first = self._selection.is_first(self._who)
@@ -106,10 +90,7 @@ class Afterwards:
     def finish(self, reports: Sequence[Path], beside: Sequence[Path], *, ended: bool) -> None:
         """Do it.
 
-        Args:
-            reports: The complete reports of this rank.
-            beside: Further files of this rank, to copy with them.
-            ended: Whether the job is ending, so there is no time.
+        `ended`: whether the job is ending, so there is no time.
         """
         if ended:
             self._stopped = True

@@ -6,17 +6,15 @@ import os
 import re
 import sys
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.capture.control import holds, read_control, write_control
 from alltrace.capture.identity import find_identity
 from alltrace.capture.variables import ARMED, HEARD_RANK, LEADS, REQUEST, RULE, WINDOW, WINDOWS_FILE
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _LOOK_EVERY_S = 1.0
 _LEAD_S = 3.0
@@ -35,23 +33,14 @@ class Window(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The rule by which a window starts without a request.
+    """The rule by which a window starts without a request."""
 
-    Attributes:
-        bound: What a step's time is compared with: seconds, or a multiple of the median.
-        relative: Whether it is a multiple of the median of the steps before.
-    """
-
-    bound: float
-    relative: bool
+    bound: float  # what a step's time is compared with: seconds, or a multiple of the median
+    relative: bool  # whether it is a multiple of the median of the steps before
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule that a text such as `step_time > 1.3 * median`, `step_time > 2 s` or `step_time > 150 ms` says.
-
-    Raises:
-        UsageError: It says none.
-    """
+    """The rule that a text such as `step_time > 1.3 * median`, `step_time > 2 s` or `step_time > 150 ms` says."""
     found = _RULE.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -66,11 +55,6 @@ class Watch:
 
     The first of the recorded ranks reads the request, and answers with a step that is two steps or three seconds ahead,
     whichever is longer, so that every rank has read the answer before.
-
-    Args:
-        folder: The folder of `control`.
-        leads: Whether this rank answers.
-        rule: The rule of `RULE`, or empty.
     """
 
     def __init__(self, folder: str, *, leads: bool, rule: str = "") -> None:

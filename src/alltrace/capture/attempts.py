@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.check import find_reports
 from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.guard import Guard
 from alltrace.capture.identity import safe
 from alltrace.capture.nccl_log import nccl_log
 from alltrace.capture.once_per_node import first_to_say
@@ -35,12 +37,6 @@ from alltrace.capture.variables import MARK
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
 from alltrace.trace.side_file_words import ROLE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.capture.guard import Guard
-
 _LAST_DIGIT = 9
 _LONGEST = 240
 _PAUSE_S = 1.0
@@ -49,18 +45,7 @@ _PAUSE_S = 1.0
 def profile(
     request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
 ) -> int | None:
-    """Profile the program; returns the exit code, or None if it should run without a profiler.
-
-    Args:
-        request: The request.
-        program: The program and its arguments.
-        variables: The program's variables.
-        guard: The process that the launcher knows.
-        say: Gets each message.
-
-    Raises:
-        AlltraceError: The program was not started, and must not be.
-    """
+    """Profile the program; returns the exit code, or None if it should run without a profiler."""
     after: Afterwards | None = None
     try:
         plan = plan_rank(request, variables, os.uname().nodename)

@@ -19,15 +19,10 @@ IMPORT_S = 3.4e-6
 
 
 class Cost(NamedTuple):
-    """What one event costs.
+    """What one event costs."""
 
-    Attributes:
-        us: By how much the program is slowed down, us.
-        size: Bytes in the report.
-    """
-
-    us: float
-    size: float
+    us: float  # by how much the program is slowed down, us
+    size: float  # bytes in the report
 
 
 COSTS = {
@@ -43,21 +38,13 @@ _MOST_BYTES = 100e9
 
 
 class Job(NamedTuple):
-    """The job to estimate.
+    """The job to estimate."""
 
-    Attributes:
-        ranks: How many there are.
-        per_node: Ranks of a node.
-        seconds: How long is recorded.
-        launches_per_s: Kernels that a rank launches in a second.
-        profiler: `nsys` or `torch`.
-    """
-
-    ranks: int
-    per_node: int = 8
-    seconds: float = 30.0
-    launches_per_s: float = 10_000.0
-    profiler: str = "nsys"
+    ranks: int  # how many there are
+    per_node: int = 8  # ranks of a node
+    seconds: float = 30.0  # how long is recorded
+    launches_per_s: float = 10_000.0  # kernels that a rank launches in a second
+    profiler: str = "nsys"  # `nsys` or `torch`
 
 
 class Line(NamedTuple):
@@ -68,11 +55,7 @@ class Line(NamedTuple):
 
 
 def plan_job(job: Job) -> list[Line]:
-    """What to do, and what it costs.
-
-    Raises:
-        UsageError: A number cannot be.
-    """
+    """What to do, and what it costs."""
     if job.ranks % job.per_node and job.ranks > job.per_node:
         raise UsageError(f"--ranks {job.ranks} is not a multiple of --per-node {job.per_node}; give another --per-node")
     most = job.seconds * _MOST_BYTES / (report_bytes(job) * job.ranks)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from alltrace.trace.side_file_words import NUMBERED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HEAD = b"NVIDIA Tegra Profiler Report"
 _TAIL = b"[END]"
@@ -16,15 +14,10 @@ ENDINGS = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}
 
 
 class Found(NamedTuple):
-    """What a rank left.
+    """What a rank left."""
 
-    Attributes:
-        whole: The reports that are whole.
-        faults: Each report that is not, with what is wrong with it.
-    """
-
-    whole: tuple[Path, ...]
-    faults: tuple[tuple[Path, str], ...]
+    whole: tuple[Path, ...]  # the reports that are whole
+    faults: tuple[tuple[Path, str], ...]  # each report that is not, with what is wrong with it
 
 
 def report_fault(path: Path) -> str | None:

@@ -38,11 +38,7 @@ def read_control(path: str) -> dict[str, Any] | None:
 
 
 def write_control(path: str, told: dict[str, Any]) -> None:
-    """Write it in place.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write it in place."""
     import json
 
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

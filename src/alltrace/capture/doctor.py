@@ -7,20 +7,16 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from alltrace.capture.profilers.ncu import ask_ncu
 from alltrace.capture.profilers.nsys import ask_nsys, lacks_nccl_trace, nccl_version
-from alltrace.capture.profilers.tool import locate
+from alltrace.capture.profilers.tool import Tool, locate
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from alltrace.capture.profilers.tool import Tool
 
 _ROOM = 2 << 30
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
@@ -31,26 +27,18 @@ _LOCAL_ONLY = {"nfs", "nfs4", "lustre", "gpfs", "cifs", "fuse.sshfs", "beegfs"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One item that was checked.
+    """One item that was checked."""
 
-    Attributes:
-        what: What it is.
-        state: `ok`, `limited` (some kinds of recording will fail) or `bad`.
-        found: What was found.
-        fix: What to do; empty if nothing has to be done.
-    """
-
-    what: str
-    state: str
-    found: str
-    fix: str = ""
+    what: str  # what it is
+    state: str  # `ok`, `limited` (some kinds of recording will fail) or `bad`
+    found: str  # what was found
+    fix: str = ""  # what to do; empty if nothing has to be done
 
 
 def examine(root: Path = Path("/")) -> list[Finding]:
     """Every finding on this machine.
 
-    Args:
-        root: Where `proc` is; another folder for tests.
+    `root`: where `proc` is; another folder for tests.
     """
     return [
         *_tools(),

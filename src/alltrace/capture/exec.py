@@ -7,17 +7,15 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from alltrace.capture.identity import find_identity
 from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
 from alltrace.capture.profilers.ncu import patience
 from alltrace.capture.variables import RAY_JOB
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _RAYLET = "RAY_RAYLET_PID"
@@ -33,15 +31,8 @@ _FATAL = {
 def run_rank(request: Request, program: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return.
 
-    Args:
-        request: The request.
-        program: The program and its arguments.
-        environment: The variables, not changed.
-        say: Gets each message.
-
-    Returns:
-        The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal
-        ended the program, it ends this process, too.
+    The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal ended
+    the program, it ends this process, too.
     """
     runnable = shutil.which(program[0], path=environment.get("PATH"))
     if runnable is None:

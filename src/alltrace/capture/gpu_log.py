@@ -6,17 +6,14 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.capture.guard import PASSED_ON
 from alltrace.capture.processes import send, started_at
 from alltrace.trace.errors import UsageError
 from alltrace.trace.gpu_log_words import LOG_ENDING, OFFSET_SUFFIX, QUERY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _EVERY_S = 1
 _ENDS_S = 2.0
@@ -24,11 +21,7 @@ _POLL_S = 0.05
 
 
 def gpu_log_command() -> list[str]:
-    """The command of `nvidia-smi`.
-
-    Raises:
-        UsageError: There is none on this node.
-    """
+    """The command of `nvidia-smi`."""
     found = shutil.which("nvidia-smi")
     if found is None:
         raise UsageError("nvidia-smi is not on PATH")
@@ -39,9 +32,7 @@ def gpu_log_command() -> list[str]:
 def recording(command: list[str] | None, log: Path) -> Iterator[None]:
     """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC.
 
-    Args:
-        command: The result of `gpu_log_command`; None for no log.
-        log: The file, which is replaced.
+    `command`: the result of `gpu_log_command`; None for no log.
     """
     if command is None:
         yield

@@ -13,14 +13,12 @@ from __future__ import annotations
 import os
 import signal
 import traceback
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from alltrace.capture.processes import become_subreaper, end_children, reap
 from alltrace.trace.errors import EXIT_DEFECT, AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 PASSED_ON = frozenset(
     {
@@ -40,19 +38,13 @@ _PLAINLY = "run it plainly"
 
 
 class Guard(NamedTuple):
-    """What the supervisor knows of its guard.
+    """What the supervisor knows of its guard."""
 
-    Attributes:
-        pid: The guard's process.
-        launcher: The process that has started it.
-        signals: A pipe with two bytes for each signal: its number, and whether a terminal sent it. It ends with the guard.
-        mask: The signals that were blocked before, and stay so for the program.
-    """
-
-    pid: int
-    launcher: int
+    pid: int  # the guard's process
+    launcher: int  # the process that has started it
+    # A pipe with two bytes for each signal: its number, and whether a terminal sent it. It ends with the guard
     signals: int
-    mask: Collection[int]
+    mask: Collection[int]  # the signals that were blocked before, and stay so for the program
 
 
 class SupervisorError(AlltraceError):
@@ -66,15 +58,8 @@ class SupervisorError(AlltraceError):
 def guarded(work: Callable[[Guard], int | None]) -> int | None:
     """Do `work` in a child, and pass on to it what signals come.
 
-    Args:
-        work: Gives an exit code, or None if this process should run the program without a profiler.
-
-    Returns:
-        What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
-        signals are blocked as they were before.
-
-    Raises:
-        AlltraceError: `work` has raised one.
+    What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
+    signals are blocked as they were before.
     """
     become_subreaper()
     signals = PASSED_ON | {signal.SIGCHLD}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from alltrace.capture.launchers import JOB_VARIABLES, LAUNCHERS, RESTART_VARIABLES, Launcher, slurm_local_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -16,39 +14,24 @@ _LONGEST = 64
 
 
 class Identity(NamedTuple):
-    """A process's place in its job.
+    """A process's place in its job."""
 
-    Attributes:
-        launcher: The launcher with the variables in use; None if there were none.
-        rank: Its number in the world; 0 without a launcher.
-        local_rank: Its number on its node; None if it is unknown.
-        world_size: How many there are; None if it is unknown.
-        local_size: How many its node has; None if it is unknown.
-        node: The number of its node; None if it is unknown.
-        job: The job's name, fit for a file's name; None if it is unknown.
-        host: The node's name, fit for a file's name.
-        notes: What a reader must know: sources that disagree, or no source.
-        restart: The end of a job's name if the job, or its workers, were started again; part of `job`.
-    """
-
-    launcher: str | None
-    rank: int
-    local_rank: int | None
-    world_size: int | None
-    local_size: int | None
-    node: int | None
-    job: str | None
-    host: str
-    notes: tuple[str, ...] = ()
-    restart: str = ""
+    launcher: str | None  # the launcher with the variables in use; None if there were none
+    rank: int  # its number in the world; 0 without a launcher
+    local_rank: int | None  # its number on its node; None if it is unknown
+    world_size: int | None  # how many there are; None if it is unknown
+    local_size: int | None  # how many its node has; None if it is unknown
+    node: int | None  # the number of its node; None if it is unknown
+    job: str | None  # the job's name, fit for a file's name; None if it is unknown
+    host: str  # the node's name, fit for a file's name
+    notes: tuple[str, ...] = ()  # what a reader must know: sources that disagree, or no source
+    restart: str = ""  # the end of a job's name if the job, or its workers, were started again; part of `job`
 
 
 def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     """The identity from `environment`, from the first complete source in the order of `LAUNCHERS`.
 
-    Args:
-        environment: The process's variables.
-        host: The machine's own name; a scheduler's name for the node takes precedence.
+    `host`: the machine's own name; a scheduler's name for the node takes precedence.
     """
     present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
     host = safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"

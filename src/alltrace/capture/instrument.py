@@ -218,14 +218,8 @@ def _torch_profiler(
 ) -> Any:
     """A profile of PyTorch with traces named by rank and `window`.
 
-    Args:
-        folder: Where the traces go, created if missing.
-        cycle: Steps that are skipped, discarded and kept, and the number of cycles; None for all from start to stop.
-        options: Passed on to `torch.profiler.profile`.
-        window: Names each trace.
-
-    Raises:
-        UsageError: The process runs under nsys or ncu, which need what torch.profiler needs (CUPTI), or there is no torch.
+    `cycle`: steps that are skipped, discarded and kept, and the number of cycles; None for all from start to stop.
+    `window`: names each trace.
     """
     if profiled():
         raise UsageError(

@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _BEGAN, _DONE, _FINISHING = "began.", "done.", "finishing"
 _SEEN_S = 90.0
@@ -26,13 +23,7 @@ _POLL_S = 0.2
 
 
 class JobFolder:
-    """The folder, for one rank.
-
-    Args:
-        folder: Where it is.
-        rank: The rank.
-        count: How many ranks are profiled; None if it is unknown.
-    """
+    """The folder, for one rank of so many that are profiled, None if that is unknown."""
 
     def __init__(self, folder: Path, rank: int, count: int | None = None) -> None:
         self.folder = folder
@@ -42,11 +33,7 @@ class JobFolder:
     def begin(self, *, first: bool) -> None:
         """Announce to the others that this rank has started.
 
-        Args:
-            first: Whether it is the first of those that are profiled.
-
-        Raises:
-            InputError: The folder cannot be written.
+        `first`: whether it is the first of those that are profiled.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,12 +49,7 @@ class JobFolder:
     def meet(self, stop: Callable[[float], bool], patience_s: float = _SEEN_S) -> None:
         """Wait until all ranks that are profiled see each other, before any of them starts its program.
 
-        Args:
-            stop: Waits a number of seconds; returns whether this rank must end.
-            patience_s: Seconds to wait.
-
-        Raises:
-            InputError: Some do not come, as on nodes that do not share the folder; then none of the others starts its program.
+        `stop`: waits a number of seconds; returns whether this rank must end.
         """
         until = time.monotonic() + patience_s
         while (seen := len(self._numbers(_BEGAN))) < self._count:
@@ -111,9 +93,7 @@ class JobFolder:
     def wait(self, patience_s: float, stop: Callable[[float], bool]) -> list[str]:
         """Wait for the other ranks, up to a time after the last one that was done; returns those that were not.
 
-        Args:
-            patience_s: Seconds.
-            stop: Waits a number of seconds; returns whether this rank must end.
+        `stop`: waits a number of seconds; returns whether this rank must end.
         """
         missing, until = self.missing(), time.monotonic() + patience_s
         while missing and time.monotonic() < until and not self.finished_by_another() and not stop(min(1.0, patience_s / 4)):

@@ -32,8 +32,7 @@ def begin_history() -> bool:
 def end_history(name: str) -> None:
     """Write the snapshot, and have the allocator write down no more.
 
-    Args:
-        name: What distinguishes it from others of the rank.
+    `name`: what distinguishes it from others of the rank.
     """
     import torch  # which the program has loaded, as the history has begun
 

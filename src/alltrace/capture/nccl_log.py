@@ -9,20 +9,17 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.capture.identity import safe
+from alltrace.capture.plan import Plan, Request
 from alltrace.capture.selection import expand
 from alltrace.capture.variables import WINDOW_TIMES
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.capture.plan import Plan, Request
 
 SUBSYSTEMS = "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS"
 """The logged subsystems, if the user does not set them."""
@@ -38,31 +35,18 @@ class _UnlimitedError(Exception):
 
 
 class NcclLog(NamedTuple):
-    """The log of one rank.
+    """The log of one rank."""
 
-    Attributes:
-        variables: Variables for NCCL, and the one with the place where the program writes the times of its windows.
-        times: Where it does.
-        pattern: The names of its files, for `glob`.
-        before: The files that were there before, with the times of their last change in ns.
-        limited: Whether only windows are kept.
-        armed: Whether there may be no window.
-    """
-
+    # variables for NCCL, and the one with the place where the program writes the times of its windows
     variables: Mapping[str, str]
-    times: Path
-    pattern: str
-    before: Mapping[str, int]
-    limited: bool
-    armed: bool
+    times: Path  # where it does
+    pattern: str  # the names of its files, for `glob`
+    before: Mapping[str, int]  # the files that were there before, with the times of their last change in ns
+    limited: bool  # whether only windows are kept
+    armed: bool  # whether there may be no window
 
     def finish(self, me: str, say: Callable[[str], None]) -> None:
-        """Cut this run's files to the windows; says of each that stays whole why.
-
-        Args:
-            me: Names the rank, for messages.
-            say: Gets each message.
-        """
+        """Cut this run's files to the windows; says of each that stays whole why."""
         if not self.limited:
             return
         windows = window_times(self.times)
@@ -119,13 +103,7 @@ def window_times(path: Path) -> list[tuple[int, int | None]]:
 def limit(path: Path, windows: Sequence[tuple[int, int | None]]) -> int:
     """Drop the records of calls outside the windows from a log, and write their number at its end; returns the number.
 
-    Args:
-        path: The log; its lines have the times of `STAMPS`.
-        windows: As returned by `window_times`.
-
-    Raises:
-        OSError: It cannot be rewritten, and stays as it was.
-        _UnlimitedError: Its lines have no times, or the clock was set back.
+    `path`: the log; its lines have the times of `STAMPS`.
     """
     spans = [(_local(begin), b"~" if end is None else _local(end)) for begin, end in windows]
     if any(begin > end for begin, end in spans):

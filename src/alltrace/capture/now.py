@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.capture.armed import Window
 from alltrace.capture.control import holds, read_control, write_control
 from alltrace.capture.variables import ARMED_FOLDER, ARMED_RANK, HEARD_RANK, REQUEST, WINDOW
 from alltrace.trace.errors import InputError, UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
 _LOOK_EVERY_S = 0.2
 
 
 def find_armed(folder: Path, job: str | None) -> Path:
-    """The folder for requests to the armed job that writes its reports into `folder`.
-
-    Raises:
-        InputError: No job was armed there.
-        UsageError: Several were, and `job` names none of them.
-    """
+    """The folder for requests to the armed job that writes its reports into `folder`."""
     base = folder / ARMED_FOLDER
     found = sorted(p.name for p in base.iterdir() if p.is_dir()) if base.is_dir() else []
     if not found:
@@ -49,11 +42,7 @@ def seen(control: Path) -> tuple[list[int], int]:
 
 
 def _written(control: Path, name: str, told: dict[str, Any]) -> int:
-    """Write a file of `control` with the next number; returns the number.
-
-    Raises:
-        InputError: It cannot be written.
-    """
+    """Write a file of `control` with the next number; returns the number."""
     known = [found["id"] for name in (REQUEST, WINDOW) if (found := read_control(str(control / name)))]
     number = max(known, default=0) + 1
     try:
@@ -68,18 +57,8 @@ def name_steps(
 ) -> tuple[Window, list[int]]:
     """Have the ranks that see a folder record these steps; for nodes that share none, run the same on each.
 
-    Args:
-        control: The folder from `find_armed`.
-        first: The first step.
-        steps: How many steps.
-        ranks: The first and the last rank of each span; None for all.
-        wait_s: Seconds that answers are waited for.
-
-    Returns:
-        The window, and the ranks that record it.
-
-    Raises:
-        InputError: Nothing can be written there, no armed rank sees it, not all of them answered, or some were past the first step.
+    `ranks`: the first and the last rank of each span; None for all.
+    The window, and the ranks that record it.
     """
     spans = None if ranks is None else [list(s) for s in ranks]
     here = [rank for rank in seen(control)[0] if holds(spans, rank)]
@@ -113,18 +92,7 @@ def name_steps(
 
 
 def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, lead_s: float, wait_s: float) -> Window:
-    """Ask for a window, and wait until the job has said when it begins.
-
-    Args:
-        control: The folder from `find_armed`.
-        steps: How many steps.
-        ranks: The first and the last rank of each span; None for all.
-        lead_s: Seconds that the window is ahead at least.
-        wait_s: Seconds that an answer is waited for.
-
-    Raises:
-        InputError: Nothing can be written there, or no answer came.
-    """
+    """Ask for a window, and wait until the job has said when it begins."""
     spans = None if ranks is None else [list(s) for s in ranks]
     number = _written(control, REQUEST, {"steps": steps, "ranks": spans, "lead_s": lead_s})
     until = time.monotonic() + wait_s

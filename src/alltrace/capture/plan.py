@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.capture.check import ENDINGS, find_reports
 from alltrace.capture.identity import Identity, find_identity
@@ -28,30 +29,17 @@ from alltrace.capture.variables import (
 )
 from alltrace.trace.errors import InputError, UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 
 class Then(NamedTuple):
-    """What is done with reports once they are written.
+    """What is done with reports once they are written."""
 
-    Attributes:
-        imports: Whether each rank imports its own as a part of a run, which the last one finishes.
-        diagnoses: Whether the run is then diagnosed, for the job's log.
-        url: Where copies go; None for nowhere.
-        scrub: Whether only scrubbed exports are copied.
-        run: The run directory; may hold fields. None for `{job}.run` in the folder of reports.
-        max_writers: How many ranks import or copy at once.
-        wait_s: Seconds that the first rank waits for the others, after the last one that was done.
-    """
-
-    imports: bool = False
-    diagnoses: bool = False
-    url: str | None = None
-    scrub: bool = False
-    run: str | None = None
-    max_writers: int = 16
-    wait_s: float = 300.0
+    imports: bool = False  # whether each rank imports its own as a part of a run, which the last one finishes
+    diagnoses: bool = False  # whether the run is then diagnosed, for the job's log
+    url: str | None = None  # where copies go; None for nowhere
+    scrub: bool = False  # whether only scrubbed exports are copied
+    run: str | None = None  # the run directory; may hold fields. None for `{job}.run` in the folder of reports
+    max_writers: int = 16  # how many ranks import or copy at once
+    wait_s: float = 300.0  # seconds that the first rank waits for the others, after the last one that was done
 
     @property
     def asked(self) -> bool:
@@ -60,43 +48,17 @@ class Then(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The request to `capture exec`.
+    """The request to `capture exec`, as its options (`alltrace.capture.options`) say it."""
 
-    Attributes:
-        output: The folder for reports, made if it is missing; may hold fields.
-        name: The report's name without ending, with fields.
-        job: The job's name; None for what the launcher says.
-        selection: Which ranks are profiled.
-        profiler: `nsys`, `ncu` or `torch`, which is the program's own: `alltrace.instrument.torch_profile` then records.
-        tool: The profiler's program, as passed by the user; None to search for it.
-        nsys: What nsys records.
-        ncu: What ncu records.
-        kernels: Returns the filter for ncu if `ncu` has none; called only if this rank is profiled.
-        tmp: Where the private temporary folder is made; None for TMPDIR or the system's.
-        force: Whether an existing report may be replaced.
-        on_error: What to do if it cannot be profiled as requested: `drop` leaves out what the node refuses, and runs the program
-            without a profiler if the profiler does not start; `stop` ends before the program starts; `run` runs it without a
-            profiler.
-        strict: Whether a missing report has its own exit code if the program succeeded.
-        verbose: Whether every rank prints what it did.
-        grace_s: Seconds that a partly killed profiler has to finish a report.
-        rule: With `nsys.armed`, the rule for a window without a request, see `alltrace.capture.armed`; or empty.
-        gpu_log: Whether the first profiled rank of each node records the clocks of its GPUs.
-        flight_recorder: Whether PyTorch keeps a record of its collectives, and writes it if one of them times out.
-        end_after_s: Seconds after a signal to end in which the program is still recorded; then its report is written.
-        then: What is done with reports once they are written.
-        memory_snapshot: Whether `alltrace.instrument.steps` writes what PyTorch's allocator did in the steps that are recorded.
-        nccl_log: Whether the log of NCCL of each profiled rank is kept, of the window of steps if one is recorded.
-    """
-
-    output: str = "reports"
-    name: str = NAME
+    output: str = "reports"  # may hold fields
+    name: str = NAME  # without ending, with fields
     job: str | None = None
     selection: Selection = Selection()
     profiler: str = "nsys"
-    tool: str | None = None
+    tool: str | None = None  # the profiler's program, as passed by the user; None to search for it
     nsys: NsysOptions = NsysOptions()
     ncu: NcuOptions = NcuOptions()
+    # returns the filter for ncu if `ncu` has none; called only if this rank is profiled
     kernels: Callable[[], str] | None = None
     tmp: str | None = None
     force: bool = False
@@ -105,7 +67,7 @@ class Request(NamedTuple):
     verbose: bool = False
     grace_s: float = 60.0
     end_after_s: float = 10.0
-    rule: str = ""
+    rule: str = ""  # with `nsys.armed`, the rule for a window without a request, see `alltrace.capture.armed`; or empty
     gpu_log: bool = False
     flight_recorder: bool = False
     then: Then = Then()
@@ -114,39 +76,22 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How one rank is run.
+    """How one rank is run."""
 
-    Attributes:
-        who: Its place.
-        command: The profiler's switches, without the program; None to run the program plainly.
-        report: The report that there should be afterwards; None for none.
-        notes: What a reader must know.
-        traces: The folder in which `torch_profile` writes; None if it records nothing.
-        left_out: Each option that this node cannot have, with the reason.
-        gpu_log: The command that records the GPUs' clocks; None if this rank does not.
-    """
-
-    who: Identity
-    command: tuple[str, ...] | None
-    report: Path | None
-    notes: tuple[str, ...]
-    traces: Path | None = None
-    left_out: tuple[LeftOut, ...] = ()
-    gpu_log: tuple[str, ...] | None = None
+    who: Identity  # its place
+    command: tuple[str, ...] | None  # the profiler's switches, without the program; None to run the program plainly
+    report: Path | None  # the report that there should be afterwards; None for none
+    notes: tuple[str, ...]  # what a reader must know
+    traces: Path | None = None  # the folder in which `torch_profile` writes; None if it records nothing
+    left_out: tuple[LeftOut, ...] = ()  # each option that this node cannot have, with the reason
+    gpu_log: tuple[str, ...] | None = None  # the command that records the GPUs' clocks; None if this rank does not
 
 
 def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
     """Whether and how this rank is profiled; creates no files.
 
-    Args:
-        request: The request.
-        environment: The variables.
-        host: The machine's own name.
-        left_out: What the profiler refused before.
-
-    Raises:
-        UsageError: An option cannot be met.
-        InputError: The report exists already.
+    `host`: the machine's own name.
+    `left_out`: what the profiler refused before.
     """
     who = find_identity(environment, host)
     notes = list(who.notes)
@@ -199,11 +144,7 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
 
 
 def _gpu_log(request: Request, *, node_wide: bool) -> tuple[tuple[str, ...] | None, tuple[LeftOut, ...]]:
-    """The command that records the clocks of the node's GPUs; and the option, if the node cannot run it.
-
-    Raises:
-        UsageError: It cannot, and nothing is to be left out.
-    """
+    """The command that records the clocks of the node's GPUs; and the option, if the node cannot run it."""
     if not (request.gpu_log and node_wide):
         return None, ()
     from alltrace.capture.gpu_log import gpu_log_command  # other ranks do without
@@ -271,11 +212,7 @@ def torch_variables(request: Request, plan: Plan, folder: Path, environment: Map
 
 
 def trace_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `alltrace.instrument.torch_profile` finds; makes the files for requests to an armed rank.
-
-    Raises:
-        InputError: They cannot be made.
-    """
+    """The variables that `alltrace.instrument.torch_profile` finds; makes the files for requests to an armed rank."""
     found = {TRACES: str(folder), **window_variables(request, plan, environment)}
     arm(request, plan, found)
     found.update(torch_variables(request, plan, folder, environment))
@@ -285,11 +222,7 @@ def trace_variables(request: Request, plan: Plan, folder: Path, environment: Map
 
 
 def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
-    """Make the files for requests to an armed rank, and its description, if `variables` arm it.
-
-    Raises:
-        InputError: They cannot be made.
-    """
+    """Make the files for requests to an armed rank, and its description, if `variables` arm it."""
     folder = Path(variables.get(ARMED, ""))
     if ARMED not in variables:
         return

@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 # starts the program with the signals of the wrapper, where the profiler has passed its own on
 _UNBLOCK = (
@@ -35,10 +32,6 @@ class ProgramShell:
     """A shell around the program that writes down which process it is and how it ended.
 
     It starts the program at most once: the file with its own process id is made only if there is none.
-
-    Args:
-        folder: Where it writes.
-        turn: What the names of its files begin with.
     """
 
     # the inner shell becomes the program; the outer one outlives the signals that a whole process group is sent
@@ -54,10 +47,8 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
     def around(self, program: Sequence[str], mask: Collection[int], output: tuple[int, int] | None = None) -> list[str]:
         """The command that runs `program` under this shell, with the signals of `mask` blocked.
 
-        Args:
-            program: The program and its arguments.
-            mask: The signals' numbers.
-            output: The descriptors, of one digit each, that are its standard output and error; None for what the profiler has.
+        `output`: the descriptors, of one digit each, that are its standard output and error; None for what the profiler
+        has.
         """
         blocked = sorted(int(n) for n in mask)
         restored = _RESTORED.format(*output, os.getpid()) if output else ""

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.capture.identity import find_identity
+from alltrace.capture.plan import Request
 from alltrace.capture.selection import expand
 from alltrace.capture.variables import RAY_JOB, RAY_NUMBER, RAY_RESTART
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.capture.plan import Request
 
 _WORKER = "RAY_RAYLET_PID"  # Ray sets it for each worker
 _SESSION = re.compile(r"--session-name=(?:session_)?([A-Za-z0-9_.-]+)")
@@ -29,13 +25,7 @@ _MOST = 100_000
 
 
 def ray_variables(request: Request, program: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables from which `find_identity` identifies a Ray worker; none if it is not a Ray worker.
-
-    Args:
-        request: The request.
-        program: The worker's command line, which names Ray's session.
-        environment: The worker's variables.
-    """
+    """The variables from which `find_identity` identifies a Ray worker; none if it is not a Ray worker."""
     session = next((m[1] for word in program if (m := _SESSION.fullmatch(word)) is not None), None)
     if _WORKER not in environment or session is None:
         return {}
@@ -46,9 +36,7 @@ def ray_variables(request: Request, program: Sequence[str], environment: Mapping
 def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]:
     """The variables with which a worker's reports have a name that no other worker of its job has.
 
-    Args:
-        request: The request.
-        variables: The worker's, with `RAY_JOB` among them; `RANK` if known.
+    `variables`: the worker's, with `RAY_JOB` among them; `RANK` if known.
     """
     numbered = {**variables, RAY_NUMBER: "0", RAY_RESTART: "0"}
     who = find_identity(numbered, os.uname().nodename)

@@ -26,11 +26,7 @@ class Recovered:
 
 
 def find_importer(nsys: Path) -> Path:
-    """The QdstrmImporter that belongs to an nsys.
-
-    Raises:
-        UsageError: There is none next to it.
-    """
+    """The QdstrmImporter that belongs to an nsys."""
     beside = nsys.resolve().parent
     found = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
     if found is None:
@@ -44,14 +40,7 @@ def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recove
     A raw capture that `capture exec` has left becomes the intended report, in its place or in `output`;
     one from nsys itself becomes a report next to it.
 
-    Args:
-        folder: Where to look.
-        nsys: The nsys with the importer to use.
-        output: The folder for reports, created if missing; None for their own place.
-
-    Raises:
-        InputError: There is no such folder, or `output` cannot be made.
-        UsageError: There is no importer.
+    `output`: the folder for reports, created if missing; None for their own place.
     """
     if not folder.is_dir():
         raise InputError(folder, found="there is no such folder", expected="a folder with .qdstrm files")

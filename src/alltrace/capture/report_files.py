@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.capture.check import find_reports
 from alltrace.capture.identity import find_identity
+from alltrace.capture.plan import Plan, Request
 from alltrace.capture.program_shell import REVOKED
 from alltrace.capture.ray_actors import claim_name
 from alltrace.capture.selection import report_name
@@ -18,11 +19,6 @@ from alltrace.capture.variables import RANK_FILE, REPORT_FILE, WINDOWS_FILE
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.gpu_log_words import OFFSET_SUFFIX
 from alltrace.trace.side_file_words import SIDE_FILE, VERSION_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from alltrace.capture.plan import Plan, Request
 
 LOG = "profiler.log"
 """The file, in a rank's temporary folder, with what the profiler printed."""
@@ -32,11 +28,7 @@ _RAW = (".qdstrm", ".nsys-rep", ".ncu-rep")
 
 
 def prepare(request: Request, report: Path, rank: int) -> Path:
-    """Make the report's folder and the rank's temporary one.
-
-    Raises:
-        InputError: One of them cannot be made or written.
-    """
+    """Make the report's folder and the rank's temporary one."""
     folder = report.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,11 +55,7 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
 
 
 def remove_older(report: Path) -> None:
-    """Remove the reports at the path of this rank's report.
-
-    Raises:
-        InputError: One of them cannot be removed.
-    """
+    """Remove the reports at the path of this rank's report."""
     found = find_reports(report)
     for path in (*found.whole, *(p for p, _ in found.faults)):
         try:
@@ -175,11 +163,7 @@ def files_beside(plan: Plan, report: Path, log: Path) -> list[Path]:
 
 
 def write_side_file(request: Request, plan: Plan, report: Path, role: str) -> None:
-    """Write a file next to a report with what was left out, and its rank's role; without either, there is no file.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a file next to a report with what was left out, and its rank's role; without either, there is no file."""
     if not (plan.left_out or role):
         return
     told = {

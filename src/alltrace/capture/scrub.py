@@ -13,21 +13,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.capture.launchers import LAUNCHERS
 from alltrace.capture.scrub_payloads import clean_payloads
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.nsys_payloads import EXPORT, payload_switches
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable
 
 _HEAD = b"SQLite format 3\0"
 _KEPT = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
@@ -47,27 +44,16 @@ _NCCL = "NCCL"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What was found and removed.
+    """What was found and removed."""
 
-    Attributes:
-        variables: The names of the variables, never their values.
-        command_words: How many words of command lines there were.
-        streams: How many outputs of processes there were.
-        environments: How many environments of processes there were among the strings.
-        processes: How many processes without an event of the job had a name.
-        strings: How many strings were there that nothing refers to.
-        texts: How many different texts of ranges and marks there were, if these were to be dropped.
-        payloads: How many ranges and marks had a payload, or fields of one, that are not NCCL's.
-    """
-
-    variables: tuple[str, ...]
-    command_words: int
-    streams: int
-    environments: int
-    processes: int = 0
-    strings: int = 0
-    texts: int = 0
-    payloads: int = 0
+    variables: tuple[str, ...]  # the names of the variables, never their values
+    command_words: int  # how many words of command lines there were
+    streams: int  # how many outputs of processes there were
+    environments: int  # how many environments of processes there were among the strings
+    processes: int = 0  # how many processes without an event of the job had a name
+    strings: int = 0  # how many strings were there that nothing refers to
+    texts: int = 0  # how many different texts of ranges and marks there were, if these were to be dropped
+    payloads: int = 0  # how many ranges and marks had a payload, or fields of one, that are not NCCL's
 
 
 def scrub_folder(
@@ -75,19 +61,8 @@ def scrub_folder(
 ) -> list[tuple[Path, Scrubbed]]:
     """Scrub all exports of a folder, and of folders in it, into a new folder; reports without an export next to them are exported.
 
-    Args:
-        source: The folder; nothing else in it is copied.
-        target: The new folder.
-        drop_texts: As for `scrub`.
-        keep_payloads: As for `scrub`.
-        nsys: As for `scrub`.
-
-    Returns:
-        For each new file where it is in the folder, and what was removed.
-
-    Raises:
-        InputError: There is nothing to scrub, or one of them cannot be scrubbed.
-        UsageError: `target` exists and is not empty.
+    `source`: the folder; nothing else in it is copied.
+    For each new file where it is in the folder, and what was removed.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} already exists; give another --output")
@@ -108,16 +83,10 @@ def scrub(
 ) -> Scrubbed:
     """Write `source` to `target` without what must not be shared; variables that number ranks stay.
 
-    Args:
-        source: A SQLite export, or a report, which is exported first; it is not changed.
-        target: The new file, an export; written completely or not at all.
-        drop_texts: Write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
-        keep_payloads: Keep all payloads of NVTX events, whatever the program put there, instead of NCCL's alone.
-        nsys: Returns the nsys that exports a report; None if none may run.
-
-    Raises:
-        InputError: `source` is not an SQLite export, or cannot be exported.
-        UsageError: `target` exists, or there is no nsys.
+    `source`: a SQLite export, or a report, which is exported first; it is not changed.
+    `drop_texts`: write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
+    `keep_payloads`: keep all payloads of NVTX events, whatever the program put there, instead of NCCL's alone.
+    `nsys`: returns the nsys that exports a report; None if none may run.
     """
     if source.suffix in _REPORTS and nsys is not None:
         with tempfile.TemporaryDirectory(prefix="alltrace-scrub-") as folder:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from alltrace.capture.identity import safe
+from alltrace.capture.identity import Identity, safe
 from alltrace.capture.variables import RAY_NUMBER
 from alltrace.trace.errors import UsageError
 from alltrace.trace.side_file_words import ROLE
 from alltrace.trace.spans import rank_spans
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.capture.identity import Identity
 
 FIRST_LOCAL = "first-local"
 NAME = "{job}_rank{rank}_on_{host}"
@@ -26,26 +22,15 @@ _ILLEGAL = re.compile(r"[\x00-\x1f\x7f/]")
 
 
 class Selection(NamedTuple):
-    """Which ranks are profiled: those that meet every condition.
+    """Which ranks are profiled: those that meet every condition."""
 
-    Attributes:
-        spans: First and last rank of each span; None for all.
-        first_local: Only the first rank of each node.
-        per_node: Only this many ranks of each node.
-        cutoff: Only ranks below this one.
-    """
-
-    spans: tuple[tuple[int, int], ...] | None = None
-    first_local: bool = False
-    per_node: int | None = None
-    cutoff: int | None = None
+    spans: tuple[tuple[int, int], ...] | None = None  # first and last rank of each span; None for all
+    first_local: bool = False  # only the first rank of each node
+    per_node: int | None = None  # only this many ranks of each node
+    cutoff: int | None = None  # only ranks below this one
 
     def holds(self, who: Identity) -> bool:
-        """Whether the process is profiled.
-
-        Raises:
-            UsageError: Its index on the node is needed and unknown, or no rank of the world is selected.
-        """
+        """Whether the process is profiled."""
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
             raise UsageError(
@@ -102,11 +87,7 @@ class Selection(NamedTuple):
 
 
 def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
-    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does only for names; other percent signs stay.
-
-    Raises:
-        UsageError: A variable is not set.
-    """
+    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does only for names; other percent signs stay."""
 
     def value(found: re.Match[str]) -> str:
         if not environment.get(found[1]):
@@ -119,13 +100,7 @@ def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
 def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None) -> Selection:
     """The selection that the options say.
 
-    Args:
-        ranks: `0-7,64`, `first-local`, `all`, or None for all.
-        per_node: The most ranks of a node, or None.
-        cutoff: The first rank that is not profiled, or None.
-
-    Raises:
-        UsageError: `ranks` is none of these.
+    `ranks`: `0-7,64`, `first-local`, `all`, or None for all.
     """
     if ranks is None or ranks == "all":
         return Selection(None, False, per_node, cutoff)
@@ -136,11 +111,7 @@ def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None)
 
 
 def report_name(template: str, who: Identity, environment: Mapping[str, str], job: str | None) -> str:
-    """The name of a rank's report, from `--name`; by default with the rank's role, if it has one.
-
-    Raises:
-        UsageError: As `expand`.
-    """
+    """The name of a rank's report, from `--name`; by default with the rank's role, if it has one."""
     if template == NAME and environment.get(ROLE):
         template = _NAME_WITH_ROLE
     if RAY_NUMBER in environment and "RANK" not in environment:  # the rank may become known later, and is another worker's number
@@ -157,16 +128,7 @@ def expand(
     Fields are `{job} {rank} {local_rank} {world_size} {node} {host} {role}`, `%q{VARIABLE}`, `%h` for the host, `%p` for a
     process of the rank, `%%` for a percent sign.
 
-    Args:
-        template: The text with fields.
-        option: The option that it is the value of, for messages.
-        who: The process's place.
-        environment: The variables that `%q` may name.
-        job: The job's name from the user, or None for that of the launcher.
-        folder: Whether the template names a folder, which may have slashes; a field's value may not.
-
-    Raises:
-        UsageError: A field is unknown, a variable is not set, or the result is not a name.
+    `folder`: whether the template names a folder, which may have slashes; a field's value may not.
     """
     fields = {
         # else what is started again would find the reports of before, and stop

@@ -42,47 +42,30 @@ _TO_RECORD = 10
 
 
 class Finding(NamedTuple):
-    """A rank that is slower than the others.
+    """A rank that is slower than the others."""
 
-    Attributes:
-        rank: The rank.
-        own_s: Time of its own work in a step, in s.
-        others_s: The same for the median rank.
-        phase: The phase in which it loses most; empty if no phases are measured.
-        phase_s: How much it loses there, in s.
-    """
-
-    rank: int
-    own_s: float
-    others_s: float
-    phase: str
-    phase_s: float
+    rank: int  # the rank
+    own_s: float  # time of its own work in a step, in s
+    others_s: float  # the same for the median rank
+    phase: str  # the phase in which it loses most; empty if no phases are measured
+    phase_s: float  # how much it loses there, in s
 
 
 class Verdict(NamedTuple):
-    """What the times of all ranks say.
+    """What the times of all ranks say."""
 
-    Attributes:
-        slow: The ranks that are slower than the others, the slowest first.
-        least_share: The difference of a step's time that would have been seen, as a share.
-        spread: How much the slowest rank takes longer than the median one, as a share.
-        own: Whether what ranks do by themselves was measured, and not only whole steps.
-    """
-
-    slow: tuple[Finding, ...]
-    least_share: float
-    spread: float
-    own: bool
+    slow: tuple[Finding, ...]  # the ranks that are slower than the others, the slowest first
+    least_share: float  # the difference of a step's time that would have been seen, as a share
+    spread: float  # how much the slowest rank takes longer than the median one, as a share
+    own: bool  # whether what ranks do by themselves was measured, and not only whole steps
 
 
 def judge(rows: Sequence[Sequence[float]], phases: Sequence[str], waits: Sequence[str], steps: int) -> Verdict:
     """Which rank is slow.
 
-    Args:
-        rows: Of each rank, in s: the median of its steps' own time and that median's standard error, then the median of each phase.
-        phases: The phases, as in `rows`.
-        waits: Those in which a rank waits for others.
-        steps: How many steps the medians are of.
+    `rows`: of each rank, in s: the median of its steps' own time and that median's standard error, then the median of
+    each phase.
+    `waits`: those in which a rank waits for others.
     """
     own = [row[0] for row in rows]
     middle = _median(own)
@@ -173,11 +156,7 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         """Nothing is left to do: the last steps are too few to compare, and other ranks may have ended."""
 
     def phase(self, name: str) -> _Phase:
-        """What measures a part of a step, for `with`.
-
-        Raises:
-            UsageError: There are too many names.
-        """
+        """What measures a part of a step, for `with`."""
         place = self._places.get(name)
         if place is None:
             if len(self._names) == _MOST_PHASES:

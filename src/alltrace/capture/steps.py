@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 from alltrace.capture import cuda_profiler, instrument
-from alltrace.capture.armed import armed_watch, note_window
+from alltrace.capture.armed import Watch, Window, armed_watch, note_window
 from alltrace.capture.memory_snapshot import begin_history, end_history
 from alltrace.capture.steps_before import StepsBefore
 from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import note_time, window_given
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from alltrace.capture.armed import Watch, Window
 
 _NEVER = -1
 
@@ -43,21 +38,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     """
 
     __slots__ = (
-        "_always",
-        "_at",
-        "_before",
-        "_end",
-        "_first",
-        "_memory",
-        "_names",
-        "_next",
-        "_range",
-        "_running",
-        "_step",
-        "_torch",
-        "_watch",
-        "_window",
-    )
+        "_always", "_at", "_before", "_end", "_first", "_memory", "_names", "_next",
+        "_range", "_running", "_step", "_torch", "_watch", "_window",
+    )  # fmt: skip
 
     def __init__(self, first: int | None = None, end: int | None = None, *, at: int = 0) -> None:
         if (first is None) != (end is None):

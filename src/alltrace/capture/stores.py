@@ -5,18 +5,16 @@ from __future__ import annotations
 import base64
 import http
 import http.client
+import io
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    import io
 
 _EXTRAS = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 _BLOCK = 1 << 20
@@ -38,21 +36,12 @@ class Store(Protocol):
         ...
 
     def put(self, path: Path, name: str) -> int:
-        """Copy a file, or its missing part; returns how many bytes are there afterwards.
-
-        Raises:
-            FileNotFoundError: The place does not exist.
-            Exception: An error of the place's library, if it cannot be copied.
-        """
+        """Copy a file, or its missing part; returns how many bytes are there afterwards."""
         ...
 
 
 def store_at(url: str) -> Store:
-    """The place that a URL names.
-
-    Raises:
-        UsageError: It names none, or what opens it is not installed.
-    """
+    """The place that a URL names."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         raise UsageError(f"{url!r} is not a URL; expected such as s3://bucket/folder, https://host/folder or file:///folder")

@@ -22,19 +22,15 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
-from alltrace.capture.guard import PASSED_ON
+from alltrace.capture.guard import PASSED_ON, Guard
 from alltrace.capture.processes import become_subreaper, children, descendants, end_children, reap, send, started_at, words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.capture.guard import Guard
-    from alltrace.capture.program_shell import ProgramShell
+from alltrace.capture.program_shell import ProgramShell
 
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -45,17 +41,12 @@ _WRITES_S = 25.0
 
 
 class Manners(NamedTuple):
-    """How a profiler is treated with signals.
+    """How a profiler is treated with signals."""
 
-    Attributes:
-        held: Signals that are blocked in it.
-        ends_by: Makes it finish its report and end; not one of `held`.
-        stops_by: The arguments with which its program, called once more, ends the recording and not the program, `{}` being the
-            process of the first call; empty if it cannot.
-    """
-
-    held: frozenset[signal.Signals] = frozenset()
-    ends_by: signal.Signals = signal.SIGTERM
+    held: frozenset[signal.Signals] = frozenset()  # signals that are blocked in it
+    ends_by: signal.Signals = signal.SIGTERM  # makes it finish its report and end; not one of `held`
+    # the arguments with which its program, called once more, ends the recording and not the program, `{}` being the
+    # process of the first call; empty if it cannot
     stops_by: tuple[str, ...] = ()
 
 
@@ -68,29 +59,18 @@ MANNERS = {
 
 
 class Patience(NamedTuple):
-    """How long is waited.
+    """How long is waited."""
 
-    Attributes:
-        grace_s: Seconds that a profiler of which a part was killed is given to end.
-        end_after_s: Seconds after a signal to end in which a program is still recorded.
-    """
-
-    grace_s: float
-    end_after_s: float
+    grace_s: float  # seconds that a profiler of which a part was killed is given to end
+    end_after_s: float  # seconds after a signal to end in which a program is still recorded
 
 
 class Output(NamedTuple):
-    """Where the profiler prints, and where the program finds its own output.
+    """Where the profiler prints, and where the program finds its own output."""
 
-    Attributes:
-        log: The file that gets what the profiler prints.
-        out: The descriptor with the program's standard output.
-        err: The descriptor with its standard error.
-    """
-
-    log: Path
-    out: int
-    err: int
+    log: Path  # the file that gets what the profiler prints
+    out: int  # the descriptor with the program's standard output
+    err: int  # the descriptor with its standard error
 
     def file_actions(self) -> list[tuple[Any, ...]]:
         """For `os.posix_spawn`."""
@@ -100,21 +80,13 @@ class Output(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How it ended.
+    """How it ended."""
 
-    Attributes:
-        code: The exit code to end with: the program's, or 128 and the signal that ended it.
-        started: Whether the program was started; if not, it will not be.
-        notes: What happened to the profiler, if that matters.
-        asked_to_end: Whether a signal to end the program arrived.
-        killed: Whether a signal ended the profiler.
-    """
-
-    code: int
-    started: bool
-    notes: tuple[str, ...]
-    asked_to_end: bool = False
-    killed: bool = False
+    code: int  # the exit code to end with: the program's, or 128 and the signal that ended it
+    started: bool  # whether the program was started; if not, it will not be
+    notes: tuple[str, ...]  # what happened to the profiler, if that matters
+    asked_to_end: bool = False  # whether a signal to end the program arrived
+    killed: bool = False  # whether a signal ended the profiler
 
     @property
     def failed_to_start(self) -> bool:
@@ -287,15 +259,10 @@ def supervise(
 ) -> Outcome:
     """Run `command`, wait for it and for the program in it.
 
-    Args:
-        command: The profiler's command, its program by path, with the program under `program_shell`.
-        environment: Its variables.
-        program_shell: Knows the program.
-        guard: The process that the launcher knows, and the signals that it passes on.
-        finished: Whether the report is complete; called if the profiler's front end was killed and its agent may still write.
-        patience: How long to wait.
-        manners: How the profiler is treated with signals.
-        output: Where the profiler prints; None for where the program prints.
+    `program_shell`: knows the program.
+    `finished`: whether the report is complete; called if the profiler's front end was killed and its agent may still
+    write.
+    `output`: where the profiler prints; None for where the program prints.
     """
     become_subreaper()
     files = [] if output is None else output.file_actions()

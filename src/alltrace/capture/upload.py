@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.capture.check import ENDINGS, report_fault
-from alltrace.capture.stores import store_at
+from alltrace.capture.stores import Store, store_at
 from alltrace.trace.errors import AlltraceError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.capture.stores import Store
 
 _TRIES = 3
 _SCRUBBED_AS_IS = (".csv", ".csv.utc-offset", ".capture.json")
@@ -24,21 +19,13 @@ _SCRUBBED = (".nsys-rep", ".sqlite")
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What became of the files.
+    """What became of the files."""
 
-    Attributes:
-        copied: Files that were copied.
-        present: Files that were already there, of the same size.
-        size: Bytes that were copied.
-        faults: Each file that was not copied, or is no whole report, with what is wrong.
-        place: Where they are, without passwords.
-    """
-
-    copied: int
-    present: int
-    size: int
-    faults: tuple[tuple[Path, str], ...]
-    place: str
+    copied: int  # files that were copied
+    present: int  # files that were already there, of the same size
+    size: int  # bytes that were copied
+    faults: tuple[tuple[Path, str], ...]  # each file that was not copied, or is no whole report, with what is wrong
+    place: str  # where they are, without passwords
 
 
 def upload(
@@ -46,15 +33,7 @@ def upload(
 ) -> Uploaded:
     """Copy files, and every file in folders and below, to `url`; what is there already and has the same size is not copied again.
 
-    Args:
-        places: The files and folders.
-        url: Where they go, such as `s3://bucket/folder`.
-        say: Gets a line for each file that is copied.
-        scrub: Writes what may be shared of a report of nsys as an export, which is copied instead; None to copy reports.
-
-    Raises:
-        InputError: There is no such file or folder, or nothing in it.
-        UsageError: `url` is not a URL, or the package that opens it is not installed.
+    `scrub`: writes what may be shared of a report of nsys as an export, which is copied instead; None to copy reports.
     """
     files = [(path, name) for place in places for path, name in _files(place)]
     store = store_at(url)

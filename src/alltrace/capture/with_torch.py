@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from alltrace.capture.afterwards import Afterwards
 from alltrace.capture.attempts import say_left_out
 from alltrace.capture.gpu_log import gpu_log_path, recording
+from alltrace.capture.guard import Guard
 from alltrace.capture.identity import safe
 from alltrace.capture.nccl_log import nccl_log
 from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
@@ -19,30 +21,13 @@ from alltrace.capture.supervise import MANNERS, Patience, supervise
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError
 from alltrace.trace.side_file_words import ROLE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.capture.guard import Guard
-
 _ENDING = ".pt.trace.json.gz"
 
 
 def run_with_torch(
     request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
 ) -> int | None:
-    """Run the program; returns the exit code, or None if it should run without a profiler.
-
-    Args:
-        request: The request.
-        program: The program and its arguments.
-        variables: The program's variables.
-        guard: The process that the launcher knows.
-        say: Gets each message.
-
-    Raises:
-        AlltraceError: The program was not started, and must not be.
-    """
+    """Run the program; returns the exit code, or None if it should run without a profiler."""
     after: Afterwards | None = None
     try:
         plan = plan_rank(request, variables, os.uname().nodename)

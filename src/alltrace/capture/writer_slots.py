@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.capture.processes import started_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _STALE_S = 120.0
 TOUCHED_EVERY_S = 10.0
@@ -27,11 +24,8 @@ def writer_slot(folder: Path, most: int, number: int, stop: Callable[[float], bo
 
     Where no file can be written in the folder, nothing is limited.
 
-    Args:
-        folder: Where the places are, on the file system.
-        most: How many there are.
-        number: This rank's number, so that not all ranks try the same slot first.
-        stop: Waits a number of seconds; returns whether this rank must end, so it stops waiting for a slot.
+    `number`: this rank's number, so that not all ranks try the same slot first.
+    `stop`: waits a number of seconds; returns whether this rank must end, so it stops waiting for a slot.
     """
     mine = f"{os.uname().nodename} {os.getpid()} {started_at(os.getpid())}\n"
     held = _take(folder, most, number, mine, stop)

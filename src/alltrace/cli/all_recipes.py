@@ -42,7 +42,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
     for option in shared.values():
         needed = ", ".join(r.name for r in recipes if any(o.name == option.name and o.required for o in r.options))
         text = f"{option.help} For {needed}." if needed else option.help
-        group.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, help=text.replace("%", "%%"))
+        option._replace(default=None, help=text, choices=None).add_to(group)
     output = parser.add_argument_group("output")
     output.add_argument(
         "-o",

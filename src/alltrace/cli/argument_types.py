@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
+from alltrace.trace.options import count
 
-
-def positive(text: str) -> int:
-    """An argument that is a whole number from 1 up."""
-    return _whole(text, 1)
-
-
-def not_negative(text: str) -> int:
-    """An argument that is a whole number from 0 up."""
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    if not _NUMBER.fullmatch(text) or int(text) < least:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number of {least} or more")
-    return int(text)
+positive = count("number", None, "").from_text
+"""An argument that is a whole number from 1 up."""
+not_negative = count("number", None, "", 0).from_text
+"""An argument that is a whole number from 0 up."""
 
 
 def file_or_output(text: str) -> Path | None:

@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from alltrace.cli.argument_types import file_or_output, not_negative, positive
+from alltrace.cli.argument_types import file_or_output
 from alltrace.cli.engine import add_engine_options, start_engine
 from alltrace.cli.progress import watching
 from alltrace.trace.errors import StrictError, UsageError
+from alltrace.trace.options import Option, count, flag
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS
 
 if TYPE_CHECKING:
@@ -20,6 +21,39 @@ if TYPE_CHECKING:
     from alltrace.trace.kernel_rules import KernelRules
 
 FORMATS = ("table", "json", "csv", "md", "parquet")
+# fmt: off
+_PATTERN = Option("pattern", list, [],
+    "your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; name the groups "
+    "step and like the metrics, or step_time_ms; no other format is tried then", metavar="REGEX")
+_JOBS = count("jobs", None, "the maximum number of processes; default: one per processor")
+_IMPORT = (
+    flag("strict", "exit with 4 if a report cannot be read, instead of leaving out its ranks"),
+    Option("cache_dir", Path, None,
+        "the folder for imported reports; default: ALLTRACE_CACHE_DIR or the user's cache folder", metavar="DIR"),
+    Option("kernel_rules", Path, None,
+        "a file with lines of `class regular-expression` that classify kernels before the built-in rules",
+        metavar="FILE"),
+)
+_FORMAT = Option("format", str, "table", "", FORMATS)
+_UNITS = Option("units", str, None,
+    "times and sizes in tables: with suitable units, such as 12.4 ms (auto), or as plain numbers in ns and bytes (ns); "
+    "default: auto on a terminal, else ns", ("auto", "ns"))
+_OUTPUT = Option("output", str, None, "write the answer to FILE instead of standard output; needed for parquet",
+    metavar="FILE")
+_OUTPUTS = (
+    Option("output", str, None,
+        "write the answer to this file, or each of its tables to a file in this folder (DIR/) or URL, as Parquet by "
+        "default", metavar="PLACE", flags=("-o", "--output")),
+    Option("table", str, None, "only this table of an answer with several", metavar="NAME"),
+    flag("csv", "write a folder, with each table also as CSV"),
+)
+_CSV_SAFE = flag("csv_safe", "CSV that is safe for spreadsheets: put a ' before texts that look like formulas")
+_LIMIT = count("limit", None, "show only the first N rows; a picture shows all rows", 0)
+_PICTURE = Option("picture", Path, None, "also draw the answer to FILE, a .png or .svg; needs `alltrace[pictures]`",
+    metavar="FILE")
+_RANKS = Option("ranks", str, None, f"include only these ranks, {RANKS_WORDS}", metavar="LIST")
+_SKIP_WARMUP = flag("skip_warmup", "leave out warm-up steps and everything outside of steps")
+# fmt: on
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,36 +92,16 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_pattern_option(group: argparse._ActionsContainer, about: str = "") -> None:
     """A user's own form of the lines of steps in a training log."""
-    group.add_argument(
-        "--pattern",
-        action="append",
-        default=[],
-        metavar="REGEX",
-        help=f"{about}your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; "
-        "name the groups step and like the metrics, or step_time_ms; no other format is tried then",
-    )
+    _PATTERN._replace(help=f"{about}{_PATTERN.help}").add_to(group)
 
 
 def add_import_options(parser: argparse.ArgumentParser) -> None:
     """How reports are read."""
     group = parser.add_argument_group("reading reports")
-    group.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
+    _JOBS.add_to(group)
     add_engine_options(group)
-    group.add_argument(
-        "--strict", action="store_true", help="exit with 4 if a report cannot be read, instead of leaving out its ranks"
-    )
-    group.add_argument(
-        "--cache-dir",
-        type=Path,
-        metavar="DIR",
-        help="the folder for imported reports; default: ALLTRACE_CACHE_DIR or the user's cache folder",
-    )
-    group.add_argument(
-        "--kernel-rules",
-        type=Path,
-        metavar="FILE",
-        help="a file with lines of `class regular-expression` that classify kernels before the built-in rules",
-    )
+    for option in _IMPORT:
+        option.add_to(group)
 
 
 def add_answer_options(
@@ -96,70 +110,43 @@ def add_answer_options(
     folders: bool = False,
     cards: bool = False,
     top: bool = True,
-    output: Sequence[str] = ("-o", "--output"),
+    output: tuple[str, ...] = ("-o", "--output"),
 ) -> None:
     """How an answer is written.
 
-    Args:
-        parser: What gets the arguments.
-        folders: Whether -o may also be a folder or a URL; it then stays text.
-        cards: Whether the answer can be written as cards, as it is on a terminal.
-        top: Whether --top is another name of --limit; recipes may have an option of that name.
-        output: The options that name the file of the answer.
+    `folders`: whether -o may also be a folder or a URL; it then stays text.
+    `cards`: whether the answer can be written as cards, as it is on a terminal.
+    `top`: whether --top is another name of --limit; recipes may have an option of that name.
+    `output`: the options that name the file of the answer.
     """
     group = parser.add_argument_group("output")
-    if cards:
-        group.add_argument("--format", choices=("cards", *FORMATS), help="default: cards on a terminal, else table")
-    else:
-        group.add_argument("--format", choices=FORMATS, default="table", help="default: table")
-    group.add_argument(
-        "--units",
-        choices=("auto", "ns"),
-        help="times and sizes in tables: with suitable units, such as 12.4 ms (auto), or as plain numbers in ns and "
-        "bytes (ns); default: auto on a terminal, else ns",
-    )
+    on_terminal = {"default": None, "choices": ("cards", *FORMATS), "help": "default: cards on a terminal, else table"}
+    _FORMAT.add_to(group, **(on_terminal if cards else {}))
+    _UNITS.add_to(group)
     if folders:
-        group.add_argument(
-            "-o",
-            "--output",
-            metavar="PLACE",
-            help="write the answer to this file, or each of its tables to a file in this folder (DIR/) "
-            "or URL, as Parquet by default",
-        )
-        group.add_argument("--table", metavar="NAME", help="only this table of an answer with several")
-        group.add_argument("--csv", action="store_true", help="write a folder, with each table also as CSV")
+        for option in _OUTPUTS:
+            option.add_to(group)
     else:
-        group.add_argument(
-            *output,
-            dest="output",
-            type=file_or_output,
-            metavar="FILE",
-            help="write the answer to FILE instead of standard output; needed for parquet",
-        )
-    group.add_argument(
-        "--csv-safe", action="store_true", help="CSV that is safe for spreadsheets: put a ' before texts that look like formulas"
-    )
-    flags = ("--limit", "--top") if top else ("--limit",)
-    group.add_argument(*flags, type=not_negative, metavar="N", help="show only the first N rows; a picture shows all rows")
-    group.add_argument(
-        "--picture", type=Path, metavar="FILE", help="also draw the answer to FILE, a .png or .svg; needs `alltrace[pictures]`"
-    )
+        _OUTPUT._replace(flags=output).add_to(group, type=file_or_output)
+    _CSV_SAFE.add_to(group)
+    _LIMIT._replace(flags=("--limit", "--top") if top else ()).add_to(group)
+    _PICTURE.add_to(group)
 
 
 def add_rank_option(parser: argparse._ActionsContainer) -> None:
     """Which ranks to analyze."""
-    parser.add_argument("--ranks", metavar="LIST", help=f"include only these ranks, {RANKS_WORDS}")
+    _RANKS.add_to(parser)
 
 
 def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
     """Which steps, `what` says of them; for `parse_steps`."""
-    parser.add_argument("--steps", metavar="STEPS", help=f"{what}: {STEPS_WORDS}")
+    Option("steps", str, None, f"{what}: {STEPS_WORDS}", metavar="STEPS").add_to(parser)
 
 
 def add_step_options(parser: argparse._ActionsContainer) -> None:
     """Which steps to analyze."""
     add_steps_option(parser, "include only these steps")
-    parser.add_argument("--skip-warmup", action="store_true", help="leave out warm-up steps and everything outside of steps")
+    _SKIP_WARMUP.add_to(parser)
 
 
 def rules_from(args: argparse.Namespace) -> KernelRules | None:

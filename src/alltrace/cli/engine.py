@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.argument_types import positive
 from alltrace.trace.errors import UsageError
+from alltrace.trace.options import Option, count
 
 if TYPE_CHECKING:
     import argparse
@@ -15,22 +15,25 @@ LASTING = ExitStack()
 """What was entered for the whole command; `main` closes it."""
 
 
+# fmt: off
+_ENGINES = (
+    Option("dask", str, None,
+        "run on the workers of this Dask scheduler, tcp://host:8786; needs `alltrace[dask]`", metavar="ADDRESS"),
+    count("slurm", None, "run on N workers that Slurm starts; needs `alltrace[dask]`"),
+    count("pbs", None, "run on N workers that PBS starts; needs `alltrace[dask]`"),
+)
+_CLUSTER = Option("cluster", list, None,
+    "with --slurm or --pbs: a setting of dask-jobqueue, such as queue=debug, account=me, walltime=00:30:00, "
+    "memory=8GiB", metavar="KEY=VALUE")
+# fmt: on
+
+
 def add_engine_options(group: argparse._ActionsContainer) -> None:
     """Which cluster does the work."""
     which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="run on the workers of this Dask scheduler, tcp://host:8786; needs `alltrace[dask]`",
-    )
-    which.add_argument("--slurm", type=positive, metavar="N", help="run on N workers that Slurm starts; needs `alltrace[dask]`")
-    which.add_argument("--pbs", type=positive, metavar="N", help="run on N workers that PBS starts; needs `alltrace[dask]`")
-    group.add_argument(
-        "--cluster",
-        action="append",
-        metavar="KEY=VALUE",
-        help="with --slurm or --pbs: a setting of dask-jobqueue, such as queue=debug, account=me, walltime=00:30:00, memory=8GiB",
-    )
+    for option in _ENGINES:
+        option.add_to(which)
+    _CLUSTER.add_to(group)
 
 
 def start_engine(args: argparse.Namespace) -> None:

@@ -93,19 +93,7 @@ def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
     if recipe.windowed:
         add_step_options(group)
     for option in recipe.options:
-        flag = f"--{option.name.replace('_', '-')}"
-        if option.type is bool:
-            group.add_argument(flag, action="store_true", default=option.default, help=_literal(option.help))
-            continue
-        shown = "" if option.default is None else f"; default: {option.default}"
-        group.add_argument(
-            flag, type=option.type, default=option.default, choices=option.choices, help=_literal(f"{option.help}{shown}")
-        )
-
-
-def _literal(text: str) -> str:
-    """`text` for argparse, which formats help with %."""
-    return text.replace("%", "%%")
+        option.add_to(group)
 
 
 def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:

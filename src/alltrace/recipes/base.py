@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 from alltrace.recipes.part import Part
 from alltrace.run.rank_tables import RankTables
+from alltrace.trace.options import Option, OptionValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -42,8 +43,6 @@ __all__ = [
     "answer_schema",
 ]
 
-OptionValue = int | float | str | bool | None
-"""The value of an option as passed."""
 CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
 """The value of a cell of an answer, as a Python value."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
@@ -96,33 +95,6 @@ def answer_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
             for f in schema
         ]
         return pa.table(columns, pa.schema([f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]))
-
-
-class Option(NamedTuple):
-    """An option of a recipe; on the command line `--name`, with dashes for underscores.
-
-    Attributes:
-        name: Its name, a Python identifier.
-        type: `int`, `float`, `str` or `bool`; a bool is a flag.
-        default: Its value if the option is missing.
-        help: One sentence, with the unit.
-        choices: The values allowed, or None for any.
-        required: Whether the option is mandatory.
-        least: Of an int, the smallest value allowed, or None for any.
-        reads: What kind of files the value names, `nccl-tests`, or None for no file. The caller reads them, and the recipe gets
-            their content as a `pyarrow.Table`.
-        most: Of an int, the largest value allowed, or None for any.
-    """
-
-    name: str
-    type: type
-    default: OptionValue
-    help: str
-    choices: tuple[str, ...] | None = None
-    required: bool = False
-    least: int | None = None
-    reads: str | None = None
-    most: int | None = None
 
 
 class Chart(NamedTuple):

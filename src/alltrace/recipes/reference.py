@@ -31,7 +31,7 @@ def recipe_reference(recipe: Recipe) -> str:
     return reference(
         recipe.name,
         description(recipe),
-        [(f"--{option.name.replace('_', '-')}", option.help) for option in recipe.options],
+        [(option.flag, option.help) for option in recipe.options],
         [
             (f"{c.name} ({c.unit})" if c.unit and f"({c.unit})" not in c.name else c.name, c.doc)
             for c in recipe.answer_columns(defaults)

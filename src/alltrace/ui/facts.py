@@ -188,17 +188,7 @@ def recipes() -> list[dict[str, Any]]:
                 "summary": text.splitlines()[0] if text else "",
                 "windowed": recipe.windowed,
                 "session_time": recipe.session_time,
-                "options": [
-                    {
-                        "name": o.name,
-                        "type": o.type.__name__,
-                        "default": o.default,
-                        "help": o.help,
-                        "choices": None if o.choices is None else list(o.choices),
-                        "required": o.required,
-                    }
-                    for o in recipe.options
-                ],
+                "options": [o.facts() for o in recipe.options],
             }
         )
     return found

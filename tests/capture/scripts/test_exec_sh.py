@@ -56,6 +56,15 @@ def test_slurm_comes_last(script, tmp_path):
     assert [p.name[:9] for p in (tmp_path / "reports").iterdir()] == ["77_rank1_"]
 
 
+@pytest.mark.parametrize("size", [{"SLURM_NPROCS": "4"}, {"SLURM_NTASKS": "4", "SLURM_NPROCS": "9"}])
+def test_the_script_knows_the_variables_that_the_python_form_knows(script, size):
+    """Each launcher's are in one table; the first that is set counts."""
+    others = dict.fromkeys(WORLD, "")
+    done = finish(script("--ranks", "7", program=["true"], SLURM_PROCID="0", SLURM_LOCALID="0", **size, **others))
+    assert done[0] == 2
+    assert "--ranks names none of the ranks 0-3" in done[2]
+
+
 def test_what_is_started_again_and_steps_of_a_job_have_reports_of_their_own(script, tmp_path):
     again = {"TORCHELASTIC_RESTART_COUNT": "1", "SLURM_RESTART_COUNT": "0"}
     step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_TASKS": "2"}
@@ -184,7 +193,7 @@ def test_bad_input_stops_before_the_program(script, tmp_path):
 def test_what_it_does_not_know_is_refused(capture):
     refused = capture("exec", "--emit-sh", "--on-error", "run", "--name", "x", "--verbose")
     assert refused.returncode == 2
-    assert "--emit-sh does not know --name, --on-error run, --verbose;" in refused.stderr
+    assert "--emit-sh does not know --name, --verbose, --on-error run;" in refused.stderr
     assert "--emit-sh does not know --role;" in capture("exec", "--emit-sh", "--role", "rollout").stderr
     assert "--emit-sh does not know capture arm;" in capture("arm", "--emit-sh").stderr
     assert "cannot write the switch" in capture("exec", "--emit-sh", "--profiler-arg=--x=$(id)").stderr

@@ -284,3 +284,11 @@ def test_a_pod_that_is_deleted_tells_its_ranks_and_uploads_what_they_leave(targe
         assert pod.wait(30) == 7
     assert (tmp_path / "report").read_text() == "whole\n"
     assert (tmp_path / "uploaded").read_text().startswith("capture upload ")
+
+
+def test_reports_of_several_programs_have_names_of_their_own():
+    tests = {"workload__kind": "nccl-tests", "workload__tests": ["all_reduce_perf", "sendrecv_perf"], "workload__arguments": []}
+    text = render("k8s-mpijob", Job(settings(profiler__wrapper="shell", profiler__steps="", **tests)))
+    assert re.findall(r"export ALLTRACE_JOB=(\S+)", text) == ["profiled-all_reduce_perf", "profiled-sendrecv_perf"]
+    text = render("k8s-mpijob", Job(settings(profiler__steps="", **tests)))
+    assert re.findall(r"--job (\S+)", text) == ["profiled-all_reduce_perf", "profiled-sendrecv_perf"]

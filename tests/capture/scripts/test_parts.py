@@ -5,7 +5,8 @@ import argparse
 import pytest
 from tests.capture.scripts.rendering import NEEDED
 
-from alltrace.capture.scripts.parts import capture_words, check, environment_lines, request_of, variables
+from alltrace.capture.scripts.parts import capture_words, check, request_of, variables, wrapper_text
+from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
 from alltrace.cli.capturing.exec_ import configure, request_from
 from alltrace.trace.errors import UsageError
@@ -27,12 +28,12 @@ from alltrace.trace.errors import UsageError
 )
 def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes):
     job = Job({**NEEDED, **changes})
-    words = capture_words(job, "reports", "profiled")
+    words = ["reports" if word == '"$reports"' else word for word in capture_words(job, "profiled")]
     parser = argparse.ArgumentParser()
     configure(parser)
-    parsed = request_from(parser.parse_args(words[3:]))
+    parsed = request_from(parser.parse_args(words[3:-1]))
     wanted = request_of(job, "reports")
-    assert words[:3] == ["alltrace", "capture", "exec"]
+    assert (words[:3], words[-1]) == (["alltrace", "capture", "exec"], "--")
     assert parsed._replace(ncu=wanted.ncu, nsys=wanted.nsys) == wanted
     if wanted.profiler == "ncu":
         assert parsed.ncu == wanted.ncu
@@ -40,6 +41,13 @@ def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes)
         assert parsed.nsys == wanted.nsys
     else:
         assert parsed.nsys.steps == wanted.nsys.steps == (3, 5)
+
+
+def test_a_program_that_begins_its_window_needs_no_range_of_pytorch():
+    changes = {"workload.kind": "megatron", "profiler.steps": "70:75", "profiler.wrapper": "shell"}
+    by_kind = {kind: wrapper_text(Job({**NEEDED, **changes, "profiler.kind": kind})) for kind in ("nsys", "torch")}
+    assert "--capture-range=cudaProfilerApi" in by_kind["nsys"]
+    assert "--capture-range=" not in by_kind["torch"]
 
 
 def test_inspector_writes_into_the_folder_of_the_job_and_at_intervals():
@@ -50,10 +58,10 @@ def test_inspector_writes_into_the_folder_of_the_job_and_at_intervals():
         "NCCL_INSPECTOR_DUMP_DIR": "/reports/inspector",
         "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS": "2000",
     }
-    lines = environment_lines(job)
+    lines = render("slurm", job).splitlines()
     assert 'export NCCL_INSPECTOR_DUMP_DIR="$reports/inspector"' in lines
-    assert "export NCCL_PROFILER_PLUGIN='/opt/a b/libnccl-profiler-inspector.so'" in lines
-    assert "alltrace logs inspector" in lines[0]
+    at = lines.index("export NCCL_PROFILER_PLUGIN='/opt/a b/libnccl-profiler-inspector.so'")
+    assert "alltrace logs inspector" in lines[at - 1]
 
 
 def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):
@@ -81,7 +89,7 @@ WINDOW = {"nccl.log": True, "nccl.window": True, "profiler.steps": "70:75"}
 def test_a_log_of_the_window_is_asked_for_by_the_wrapper_of_ranks_that_are_profiled():
     found = variables(Job({**NEEDED, **WINDOW}), "$reports")
     assert [name for name in found if name.startswith("NCCL_DEBUG")] == ["NCCL_DEBUG_SUBSYS"]
-    assert '"$reports"/*_nccl.*.log' in "".join(environment_lines(Job({**NEEDED, **WINDOW})))
+    assert '"$reports"/*_nccl.*.log' in render("slurm", Job({**NEEDED, **WINDOW}))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ def test_every_target_makes_every_profiler_and_workload_but_what_cannot_be():
         ("slurm", {"profiler__kind": "torch", "profiler__arguments": ["--x"]}, "profiler.arguments works with nsys and ncu"),
         ("slurm", {"profiler__kernels": "gemm"}, "profiler.kernels works with ncu, and profiler.kind is nsys"),
         ("slurm", {"profiler__delay": "3"}, "profiler.steps and profiler.delay both set when"),
+        (
+            "slurm",
+            {"workload__kind": "megatron", "profiler__delay": "3"},
+            "profiler.steps and profiler.delay both set when",
+        ),
         ("slurm", {"profiler__ranks": "99"}, "contains none of the ranks 0-15"),
         ("slurm", {"workload__command": []}, None),
         ("slurm", {"workload__command": [], "workload__arguments": []}, "workload.command is empty"),

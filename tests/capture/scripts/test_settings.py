@@ -13,7 +13,7 @@ def test_every_default_is_one_that_the_setting_may_have():
     for setting in SETTINGS:
         assert module.checked(setting, setting.default) == setting.default, setting.name
     assert len({s.name for s in SETTINGS}) == len(SETTINGS)
-    assert all(s.doc and not s.doc.endswith(".") for s in SETTINGS)
+    assert all(s.help and not s.help.endswith(".") for s in SETTINGS)
 
 
 def test_a_job_is_the_same_after_it_was_written_and_read(tmp_path):
@@ -32,7 +32,7 @@ def test_a_job_is_the_same_after_it_was_written_and_read(tmp_path):
     assert read.words("workload.command") == values["workload.command"]
     assert read.table("environment") == values["environment"]
     assert (read.number("job.nodes"), read.world_size, read.flag("profiler.gpu_metrics")) == (4, 32, True)
-    assert all(s.doc in path.read_text(encoding="utf-8") for s in SETTINGS)
+    assert all(s.help in path.read_text(encoding="utf-8") for s in SETTINGS)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))

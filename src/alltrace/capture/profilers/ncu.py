@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
-from alltrace.capture.profilers.tool import ask
+from alltrace.capture.profilers.tool import Tool, ask
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from alltrace.capture.profilers.tool import Tool
 
 SETS = ("basic", "detailed", "full", "roofline")
 IN_A_WINDOW = ("--profile-from-start", "off")
@@ -28,24 +24,16 @@ _WAIT_S = "7200"
 
 
 class NcuOptions(NamedTuple):
-    """What Nsight Compute records.
+    """What Nsight Compute records."""
 
-    Attributes:
-        kernels: A regular expression that a kernel's name must match; None if none is set.
-        metric_set: One of `SETS`.
-        skip: How many matching launches pass first.
-        launches: How many launches are recorded.
-        extra: Further switches, passed on.
-        from_start: Whether launches count from the program's start on; else between cudaProfilerStart and Stop.
-        lockstep: The host on which the chosen ranks synchronize to replay kernels together; None for independent replay.
-    """
-
-    kernels: str | None = None
-    metric_set: str = "detailed"
-    skip: int = 0
-    launches: int = 10
-    extra: tuple[str, ...] = ()
+    kernels: str | None = None  # A regular expression that a kernel's name must match; None if none is set
+    metric_set: str = "detailed"  # one of `SETS`
+    launch_skip: int = 0  # how many matching launches pass first
+    launch_count: int = 10  # how many launches are recorded
+    extra: tuple[str, ...] = ()  # further switches, passed on
+    # whether launches count from the program's start on; else between cudaProfilerStart and Stop
     from_start: bool = True
+    # the host on which the chosen ranks synchronize to replay kernels together; None for independent replay
     lockstep: str | None = None
 
 
@@ -58,13 +46,6 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
     """`kernels`, when it is a filter that cannot hang the job.
 
     A kernel is run several times to measure it. One that waits for other ranks would wait forever from the second time on.
-
-    Args:
-        kernels: The filter; None if none is set.
-        option: The option that set it, for messages.
-
-    Raises:
-        UsageError: There is none, it is not a valid regular expression, or it matches kernels that wait for other ranks.
     """
     if not kernels:
         raise UsageError(f"ncu needs {option} REGEX: without a filter it would replay NCCL's kernels too, which hangs the job")
@@ -84,12 +65,7 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
 def filter_of(names: Iterable[str], most: int) -> str:
     """The filter that matches just these kernels, by the names that ncu compares: without namespace, template and parameters.
 
-    Args:
-        names: Kernels, the most wanted first.
-        most: How many names are taken.
-
-    Raises:
-        UsageError: There is none left, as all of them wait for other ranks.
+    `names`: kernels, the most wanted first.
     """
     plain = dict.fromkeys(base_name(n) for n in names)
     safe = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", n) for n in plain if n and not _NEVER.search(n)][:most]
@@ -115,19 +91,11 @@ def base_name(name: str) -> str:
 def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, peers: int | None = None) -> list[str]:
     """`ncu` with its switches, to be followed by the program.
 
-    Args:
-        tool: The installed ncu.
-        report: The report to write, with its ending.
-        options: What to record.
-        force: Whether an existing report may be replaced.
-        peers: How many ranks are chosen; None if it is unknown.
-
-    Raises:
-        UsageError: The filter is missing or unsafe, or the installed version does not support the request.
+    `peers`: how many ranks are chosen; None if it is unknown.
     """
     kernels = check_filter(options.kernels)
     command = [str(tool.path), "--set", options.metric_set, "--kernel-name", f"regex:{kernels}"]
-    command += ["--launch-skip", str(options.skip), "--launch-count", str(options.launches), "--target-processes", "all"]
+    command += ["--launch-skip", str(options.launch_skip), "--launch-count", str(options.launch_count), "--target-processes", "all"]
     command += [] if options.from_start else list(IN_A_WINDOW)
     if options.lockstep is not None:
         command += _lockstep(tool, options.lockstep, peers)

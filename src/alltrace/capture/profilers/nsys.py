@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from alltrace.capture.profilers.tool import ask
+from alltrace.capture.profilers.tool import Tool, ask
 from alltrace.capture.variables import DOMAIN, STEPS_RANGE
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.capture.profilers.tool import Tool
 
 DEFAULT_TRACE = "cuda,nvtx"
 NCCL_TRACE = "--trace=nccl"
@@ -30,40 +26,25 @@ _EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-m
 
 
 class NsysOptions(NamedTuple):
-    """What Nsight Systems records.
+    """What Nsight Systems records."""
 
-    Attributes:
-        trace: The APIs, as nsys names them; None for CUDA and NVTX, and NCCL if nsys and NCCL have it.
-        mpi_impl: `openmpi` or `mpich`, if MPI is traced; None lets nsys guess.
-        sample: Whether CPU samples and context switches are taken.
-        gpu_metrics: Sample the GPUs' counters, once per node.
-        nic_metrics: Sample the network adapters, once per node.
-        efa: Sample EFA adapters, once per node.
-        delay_s: Seconds before it begins; None for at once.
-        duration_s: Seconds that it lasts; None for to the end.
-        steps: First step and the one after the last, called by `alltrace.instrument.steps`; None for no such window.
-        steps_by: What begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range, `auto` for
-            the first if the node has a driver of NVIDIA.
-        capture_range: `cuda`, or `nvtx:NAME@DOMAIN`; None for no range.
-        repeat: How many ranges are recorded, each in a separate report; None for the first one.
-        armed: Whether `alltrace.instrument.steps` opens windows on request while the program runs.
-        extra: Further switches, passed on.
-    """
-
-    trace: str | None = None
-    mpi_impl: str | None = None
-    sample: bool = False
-    gpu_metrics: bool = False
-    nic_metrics: bool = False
-    efa: bool = False
-    delay_s: float | None = None
-    duration_s: float | None = None
+    trace: str | None = None  # the APIs, as nsys names them; None for CUDA and NVTX, and NCCL if nsys and NCCL have it
+    mpi_impl: str | None = None  # `openmpi` or `mpich`, if MPI is traced; None lets nsys guess
+    sample: bool = False  # whether CPU samples and context switches are taken
+    gpu_metrics: bool = False  # sample the GPUs' counters, once per node
+    nic_metrics: bool = False  # sample the network adapters, once per node
+    efa: bool = False  # sample EFA adapters, once per node
+    delay_s: float | None = None  # seconds before it begins; None for at once
+    duration_s: float | None = None  # seconds that it lasts; None for to the end
+    # first step and the one after the last, called by `alltrace.instrument.steps`; None for no such window
     steps: tuple[int, int] | None = None
+    # what begins and ends the window of steps: `cuda` for cudaProfilerStart and Stop, `nvtx` for a range, `auto` for
+    # the first if the node has a driver of NVIDIA
     steps_by: str = "auto"
-    capture_range: str | None = None
-    repeat: int | None = None
-    armed: bool = False
-    extra: tuple[str, ...] = ()
+    capture_range: str | None = None  # `cuda`, or `nvtx:NAME@DOMAIN`; None for no range
+    repeat: int | None = None  # how many ranges are recorded, each in a separate report; None for the first one
+    armed: bool = False  # whether `alltrace.instrument.steps` opens windows on request while the program runs
+    extra: tuple[str, ...] = ()  # further switches, passed on
 
     @property
     def begun_by(self) -> str:
@@ -112,15 +93,10 @@ def lacks_nccl_trace(tool: Tool, environment: Mapping[str, str]) -> str | None:
 
 
 class LeftOut(NamedTuple):
-    """An option that a node cannot have.
+    """An option that a node cannot have."""
 
-    Attributes:
-        option: Its name in `capture exec`.
-        reason: What prevents it.
-    """
-
-    option: str
-    reason: str
+    option: str  # its name in `capture exec`
+    reason: str  # what prevents it
 
 
 def nsys_command(
@@ -136,18 +112,9 @@ def nsys_command(
 ) -> tuple[list[str], list[LeftOut]]:
     """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do.
 
-    Args:
-        tool: The installed nsys.
-        report: The report to write, with its ending.
-        options: What to record.
-        node_wide: Whether this rank is the one of its node that records what is the node's.
-        force: Whether an existing report may be replaced.
-        left_out: Options that are not requested, although `options` has them.
-        drops: Whether options that depend on the node are left out if the version does not support them.
-        environment: The variables of the program.
-
-    Raises:
-        UsageError: The installed version has no switch for the request.
+    `node_wide`: whether this rank is the one of its node that records what is the node's.
+    `left_out`: options that are not requested, although `options` has them.
+    `drops`: whether options that depend on the node are left out if the version does not support them.
     """
     without = {one.option for one in left_out}
     trace = options.trace or DEFAULT_TRACE

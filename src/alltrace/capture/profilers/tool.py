@@ -23,19 +23,12 @@ PLACES: dict[str, tuple[str, ...]] = {
 
 
 class Tool(NamedTuple):
-    """An installed profiler.
+    """An installed profiler."""
 
-    Attributes:
-        path: The program.
-        version: Year, release and patch, such as (2023, 4, 4); (0, 0, 0) if it does not say.
-        switches: Every switch that its help names, with the dashes.
-        help: The whole text of its help.
-    """
-
-    path: Path
-    version: tuple[int, int, int]
-    switches: frozenset[str]
-    help: str
+    path: Path  # the program
+    version: tuple[int, int, int]  # year, release and patch, such as (2023, 4, 4); (0, 0, 0) if it does not say
+    switches: frozenset[str]  # every switch that its help names, with the dashes
+    help: str  # the whole text of its help
 
     def first_of(self, *switches: str) -> str | None:
         """The first of these switches that the tool knows."""
@@ -48,11 +41,7 @@ class Tool(NamedTuple):
 
 
 def locate(name: str, given: str | None = None) -> Path:
-    """The program called `name`: as passed, from `ALLTRACE_NSYS` or `ALLTRACE_NCU`, on the path, or the newest one installed.
-
-    Raises:
-        UsageError: There is none, or the one named cannot be run.
-    """
+    """The program called `name`: as passed, from `ALLTRACE_NSYS` or `ALLTRACE_NCU`, on the path, or the newest one installed."""
     variable = f"ALLTRACE_{name.upper()}"
     named = given or os.environ.get(variable)
     if named:
@@ -73,15 +62,7 @@ def locate(name: str, given: str | None = None) -> Path:
 
 
 def ask(path: Path, *, arguments: tuple[str, ...]) -> Tool:
-    """What the program at `path` knows, from its `--version` and its help; remembered in the user's cache folder.
-
-    Args:
-        path: The program.
-        arguments: What follows it to show the help with every switch.
-
-    Raises:
-        UsageError: It does not run.
-    """
+    """What the program at `path` knows, from its `--version` and its help; remembered in the user's cache folder."""
     question, memory = _memory(path, arguments)
     if memory is not None:
         with suppress(OSError, ValueError):

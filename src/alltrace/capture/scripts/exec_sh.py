@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
-from importlib.resources import files
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter
+from alltrace.capture.launchers import JOB_VARIABLES, LAUNCHERS, RESTART_VARIABLES, Launcher
+from alltrace.capture.plan import Request
+from alltrace.capture.profilers.ncu import IN_A_WINDOW, check_filter, patience
 from alltrace.capture.profilers.nsys import DEFAULT_TRACE, LEAVES, window_switches
-from alltrace.capture.selection import NAME
+from alltrace.capture.scripts.rendering import fill, first_set, word
+from alltrace.capture.variables import RAY_JOB, RAY_RESTART
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.capture.plan import Request
 
 _WORD = re.compile(r"([A-Za-z0-9_.,:=@/+-]|%q\{[A-Za-z0-9_]+\})+")
 
 
-def exec_script(request: Request) -> str:
-    """The script that performs `request`.
-
-    Raises:
-        UsageError: It needs a feature that only the Python form has.
-    """
+def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
+    """The script that performs `request`; a UsageError if it needs `only_python` or more of the Python form."""
     nsys, selection = request.nsys, request.selection
     if nsys.steps_by == "auto":  # independent of this machine
         nsys = nsys._replace(steps_by="cuda")
-    only_python = {
-        "capture arm": nsys.armed,
-        "--lockstep": request.ncu.lockstep is not None,
-        "--name": request.name != NAME,
+    further = {
         "--on-error run": request.on_error == "run",
-        "--verbose": request.verbose,
-        "--gpu-log": request.gpu_log,
-        "--flight-recorder": request.flight_recorder,
-        "--memory-snapshot": request.memory_snapshot,
-        "--nccl-log": request.nccl_log,
-        "--then": request.then.asked,
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
-    met = [option for option, asked in only_python.items() if asked]
-    if met:
-        raise UsageError(f"--emit-sh does not know {', '.join(met)}; leave it out, or use `alltrace capture exec` itself")
+    unknown = [*(["capture arm"] if nsys.armed else []), *only_python, *(option for option, needed in further.items() if needed)]
+    if unknown:
+        raise UsageError(f"--emit-sh does not know {', '.join(unknown)}; leave it out, or use `alltrace capture exec` itself")
     kernels = ""
     if request.profiler == "ncu":
         kernels = check_filter(request.ncu.kernels)
-        switches = ["--set", request.ncu.metric_set, "--launch-skip", str(request.ncu.skip)]
-        switches += ["--launch-count", str(request.ncu.launches), "--target-processes", "all"]
+        switches = ["--set", request.ncu.metric_set, "--launch-skip", str(request.ncu.launch_skip)]
+        switches += ["--launch-count", str(request.ncu.launch_count), "--target-processes", "all"]
         switches += [*(() if request.ncu.from_start else IN_A_WINDOW), *request.ncu.extra]
     else:
         switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
@@ -77,8 +62,18 @@ def exec_script(request: Request) -> str:
         "efa": str(nsys.efa).lower(),
         "switches": " ".join(switches),
     }
-    lines = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
-    if nsys.steps is not None:
-        lines.append(f"export ALLTRACE_STEPS={nsys.steps[0]}:{nsys.steps[1]} ALLTRACE_STEPS_BY={nsys.begun_by}")
-    text = files("alltrace.capture.scripts").joinpath("exec.sh").read_text(encoding="utf-8")
-    return text.replace("@SETTINGS@", "\n".join(lines))
+    known = {
+        "launchers": [_believe(one) for one in LAUNCHERS if RAY_JOB not in one.needs],
+        "jobs": [first_set([name]) for name in JOB_VARIABLES if name != RAY_JOB],
+        "restarts": [first_set([name]) for name in RESTART_VARIABLES if name != RAY_RESTART],
+        "patience": patience(),
+    }
+    return fill("exec.sh", {"settings": settings, "steps": nsys.steps, "steps_by": nsys.begun_by, **known})
+
+
+def _believe(launcher: Launcher) -> str:
+    """The line of the script by which it takes the place of this process from the variables of a launcher."""
+    needs = "".join(f"${{{name}-}}" for name in launcher.needs)
+    sources = (launcher.rank, launcher.local_rank, launcher.world_size, launcher.node)
+    line = f"believe {word(launcher.name)} {' '.join(map(first_set, sources))}"
+    return f'[ -n "{needs}" ] && {line}' if needs else line

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from alltrace.capture.nccl_log import STAMPS
+from alltrace.capture.options import BY_NAME, OPTIONS, check_recorded, make_request
 from alltrace.capture.plan import Request
-from alltrace.capture.profilers.ncu import NcuOptions, check_filter
-from alltrace.capture.profilers.nsys import DEFAULT_TRACE, NsysOptions, window_switches
+from alltrace.capture.profilers.ncu import check_filter
+from alltrace.capture.profilers.nsys import DEFAULT_TRACE, window_switches
 from alltrace.capture.scripts.exec_sh import exec_script
-from alltrace.capture.scripts.shell import Expression, meant, one_line, word
+from alltrace.capture.scripts.rendering import Expression, one_line
+from alltrace.capture.scripts.settings import Job
 from alltrace.capture.scripts.workloads import begun_by_program, profiled_ranks, programs
-from alltrace.capture.selection import parse_selection
 from alltrace.trace.errors import UsageError
 
-if TYPE_CHECKING:
-    from alltrace.capture.scripts.settings import Job
-
-REPORTS = Expression('"$reports"')
-CAPTURE_SH = "capture.sh"
-_END = "END_OF_CAPTURE_SH"
+# in the order of a script
+_IN_SCRIPTS = (
+    *("ranks", "per_node", "profiler", "trace", "sample", "gpu_metrics", "nic_metrics", "efa", "delay", "duration"),
+    *("capture_range", "steps", "kernels", "metric_set", "launch_skip", "launch_count", "nsys", "ncu", "tmp"),
+    *("nccl_log", "profiler_arg"),
+)
 
 
 def check(job: Job) -> None:
-    """What no target can do.
-
-    Raises:
-        UsageError: Settings that exclude each other.
-    """
-    window = [n for n in ("steps", "capture_range") if job.text(f"profiler.{n}")]
-    timed = [n for n in ("delay", "duration") if job.text(f"profiler.{n}")]
-    if len(window) > 1 or (window and timed):
-        raise UsageError(f"profiler.{window[0]} and profiler.{[*window[1:], *timed][0]} both set when to record; give one of them")
+    """Raise for settings that exclude each other, which no target can do."""
     kind = job.text("profiler.kind")
-    only_nsys = [n for n in ("delay", "duration") if job.text(f"profiler.{n}")]
-    only_nsys += ["capture_range"] if job.text("profiler.capture_range") not in ("", *(["cuda"] if kind == "ncu" else [])) else []
-    only_nsys += [n for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if job.flag(f"profiler.{n}")]
-    if kind != "nsys" and only_nsys:
-        raise UsageError(f"profiler.{only_nsys[0]} works with nsys, and profiler.kind is {kind}; leave it out")
-    if kind == "torch" and job.words("profiler.arguments"):
-        raise UsageError("profiler.arguments works with nsys and ncu, and profiler.kind is torch; leave it out")
-    if kind != "ncu" and job.text("profiler.kernels"):
-        raise UsageError(f"profiler.kernels works with ncu, and profiler.kind is {kind}; leave it out")
+    check_recorded(_values(job, window=True), lambda option: option.key)
     if job.flag("nccl.window"):
         needs = {
             "nccl.log = true": job.flag("nccl.log"),
@@ -59,101 +44,41 @@ def check(job: Job) -> None:
         check_filter(job.text("profiler.kernels") or None, "profiler.kernels")
 
 
+def _values(job: Job, *, window: bool = False) -> dict[str, Any]:
+    """The values of the options of `capture exec` by the settings; with `window`, as they say when to record."""
+    values = {o.name: o.default for o in OPTIONS}
+    kind = job.text("profiler.kind")
+    for option in OPTIONS:
+        # what this profiler does not know has no meaning where a setting always has a value
+        always = option.default not in (None, []) and option.default is not False
+        if option.key and not (always and option.only_with and kind not in option.only_with):
+            value = job.value(option.key)
+            if value in ("", 0) and option.default is None:
+                continue
+            values[option.name] = option.parse(value) if option.parse is not None else value
+    if not window and begun_by_program(job) and values["steps"] is not None:
+        values.update(steps=None, capture_range="cuda" if kind != "torch" else None)
+    if kind in ("nsys", "ncu") and job.text("profiler.path"):
+        values[kind] = job.text("profiler.path")
+    return {**values, "job": job.text("job.name"), "nccl_log": job.flag("nccl.window")}
+
+
 def request_of(job: Job, output: str) -> Request:
     """The request to `capture exec` from a job's settings."""
-    window = job.steps
-    capture_range = job.text("profiler.capture_range") or None
-    if window is not None and begun_by_program(job):
-        window, capture_range = None, "cuda"
-    delay, duration = (job.text(f"profiler.{n}") for n in ("delay", "duration"))
-    kind = job.text("profiler.kind")
-    chosen = job.text("profiler.ranks") or ("0" if kind == "ncu" else None)
-    extra = tuple(job.words("profiler.arguments"))
-    return Request(
-        output=output,
-        job=job.text("job.name"),
-        selection=parse_selection(chosen, job.number("profiler.per_node") or None, None),
-        profiler=kind,
-        tool=job.text("profiler.path") or None,
-        nsys=NsysOptions(
-            trace=job.text("profiler.trace") or None,
-            sample=job.flag("profiler.sample"),
-            gpu_metrics=job.flag("profiler.gpu_metrics"),
-            nic_metrics=job.flag("profiler.nic_metrics"),
-            efa=job.flag("profiler.efa"),
-            delay_s=float(delay) if delay else None,
-            duration_s=float(duration) if duration else None,
-            steps=window,
-            capture_range=capture_range if kind != "torch" else None,
-            extra=extra,
-        ),
-        ncu=NcuOptions(
-            job.text("profiler.kernels") or None,
-            job.text("profiler.set"),
-            job.number("profiler.launch_skip"),
-            job.number("profiler.launch_count"),
-            extra,
-            from_start=kind != "ncu" or (window is None and capture_range is None),
-        ),
-        tmp=job.text("profiler.tmp") or None,
-        nccl_log=job.flag("nccl.window"),
-    )
+    values = _values(job)
+    first_alone = values["profiler"] == "ncu" and values["ranks"] is None
+    return make_request({**values, "output": output, **({"ranks": "0"} if first_alone else {})})
 
 
-def capture_words(job: Job, reports: str, name: str) -> list[str]:
-    """`alltrace capture exec` with its options.
-
-    Args:
-        job: The settings.
-        reports: The folder, or the shell's expression for it.
-        name: The job's name in reports, or the shell's expression for it.
-    """
-    made = request_of(job, "")
-    nsys = made.nsys
-    found = ["alltrace", "capture", "exec", "--output", reports, "--job", name]
-    if job.text("profiler.ranks"):
-        found += ["--ranks", job.text("profiler.ranks")]
-    if job.number("profiler.per_node"):
-        found += ["--per-node", str(job.number("profiler.per_node"))]
-    if made.profiler != "nsys":
-        found += ["--profiler", made.profiler]
-    if made.profiler == "nsys":
-        found += ["--trace", nsys.trace] if nsys.trace else []
-        found += [f"--{n.replace('_', '-')}" for n in ("sample", "gpu_metrics", "nic_metrics", "efa") if getattr(nsys, n)]
-        found += [] if nsys.delay_s is None else ["--delay", f"{nsys.delay_s:g}"]
-        found += [] if nsys.duration_s is None else ["--duration", f"{nsys.duration_s:g}"]
-    found += [] if nsys.capture_range is None else ["--capture-range", nsys.capture_range]
-    if nsys.steps is not None:
-        found += ["--steps", f"{nsys.steps[0]}:{nsys.steps[1]}"]
-    if made.profiler == "ncu":
-        ncu = made.ncu
-        found += ["--kernels", ncu.kernels or "", "--set", ncu.metric_set]
-        found += ["--launch-skip", str(ncu.skip), "--launch-count", str(ncu.launches)]
-    if made.tool and made.profiler in ("nsys", "ncu"):
-        found += [f"--{made.profiler}", made.tool]
-    found += ["--tmp", made.tmp] if made.tmp else []
-    found += ["--nccl-log"] if made.nccl_log else []
-    return [*found, *(f"--profiler-arg={a}" for a in nsys.extra)]
-
-
-def wrapper(job: Job, name: str) -> list[str]:
-    """The words before a program, as one rank's wrapper, including a lone `--`."""
-    if job.text("profiler.wrapper") == "shell":
-        return ["sh", Expression(f'"$reports/{CAPTURE_SH}"')]
-    return [*capture_words(job, REPORTS, name), "--"]
-
-
-def wrapper_file(job: Job) -> list[str]:
-    """The lines that write the wrapper for ranks without Python; none if they have it."""
-    if job.text("profiler.wrapper") != "shell":
-        return []
-    return [
-        "# The wrapper of every rank, for containers without Python",
-        f"cat >\"$reports/{CAPTURE_SH}\" <<'{_END}'",
-        wrapper_text(job).rstrip("\n"),
-        _END,
-        "",
-    ]
+def capture_words(job: Job, name: str) -> list[str]:
+    """The words before a program: one rank's wrapper with its options; `name` is the job's in reports, or shell for it."""
+    values = _values(job)
+    command = ["alltrace", "capture", "exec", "--output", Expression('"$reports"'), "--job", name]
+    for option in map(BY_NAME.__getitem__, _IN_SCRIPTS):
+        known = not option.only_with or values["profiler"] in option.only_with
+        if known and not (option.name == "profiler" and values["profiler"] == option.default):
+            command += option.words(values[option.name])
+    return [*command, "--"]
 
 
 def wrapper_text(job: Job) -> str:
@@ -165,7 +90,7 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
     """The variables that the wrapper without Python needs."""
     if job.text("profiler.wrapper") != "shell":
         return {}
-    found = {"ALLTRACE_OUTPUT": REPORTS, "ALLTRACE_JOB": name}
+    found = {"ALLTRACE_OUTPUT": Expression('"$reports"'), "ALLTRACE_JOB": name}
     if job.text("profiler.path") and job.text("profiler.kind") in ("nsys", "ncu"):
         found[f"ALLTRACE_{job.text('profiler.kind').upper()}"] = job.text("profiler.path")
     return found
@@ -174,9 +99,7 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
 def variables(job: Job, reports: str) -> dict[str, str]:
     """What every rank finds in its environment: NCCL's log and Inspector, then the user's own.
 
-    Args:
-        job: The settings.
-        reports: The folder's path in the value; for a shell, `$reports`.
+    `reports`: the folder's path in the value; for a shell, `$reports`.
     """
     found: dict[str, str] = {}
     if job.flag("nccl.window"):
@@ -197,44 +120,21 @@ def variables(job: Job, reports: str) -> dict[str, str]:
     return {**found, **job.table("environment")}
 
 
-def exports(found: dict[str, str]) -> list[str]:
-    """Variables as lines of a shell."""
-    return [line for name, value in found.items() for line in (*meant([value]), f"export {name}={word(value)}")]
-
-
-def environment_lines(job: Job) -> list[str]:
-    """The lines that set what every rank finds in its environment."""
-    lines = exports(variables(job, "$reports"))
-    if job.flag("nccl.log"):
-        files = "*_nccl.*.log" if job.flag("nccl.window") else "nccl.*.log"
-        lines.insert(0, f'# What NCCL does, a file a process: alltrace logs nccl "$reports"/{files}')
-    if job.text("nccl.inspector"):
-        lines.insert(0, '# Each collective of each rank: alltrace logs inspector "$reports"/inspector --view stragglers')
-    return [*lines, ""] if lines else []
-
-
-def upload_lines(job: Job, name: str) -> list[str]:
-    """The lines that copy the reports away; they report a failure, and the job's exit code stays."""
+def copy_command(job: Job, name: str) -> str:
+    """The command that copies the reports away; empty if they stay."""
     url = job.text("upload.url")
     if not url:
-        return []
+        return ""
     target = f'"{url.rstrip("/")}/{name}"'
     if job.text("profiler.wrapper") == "alltrace":
-        copy = f'alltrace capture upload "$reports" {target}'
-    elif url.startswith("s3://"):
-        copy = f'aws s3 cp --recursive "$reports" {target}'
-    elif url.startswith(("gs://", "gcs://")):
-        copy = f'gcloud storage cp --recursive "$reports"/* {target}/'
-    else:
-        raise UsageError(
-            f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are supported'
-        )
-    return [
-        "# Reports contain the whole environment of the job: share the folder only with people who may see it",
-        f"{copy} ||",
-        '  echo "not all was uploaded as it should be; the reports are in $reports" >&2',
-        "",
-    ]
+        return f'alltrace capture upload "$reports" {target}'
+    if url.startswith("s3://"):
+        return f'aws s3 cp --recursive "$reports" {target}'
+    if url.startswith(("gs://", "gcs://")):
+        return f'gcloud storage cp --recursive "$reports"/* {target}/'
+    raise UsageError(
+        f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are supported'
+    )
 
 
 def title(job: Job, target: str) -> str:

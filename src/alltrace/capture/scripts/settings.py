@@ -1,70 +1,73 @@
-"""What a job script is made from: every setting with its kind, its default and what it is, and the reader of job.toml."""
+"""What a job script is made from: every setting of job.toml as an option, and the reader of that file."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from alltrace.trace.errors import InputError, UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
 import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
-_PATTERNS = {
+from alltrace.capture.options import BY_NAME, LINE, LINE_EXPECTED, WORD, WORD_EXPECTED
+from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.options import Option
+
+_TEXTS = {
     "name": (re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"), "up to 40 small letters, digits and hyphens"),
-    "ranks": (re.compile(r"all|first-local|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*"), "0-7,64, first-local or all"),
-    "steps": (re.compile(r"([0-9]{1,9}):([0-9]{1,9})|"), "the first step and the one after the last, such as 70:75"),
-    "seconds": (re.compile(r"(?![0.]+$)[0-9]{1,8}(\.[0-9]{1,6})?|"), "a number of seconds greater than 0"),
-    "range": (re.compile(r"cuda|nvtx:[^\x00-\x1f]+|"), "cuda, or nvtx:NAME@DOMAIN"),
     "url": (
-        re.compile(r"(s3|gs|gcs|abfs|az|file|memory)://[^\s'\"\\$`]+|"),
+        re.compile(r"(s3|gs|gcs|abfs|az|file|memory)://[^\s'\"\\$`]+"),
         "a URL such as s3://bucket/folder or gs://bucket/folder",
     ),
     "size": (re.compile(r"[0-9]{1,15}[KMGkmg]?"), "a size such as 8 or 2G"),
     "quantity": (re.compile(r"[0-9]{1,9}(Ki|Mi|Gi|Ti)?"), "a quantity such as 64Gi"),
-    "word": (re.compile(r"[A-Za-z0-9_.,:/=@%+-]*"), "letters, digits and _.,:/=@%+-"),
-    "line": (re.compile(r"[^\x00-\x1f\x7f]*"), "text on one line"),
-    "path": (re.compile(r"[^\x00-\x1f\x7f]*"), "a path"),
+    "word": (WORD, WORD_EXPECTED),
+    "line": (LINE, LINE_EXPECTED),
+    "path": (LINE, "a path"),
     "lines": (re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*"), "text"),
 }
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MOST = 10**9
+_MOST = 10**9 - 1
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One setting.
+def _section(section: str, *rows: tuple[str, str, Any, str] | str) -> tuple[Option, ...]:
+    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec` that is one.
 
-    Attributes:
-        section: The TOML table that it is in.
-        key: Its name there.
-        kind: `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table` (names to text), a
-            `|`-separated list of choices, or one of the patterns of text.
-        default: Its value if it is missing.
-        doc: What it is.
+    A kind is `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table` (names
+    to text), a `|`-separated list of choices, or one of `_TEXTS`.
     """
-
-    section: str
-    key: str
-    kind: str
-    default: Any
-    doc: str
-
-    @property
-    def name(self) -> str:
-        """Section and key, as in `--set`."""
-        return f"{self.section}.{self.key}" if self.key else self.section
+    return tuple(_of_command(BY_NAME[r]) if isinstance(r, str) else _setting(f"{section}.{r[0]}", *r[1:]) for r in rows)
 
 
-def _section(section: str, *rows: tuple[str, str, Any, str]) -> tuple[Setting, ...]:
-    return tuple(Setting(section, *row) for row in rows)
+def _setting(name: str, kind: str, default: Any, about: str) -> Option:
+    if kind in ("count", "whole"):
+        least = 1 if kind == "count" else 0
+        return Option(name, int, default, about, least=least, most=_MOST, expected=f"a whole number of {least} or more")
+    if kind in ("flag", "words", "table"):
+        kinds = {
+            "flag": (bool, "true or false"),
+            "words": (list, 'a list of text, such as ["python", "train.py"]'),
+            "table": (dict, "names with text"),
+        }
+        return Option(name, kinds[kind][0], default, about, expected=kinds[kind][1])
+    if "|" in kind:
+        return Option(name, str, default, about, tuple(kind.split("|")))
+    pattern, expected = _TEXTS[kind]
+    return Option(name, str, default, about, pattern=pattern, expected=expected)
 
 
-SETTINGS: tuple[Setting, ...] = (
+def _of_command(option: Option) -> Option:
+    """An option of `capture exec` as a setting: one that may be missing is 0 or empty."""
+    about = option.key_help or option.help
+    if option.type is int:
+        kind = "whole" if option.default is None or not option.least else "count"
+        return _setting(option.key, kind, option.default or 0, about)
+    if option.type in (bool, list):
+        return _setting(option.key, "flag" if option.type is bool else "words", option.default, about)
+    return option._replace(name=option.key, type=str, default=option.default or "", help=about)
+
+
+# fmt: off
+SETTINGS: tuple[Option, ...] = (
     *_section(
         "job",
         ("name", "name", "profiled", "the job's name"),
@@ -79,7 +82,8 @@ SETTINGS: tuple[Setting, ...] = (
         "workload",
         ("kind", "command|nccl-tests|fsdp|megatron|nemo", "command", "what is run"),
         ("command", "words", ["python", "train.py"], "the program and its arguments, one word per item"),
-        ("script", "path", "", "the script; default: train.py, pretrain_gpt.py (megatron), megatron_gpt_pretraining.py (nemo)"),
+        ("script", "path", "",
+            "the script; default: train.py, pretrain_gpt.py (megatron), megatron_gpt_pretraining.py (nemo)"),
         ("arguments", "words", [], "more arguments for the program"),
         ("launch", "auto|ranks|torchrun", "auto", "the launcher starts one process per rank, or torchrun on each node"),
         ("tests", "words", ["all_reduce_perf"], "which nccl-tests to run, one after the other"),
@@ -89,57 +93,32 @@ SETTINGS: tuple[Setting, ...] = (
         ("iterations", "count", 20, "iterations of nccl-tests for each size"),
     ),
     *_section(
-        "profiler",
-        ("kind", "nsys|ncu|torch", "nsys", "which profiler"),
-        ("ranks", "ranks", "", "the ranks to profile; default: all, and rank 0 for ncu"),
-        ("per_node", "whole", 0, "at most this many ranks of each node; 0 for all"),
-        ("steps", "steps", "", "record these steps: the first one and the one after the last"),
-        ("delay", "seconds", "", "start recording this many seconds after the start"),
-        ("duration", "seconds", "", "record for this many seconds"),
-        ("capture_range", "range", "", "record from cudaProfilerStart (cuda), or an NVTX range (nvtx:NAME@DOMAIN)"),
-        ("trace", "word", "", "what nsys traces; default: cuda,nvtx, and nccl if nsys and NCCL have it"),
-        ("sample", "flag", False, "also CPU samples and context switches"),
-        ("gpu_metrics", "flag", False, "the GPUs' counters, once per node"),
-        ("nic_metrics", "flag", False, "the network adapters' counters, once per node"),
-        ("efa", "flag", False, "the EFA adapters' counters, once per node"),
-        ("kernels", "line", "", "for ncu: a regular expression of the kernels to measure; never those of NCCL"),
-        ("set", "basic|detailed|full|roofline", "detailed", "for ncu: which metrics"),
-        ("launch_skip", "whole", 0, "for ncu: skip this many matching launches first"),
-        ("launch_count", "count", 10, "for ncu: measure this many launches"),
-        ("tmp", "path", "", "where each rank's own temporary folder is created; default: TMPDIR"),
+        "profiler", "profiler", "ranks", "per_node", "steps", "delay", "duration", "capture_range", "trace", "sample",
+        "gpu_metrics", "nic_metrics", "efa", "kernels", "metric_set", "launch_skip", "launch_count", "tmp",
         ("path", "path", "", "the profiler or its folder; default: on PATH"),
-        ("arguments", "words", [], "more switches for the profiler"),
+        "profiler_arg",
         ("wrapper", "alltrace|shell", "alltrace", "shell if the ranks have no Python with alltrace"),
     ),
     *_section(
         "nccl",
-        ("log", "flag", False, "whether NCCL writes a log, one file per process: about 170 bytes for each call of each rank"),
+        ("log", "flag", False,
+            "whether NCCL writes a log, one file per process: about 170 bytes for each call of each rank"),
         ("debug", "VERSION|WARN|INFO|TRACE", "INFO", "how much it says"),
-        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS", "what NCCL logs; INIT is needed to know the ranks"),
-        (
-            "window",
-            "flag",
-            False,
-            "whether only profiled ranks write it, and keep only the calls in profiler.steps; NCCL 2.26",
-        ),
+        ("subsystems", "word", "INIT,ENV,COLL,P2P,NET,GRAPH,TUNING,NVLS",
+            "what NCCL logs; INIT is needed to know the ranks"),
+        ("window", "flag", False,
+            "whether only profiled ranks write it, and keep only the calls in profiler.steps; NCCL 2.26"),
         ("timestamps", "flag", True, "the time on every line; NCCL 2.26 and later"),
-        (
-            "inspector",
-            "path",
-            "",
-            "NCCL Inspector's library, such as libnccl-profiler-inspector.so, to record each collective; NCCL 2.28",
-        ),
-        (
-            "inspector_interval_us",
-            "count",
-            500_000,
-            "how often Inspector empties its buffers, each of which holds 1,024 operations",
-        ),
+        ("inspector", "path", "",
+            "NCCL Inspector's library, such as libnccl-profiler-inspector.so, to record each collective; NCCL 2.28"),
+        ("inspector_interval_us", "count", 500_000,
+            "how often Inspector empties its buffers, each of which holds 1,024 operations"),
     ),
-    Setting("environment", "", "table", {}, "environment variables of every rank"),
+    _setting("environment", "table", {}, "environment variables of every rank"),
     *_section(
         "upload",
-        ("url", "url", "", "where to copy the reports when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
+        ("url", "url", "",
+            "where to copy the reports when the job ends, such as s3://bucket/folder or gs://bucket/folder"),
     ),
     *_section(
         "slurm",
@@ -166,15 +145,18 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     *_section(
         "mpi",
-        ("launcher", "auto|openmpi|mpich|intel|pals", "auto", "the implementation of mpiexec; default: openmpi, and pals for pbs"),
+        ("launcher", "auto|openmpi|mpich|intel|pals", "auto",
+            "the implementation of mpiexec; default: openmpi, and pals for pbs"),
         ("hostfile", "path", "", "the file of hosts"),
         ("arguments", "words", [], "more arguments for mpirun or mpiexec"),
     ),
     *_section(
         "image",
         ("base", "word", "nvcr.io/nvidia/pytorch:25.06-py3", "the image that Nsight is added to"),
-        ("nsight_systems", "word", "nsight-systems-cli", "the package of Nsight Systems; add =VERSION for a fixed version"),
-        ("nsight_compute", "word", "", "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
+        ("nsight_systems", "word", "nsight-systems-cli",
+            "the package of Nsight Systems; add =VERSION for a fixed version"),
+        ("nsight_compute", "word", "",
+            "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
         ("alltrace", "line", "alltrace", "what pip installs for the wrapper; empty for none"),
         ("mpi", "flag", False, "whether to install Open MPI and an SSH server"),
         ("efa", "word", "", "also install the EFA software in this version, such as 1.43.1"),
@@ -192,24 +174,17 @@ SETTINGS: tuple[Setting, ...] = (
         ("gpu_resource", "word", "nvidia.com/gpu", "the resource name of a GPU"),
         ("efa", "whole", 0, "EFA adapters per pod"),
         ("shared_memory", "quantity", "64Gi", "the size of /dev/shm"),
-        (
-            "grace_seconds",
-            "count",
-            600,
-            "how long a pod may take to finish its reports when it is stopped; 30 would cut them short",
-        ),
-        (
-            "inject",
-            "none|injector|operator",
-            "none",
-            "label pods for devtools-sidecar-injector or Nsight Operator, instead of using the wrapper",
-        ),
+        ("grace_seconds", "count", 600,
+            "how long a pod may take to finish its reports when it is stopped; 30 would cut them short"),
+        ("inject", "none|injector|operator", "none",
+            "label pods for devtools-sidecar-injector or Nsight Operator, instead of using the wrapper"),
         ("nodes", "table", {}, "labels that nodes must have"),
     ),
     *_section(
         "injector",
         ("chart", "word", "1.0.7", "the chart version of devtools-sidecar-injector"),
-        ("match", "line", "", "a regular expression for the whole command line to profile; default: derived from the program"),
+        ("match", "line", "",
+            "a regular expression for the whole command line to profile; default: derived from the program"),
         ("size", "quantity", "20Gi", "space for reports if there is no claim"),
     ),
     *_section(
@@ -218,8 +193,9 @@ SETTINGS: tuple[Setting, ...] = (
         ("match", "line", "", "a regular expression for the command to profile; default: derived from the program"),
     ),
 )
+# fmt: on
 _BY_NAME = {s.name: s for s in SETTINGS}
-_SECTIONS = tuple(dict.fromkeys(s.section for s in SETTINGS))
+_SECTIONS = tuple(dict.fromkeys(s.name.partition(".")[0] for s in SETTINGS))
 
 
 class Job:
@@ -233,6 +209,10 @@ class Job:
         if self.steps is not None and self.steps[1] <= self.steps[0]:
             steps = self.text("profiler.steps")
             raise UsageError(f"profiler.steps is {steps}, which contains no step; the second number is the step after the last")
+
+    def value(self, name: str) -> Any:
+        """A setting of any kind."""
+        return self._values[name]
 
     def text(self, name: str) -> str:
         """A setting that is text; empty if it is missing and has no default."""
@@ -253,6 +233,14 @@ class Job:
     def table(self, name: str) -> dict[str, str]:
         """A setting that is a table of names and text."""
         return dict(self._values[name])
+
+    def sections(self) -> dict[str, Any]:
+        """Every section with its settings, for templates."""
+        sections: dict[str, Any] = {}
+        for name, value in self._values.items():
+            section, _, key = name.partition(".")
+            sections.setdefault(section, {}).update({key: value} if key else value)
+        return sections
 
     def having(self, **changes: Any) -> Job:
         """The same job with other values; `__` replaces the dot in a name."""
@@ -275,66 +263,33 @@ class Job:
         lines = []
         for section in _SECTIONS:
             lines += ["", f"[{section}]"]
-            for setting in (s for s in SETTINGS if s.section == section):
-                if setting.key:
-                    choices = f" ({setting.kind.replace('|', ', ')})" if "|" in setting.kind else ""
-                    lines += [f"# {setting.doc}{choices}", f"{setting.key} = {_toml(self._values[setting.name])}"]
+            for setting in (s for s in SETTINGS if s.name.partition(".")[0] == section):
+                value, key = self._values[setting.name], setting.name.partition(".")[2]
+                if key:
+                    choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
+                    lines += [f"# {setting.help}{choices}", f"{key} = {_toml(value)}"]
                 else:
-                    lines += [f'# {setting.doc}: NAME = "text"']
-                    lines += [f"{n} = {_toml(v)}" for n, v in self._values[setting.name].items()]
+                    lines += [f'# {setting.help}: NAME = "text"', *(f"{n} = {_toml(v)}" for n, v in value.items())]
         return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def checked(setting: Setting, value: Any) -> Any:
-    """`value`, when it is one that the setting may have.
-
-    Raises:
-        UsageError: It is not.
-    """
-    kind, name = setting.kind, setting.name
-    if kind == "flag":
-        return value if isinstance(value, bool) else _wrong(name, value, "true or false")
-    if kind in ("count", "whole"):
-        least = 1 if kind == "count" else 0
-        good = isinstance(value, int) and not isinstance(value, bool) and least <= value < _MOST
-        return value if good else _wrong(name, value, f"a whole number of {least} or more")
-    if kind == "words":
-        good = isinstance(value, list) and all(isinstance(v, str) and "\0" not in v for v in value)
-        return value if good else _wrong(name, value, 'a list of text, such as ["python", "train.py"]')
-    if kind == "table":
-        return _checked_table(name, value)
-    if "|" in kind:
-        return value if value in kind.split("|") else _wrong(name, value, f"one of {kind.replace('|', ', ')}")
-    pattern, expected = _PATTERNS[kind]
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and kind in ("seconds", "ranks", "size", "word"):
-        value = f"{value}"
-    good = isinstance(value, str) and (pattern.fullmatch(value) is not None or value == "" == setting.default)
-    return value if good else _wrong(name, value, expected)
-
-
-def _checked_table(name: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        _wrong(name, value, "names with text")
-    made = {}
+def checked(setting: Option, value: Any) -> Any:
+    """`value`, when it is one that the setting may have; a UsageError if it is not."""
+    value, name = setting.checked(value, setting.name), setting.name
+    if setting.type is list and not all(isinstance(v, str) and "\0" not in v for v in value):
+        setting.refuse(value, name)
+    if setting.type is not dict:
+        return value
     for key, text in value.items():
         if name == "environment" and not _VARIABLE.fullmatch(key):
-            _wrong(f"{name}.{key}", key, "the name of a variable: letters, digits and underscores")
+            raise UsageError(f"{name}.{key} is {key!r}; expected the name of a variable: letters, digits and underscores")
         if isinstance(text, bool) or not isinstance(text, (str, int, float)) or "\0" in str(text):
-            _wrong(f"{name}.{key}", text, "text")
-        made[key] = str(text)
-    return made
-
-
-def _wrong(name: str, value: Any, expected: str) -> Any:
-    raise UsageError(f"{name} is {printable(repr(value))}; expected {expected}")
+            raise UsageError(f"{name}.{key} is {text!r}; expected text")
+    return {key: str(text) for key, text in value.items()}
 
 
 def read_job(path: Path) -> dict[str, Any]:
-    """The settings of a job.toml, by name.
-
-    Raises:
-        InputError: It cannot be read, is not valid TOML, or has a setting that there is not; the closest one is named.
-    """
+    """The settings of a job.toml, by name."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
@@ -353,34 +308,26 @@ def read_job(path: Path) -> dict[str, Any]:
 
 
 def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a parsed job.toml by setting.
-
-    Raises:
-        UsageError: The section or setting does not exist.
-    """
+    """The values of a parsed job.toml by setting."""
     found: dict[str, Any] = {}
     for section, content in document.items():
         if section not in _SECTIONS:
-            keys = [s.name for s in SETTINGS if s.key == section]
+            keys = [s.name for s in SETTINGS if s.name.endswith(f".{section}")]
             where = f"; {section} belongs to [{keys[0].partition('.')[0]}]" if keys else ""
             raise UsageError(f"{UsageError.unknown('section', section, _SECTIONS)}{where}")
         if section in _BY_NAME:
             found[section] = content
             continue
         if not isinstance(content, dict):
-            _wrong(section, content, f"a table: [{section}]")
+            raise UsageError(f"{section} is {content!r}; expected a table: [{section}]")
         for key, value in content.items():
             find_setting(f"{section}.{key}")
             found[f"{section}.{key}"] = value
     return found
 
 
-def find_setting(name: str) -> Setting:
-    """The setting of that name, such as `job.nodes`.
-
-    Raises:
-        UsageError: There is none; the closest one is named.
-    """
+def find_setting(name: str) -> Option:
+    """The setting of that name, such as `job.nodes`."""
     if name not in _BY_NAME:
         raise UsageError.unknown("setting", name, _nearby(name))
     return _BY_NAME[name]
@@ -389,16 +336,12 @@ def find_setting(name: str) -> Setting:
 def _nearby(name: str) -> Iterable[str]:
     """The settings of the same section, or settings with the same key elsewhere, or all."""
     section, _, key = name.partition(".")
-    elsewhere = [s.name for s in SETTINGS if s.key == key]
-    return elsewhere or [s.name for s in SETTINGS if s.section == section] or list(_BY_NAME)
+    elsewhere = [s.name for s in SETTINGS if s.name.endswith(f".{key}")]
+    return elsewhere or [s.name for s in SETTINGS if s.name.startswith(f"{section}.")] or list(_BY_NAME)
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or plain text.
-
-    Raises:
-        UsageError: The setting does not exist, or it is not an assignment.
-    """
+    """`SECTION.KEY=VALUE` as a name and its value; the value as in TOML, or plain text."""
     name, equals, value = text.partition("=")
     section, dot, _ = name.partition(".")
     if not equals or not dot:
@@ -406,11 +349,11 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if section == "environment":
         return name, value
     setting = find_setting(name)
-    if setting.kind in ("flag", "count", "whole", "words", "table"):
+    if setting.type is not str:
         try:
             return name, tomllib.loads(f"value = {value}")["value"]
         except (ValueError, RecursionError):
-            return name, [value] if setting.kind == "words" else value
+            return name, [value] if setting.type is list else value
     return name, value
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from alltrace.capture.scripts.settings import Job
 from alltrace.capture.selection import parse_selection
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.capture.scripts.settings import Job
 
 _SCRIPTS = {"fsdp": "train.py", "megatron": "pretrain_gpt.py", "nemo": "megatron_gpt_pretraining.py"}
 _BY_RANGE = ("megatron", "nemo")
@@ -18,23 +15,14 @@ _BY_RANGE = ("megatron", "nemo")
 
 @dataclass(frozen=True)
 class Program:
-    """One program of a job.
+    """One program of a job."""
 
-    Attributes:
-        label: What distinguishes it from the job's other programs; empty if there is only one.
-        words: The program and its arguments.
-    """
-
-    label: str
-    words: tuple[str, ...]
+    label: str  # what distinguishes it from the job's other programs; empty if there is only one
+    words: tuple[str, ...]  # the program and its arguments
 
 
 def programs(job: Job) -> list[Program]:
-    """The programs of a job, which run one after the other.
-
-    Raises:
-        UsageError: There is none, or the profiler cannot record it.
-    """
+    """The programs of a job, which run one after the other."""
     kind, profiler = job.text("workload.kind"), job.text("profiler.kind")
     further = job.words("workload.arguments")
     if kind == "nccl-tests":
@@ -62,11 +50,7 @@ def begun_by_program(job: Job) -> bool:
 
 
 def profiled_ranks(job: Job) -> list[int]:
-    """The ranks that are profiled.
-
-    Raises:
-        UsageError: None of the job's ranks is.
-    """
+    """The ranks that are profiled."""
     chosen = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
     selection = parse_selection(chosen, job.number("profiler.per_node") or None, None)
     ranks = [r for r in range(job.world_size) if selection.takes(r, r % job.number("job.ranks_per_node"))]

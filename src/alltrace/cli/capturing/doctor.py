@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
+from alltrace.capture.doctor import Finding
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from alltrace.capture.doctor import Finding
 
 _COLUMNS = ("host", "state", "what", "found", "fix")
 EXAMPLE = "srun -N2 --ntasks-per-node=1 alltrace capture doctor"

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from alltrace.cli.argument_types import not_negative, positive
-from alltrace.cli.capturing.exec_ import seconds
 from alltrace.trace.errors import EXIT_DONE, UsageError
+from alltrace.trace.options import Option, count, seconds
 from alltrace.trace.spans import RANKS_WORDS
-
-if TYPE_CHECKING:
-    import argparse
 
 _LEAD_S = 3.0
 EXAMPLE = "alltrace capture now reports --steps 10"
 
 
+_OPTIONS = (
+    Option("job", str, None, "the job, if several were armed with this folder", metavar="NAME"),
+    count(
+        "at",
+        None,
+        "the first step to record, instead of one that the job chooses; for nodes that share no folder: give each the same",
+        0,
+        metavar="STEP",
+    ),
+    count("steps", 10, "how many steps are recorded"),
+    Option("ranks", str, None, f"only these of the armed ranks, {RANKS_WORDS}; default: all", metavar="LIST"),
+    seconds("lead", None, "how far ahead the window is at least; default: 3"),
+    seconds("wait", 60.0, "how long to wait for the job's answer"),
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which job, which steps, which ranks."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of reports with which the job was armed")
-    parser.add_argument("--job", metavar="NAME", help="the job, if several were armed with this folder")
-    parser.add_argument(
-        "--at",
-        type=not_negative,
-        metavar="STEP",
-        help="the first step to record, instead of one that the job chooses; for nodes that share no folder: give each the same",
-    )
-    parser.add_argument("--steps", type=positive, default=10, metavar="N", help="how many steps are recorded; default: 10")
-    parser.add_argument("--ranks", metavar="LIST", help=f"only these of the armed ranks, {RANKS_WORDS}; default: all")
-    parser.add_argument("--lead", type=seconds, metavar="SECONDS", help="how far ahead the window is at least; default: 3")
-    parser.add_argument(
-        "--wait", type=seconds, default=60.0, metavar="SECONDS", help="how long to wait for the job's answer; default: 60"
-    )
+    for option in _OPTIONS:
+        option.add_to(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
-from typing import TYPE_CHECKING
 
-from alltrace.cli.argument_types import positive
-from alltrace.cli.capturing.exec_ import seconds
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
+from alltrace.trace.options import Option, count, seconds
 
 _COLUMNS = 80
 
 EXAMPLE = "alltrace capture plan --ranks 512 --seconds 30"
 
 
+_OPTIONS = (
+    count("ranks", None, "how many ranks the job has", required=True),
+    count("per_node", 8, "ranks per node"),
+    seconds("seconds", 30.0, "how long to record"),
+    count("launches", 10_000, "kernels that a rank launches per second"),
+    Option("profiler", str, "nsys", "", ("nsys", "torch")),
+    Option("format", str, "table", "", ("table", "json")),
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The job to plan."""
-    parser.add_argument("--ranks", type=positive, required=True, metavar="N", help="how many ranks the job has")
-    parser.add_argument("--per-node", type=positive, default=8, metavar="N", help="ranks per node; default: 8")
-    parser.add_argument("--seconds", type=seconds, default=30.0, metavar="SECONDS", help="how long to record; default: 30")
-    parser.add_argument(
-        "--launches", type=positive, default=10_000, metavar="N", help="kernels that a rank launches per second; default: 10000"
-    )
-    parser.add_argument("--profiler", choices=("nsys", "torch"), default="nsys", help="default: nsys")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
+    for option in _OPTIONS:
+        option.add_to(parser, **({"required": True} if option.required else {}))
 
 
 def run(args: argparse.Namespace) -> int:

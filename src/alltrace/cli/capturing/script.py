@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.capture.scripts.registry import TARGETS
 from alltrace.cli.argument_types import file_or_output
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
-
-if TYPE_CHECKING:
-    import argparse
 
 # an option and the setting that it is
 _SHORT = {

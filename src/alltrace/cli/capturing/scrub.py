@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from alltrace.capture.scrub import Scrubbed
 from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from alltrace.capture.scrub import Scrubbed
 
 EXAMPLE = "alltrace capture scrub rank0.sqlite -o shared/rank0.sqlite"
 

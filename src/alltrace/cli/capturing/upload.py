@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, printable
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace capture upload reports/4711 s3://bucket/profiles/4711"
 

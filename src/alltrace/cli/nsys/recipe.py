@@ -113,13 +113,8 @@ def _parser(name: str, recipe: Recipe) -> argparse.ArgumentParser:
     )
     parser.add_argument("--export-dir", metavar="DIR", help="accepted; alltrace keeps what it imports in its cache")
     for option in recipe.options:
-        flag, about = f"--{option.name.replace('_', '-')}", option.help.replace("%", "%%")
-        if option.type is bool:
-            parser.add_argument(flag, action="store_true", default=option.default, help=about)
-        else:
-            parser.add_argument(
-                flag, type=option.type, default=option.default, choices=option.choices, required=option.required, help=about
-            )
+        about = {"help": option.help.replace("%", "%%")}
+        option.add_to(parser, **about, **({} if option.type is bool else {"required": option.required}))
     return parser
 
 

@@ -239,40 +239,19 @@ def resolve_options(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, option in known.items():
         value = given.get(name, option.default)
         if value is None and option.required:
-            raise UsageError(f"{recipe.name} needs --{name.replace('_', '-')}: {option.help}")
+            raise UsageError(f"{recipe.name} needs {option.flag}: {option.help}")
         resolved[name] = value if value is None else _typed(recipe, option, value)
     return resolved
 
 
 def _typed(recipe: Recipe, option: Option, value: Any) -> Any:
-    flag = f"--{option.name.replace('_', '-')} of {recipe.name}"
-    if option.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
-        raise UsageError(f"{flag} is {value!r}; expected {option.type.__name__}")
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"{flag} is {value!r}, with bytes that are not UTF-8; expected text") from error
-    if option.choices and value not in option.choices:
-        raise UsageError(f"{flag} is {value!r}; expected one of {', '.join(option.choices)}")
-    if option.type is int:
-        _in_bounds(flag, option, value)
+    """The value of an option, or the content of the file that it names."""
+    value = option.checked(value, f"{option.flag} of {recipe.name}")
     if option.reads is not None:
         from alltrace.run.nccl_tests_files import read_tests_table
 
         return read_tests_table(str(value))
     return value
-
-
-def _in_bounds(flag: str, option: Option, value: Any) -> None:
-    if option.least is not None and value < option.least:
-        raise UsageError(f"{flag} is {value}; expected {option.least} or more")
-    if option.most is not None and value > option.most:
-        raise UsageError(f"{flag} is {value}; expected {option.most} or less")
-    if not -(1 << 63) <= value < 1 << 63:
-        raise UsageError(f"{flag} is {value}; expected a number that fits into 64 bits")
 
 
 def _map(

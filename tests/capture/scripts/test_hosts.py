@@ -197,3 +197,10 @@ def test_the_wrapper_in_a_script_is_posix(tmp_path):
     text = render("slurm", Job(settings(profiler__wrapper="shell")))
     wrapper = text.split("<<'END_OF_CAPTURE_SH'\n")[1].split("\nEND_OF_CAPTURE_SH")[0]
     assert subprocess.run(["dash", "-n"], input=wrapper, capture_output=True, text=True, check=False).stderr == ""
+
+
+@pytest.mark.parametrize(("launch", "tasks", "cpus"), [("ranks", 8, 4), ("torchrun", 1, 32)])
+def test_a_task_of_slurm_has_the_processors_of_its_ranks(launch, tasks, cpus):
+    lines = render("slurm", Job(settings(workload__launch=launch, slurm__cpus_per_rank=4))).splitlines()
+    assert f"#SBATCH --ntasks-per-node={tasks}" in lines
+    assert f"#SBATCH --cpus-per-task={cpus}" in lines
