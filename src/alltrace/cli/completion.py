@@ -75,8 +75,7 @@ class _Recorder(Parser):
 
 def commands() -> list[CommandWords]:
     """All commands, as their parsers declare them."""
-    from alltrace.recipes.registry import find, names
-    from alltrace.recipes.stats import REPORTS
+    from alltrace.recipes.registry import REPORTS, find, names
 
     version = OptionWords(("-V", "--version"), False, (), "show the version and exit")
     recipes = names()

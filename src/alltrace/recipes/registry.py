@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes import load
-from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from alltrace.recipes.base import Recipe
 
 ENTRY_POINTS = "alltrace.recipes"
+
+NVIDIA_RECIPES: dict[str, str] = {
+    name: f"alltrace.nvidia.{place}"
+    for name, place in {
+        "cuda_api_sum": "nsys.stats_sum:CudaApiSum",
+        "cuda_api_sync": "nsys.sync_rules:CudaApiSync",
+        "cuda_gpu_kern_hist": "nsys.cuda_gpu_kern_hist",
+        "cuda_gpu_kern_pace": "nsys.pace:CudaGpuKernPace",
+        "cuda_gpu_kern_sum": "nsys.stats_sum:CudaGpuKernSum",
+        "cuda_gpu_mem_size_sum": "nsys.stats_sum:CudaGpuMemSizeSum",
+        "cuda_gpu_mem_time_sum": "nsys.stats_sum:CudaGpuMemTimeSum",
+        "cuda_gpu_time_util_map": "nsys.utilization_maps:CudaGpuTimeUtilMap",
+        "cuda_memcpy_async": "nsys.sync_rules:CudaMemcpyAsync",
+        "cuda_memcpy_sync": "nsys.sync_rules:CudaMemcpySync",
+        "cuda_memset_sync": "nsys.sync_rules:CudaMemsetSync",
+        "file_access_sum": "nsys.file_access_sum",
+        "gpu_gaps": "nsys.gpu_gaps",
+        "gpu_metric_util_map": "nsys.utilization_maps:GpuMetricUtilMap",
+        "gpu_metric_util_sum": "nsys.gpu_metric_util_sum",
+        "gpu_time_util": "nsys.gpu_time_util",
+        "mpi_gpu_time_util_map": "nsys.utilization_maps:MpiGpuTimeUtilMap",
+        "mpi_sum": "nsys.duration_sums:MpiSum",
+        "nccl_gpu_overlap_trace": "nsys.nccl_gpu_overlap_trace",
+        "nccl_gpu_proj_sum": "nsys.duration_sums:NcclGpuProjSum",
+        "nccl_gpu_time_util_map": "nsys.utilization_maps:NcclGpuTimeUtilMap",
+        "nccl_straggler": "nsys.nccl_straggler",
+        "nccl_sum": "nsys.nccl_sum",
+        "network_map_aws": "nsys.utilization_maps:NetworkMapAws",
+        "network_sum": "nsys.network:NetworkSum",
+        "network_traffic_map": "nsys.network:NetworkTrafficMap",
+        "nvlink_sum": "nsys.nvlink_sum",
+        "nvtx_gpu_proj_pace": "nsys.pace:NvtxGpuProjPace",
+        "nvtx_gpu_proj_sum": "nsys.duration_sums:NvtxGpuProjSum",
+        "nvtx_gpu_proj_trace": "nsys.nvtx_gpu_proj_trace",
+        "nvtx_pace": "nsys.pace:NvtxPace",
+        "nvtx_sum": "nsys.duration_sums:NvtxSum",
+        "osrt_sum": "nsys.stats_sum:OsrtSum",
+        "storage_util_map": "nsys.utilization_maps:StorageUtilMap",
+        "ucx_gpu_time_util_map": "nsys.utilization_maps:UcxGpuTimeUtilMap",
+    }.items()
+}
+"""The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of files."""
+
+REPORTS: dict[str, str] = {
+    name: f"alltrace.nvidia.{place}"
+    for name, place in {
+        "cuda_api_gpu_sum": "stats.sums:CudaApiGpuSum",
+        "cuda_api_sum": "stats.sums:CudaApiSum",
+        "cuda_api_trace": "stats.cuda_api_trace",
+        "cuda_gpu_kern_gb_sum": "stats.sums:CudaGpuKernGbSum",
+        "cuda_gpu_kern_sum": "stats.sums:CudaGpuKernSum",
+        "cuda_gpu_mem_size_sum": "stats.sums:CudaGpuMemSizeSum",
+        "cuda_gpu_mem_time_sum": "stats.sums:CudaGpuMemTimeSum",
+        "cuda_gpu_sum": "stats.sums:CudaGpuSum",
+        "cuda_gpu_trace": "stats.cuda_gpu_trace",
+        "cuda_kern_exec_sum": "stats.cuda_kern_exec_sum",
+        "cuda_kern_exec_trace": "stats.cuda_kern_exec_trace",
+        "mpi_event_sum": "stats.sums:MpiEventSum",
+        "mpi_event_trace": "stats.mpi_event_trace",
+        "mpi_msg_size_sum": "stats.sums:MpiMsgSizeSum",
+        "network_congestion": "stats.network_congestion",
+        "nvtx_gpu_proj_sum": "stats.nvtx_gpu_proj_sum",
+        "nvtx_gpu_proj_trace": "stats.nvtx_gpu_proj_trace",
+        "nvtx_kern_sum": "stats.nvtx_kern_sum",
+        "nvtx_pushpop_sum": "stats.sums:NvtxPushpopSum",
+        "nvtx_pushpop_trace": "stats.nvtx_pushpop_trace",
+        "nvtx_startend_sum": "stats.sums:NvtxStartendSum",
+        "nvtx_sum": "stats.sums:NvtxSum",
+        "openacc_sum": "stats.sums:OpenaccSum",
+        "openmp_sum": "stats.sums:OpenmpSum",
+        "osrt_sum": "stats.sums:OsrtSum",
+        "syscall_sum": "stats.sums:SyscallSum",
+        "um_cpu_page_faults_sum": "stats.um:UmCpuPageFaultsSum",
+        "um_sum": "stats.um:UmSum",
+        "um_total_sum": "stats.um:UmTotalSum",
+    }.items()
+}
+"""The reports of `nsys stats`, column for column, over all ranks. Recipes may have the same names."""
 
 RECIPES: dict[str, str] = {
     "activity": "alltrace.recipes.questions.activity",
@@ -49,7 +128,7 @@ RECIPES: dict[str, str] = {
     "whatif": "alltrace.recipes.questions.whatif",
     "step-time": "alltrace.recipes.questions.step_time",
     "steps": "alltrace.recipes.questions.steps",
-    **NSYS_RECIPES,
+    **NVIDIA_RECIPES,
 }
 """Name to where the recipe is (see `load`)."""
 
@@ -67,8 +146,6 @@ def find(name: str) -> Recipe:
         AlltraceError: Another package's recipe cannot be loaded.
     """
     if name.startswith("stats:"):
-        from alltrace.recipes.stats import find_report
-
         return find_report(name.partition(":")[2])
     if name in RECIPES:
         recipe: Recipe = load(RECIPES[name])
@@ -77,6 +154,44 @@ def find(name: str) -> Recipe:
     if name not in added:
         raise UsageError.unknown("recipe", name, {*RECIPES, *added})
     return _load(name, added[name])
+
+
+def find_report(spec: str) -> Recipe:
+    """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
+
+    Args:
+        spec: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`.
+
+    Returns:
+        The report; the options named in `spec` are its defaults.
+
+    Raises:
+        UsageError: The report or option does not exist, or a value is not of the option's type.
+    """
+    name, *arguments = spec.split(":")
+    if name not in REPORTS:
+        raise UsageError.unknown("stats report", name, REPORTS)
+    report: Recipe = load(REPORTS[name])
+    return report.with_defaults(_given(report, arguments)) if arguments else report
+
+
+def _given(report: Recipe, arguments: Sequence[str]) -> dict[str, Any]:
+    """The values of the options named in `arguments`, by option."""
+    known = {option.name.replace("_", "-"): option for option in report.options}
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        option = known.get(key.replace("_", "-"))
+        if option is None:
+            raise UsageError.unknown(f"option of {report.name}", key, known)
+        if (option.type is bool) == bool(equals):
+            wanted = "no value" if option.type is bool else f"a value: {key}=VALUE"
+            raise UsageError(f"option {key} of {report.name} takes {wanted}")
+        try:
+            values[option.name] = True if option.type is bool else option.type(text)
+        except ValueError as error:
+            raise UsageError(f"option {key} of {report.name} is {text!r}; expected {option.type.__name__}") from error
+    return values
 
 
 def _added() -> dict[str, str]:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
+    from alltrace.nvidia.stats.base import StatsReport
     from alltrace.recipes.base import Answer, OptionValue, Recipe
-    from alltrace.recipes.stats.base import StatsReport
 
 EARLIER_NAMES = {
     "apigpusum": "cuda_api_gpu_sum",
@@ -90,14 +90,14 @@ class Reports:
     def names(self) -> dict[str, str]:
         """The reports, with what each shows."""
         from alltrace.recipes.reference import summary
-        from alltrace.recipes.stats import REPORTS, find_report
+        from alltrace.recipes.registry import REPORTS, find_report
 
         return {name: summary(find_report(name)) for name in REPORTS}
 
     def reference(self, name: str) -> str:
         """What a report answers, its arguments and its columns."""
         from alltrace.recipes.reference import description, reference
-        from alltrace.recipes.stats import find_report
+        from alltrace.recipes.registry import find_report
 
         report = find_report(EARLIER_NAMES.get(name, name))
         arguments = [
@@ -108,7 +108,7 @@ class Reports:
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
         """The table of a report."""
-        from alltrace.recipes.stats import find_report
+        from alltrace.recipes.registry import find_report
 
         name, colon, arguments = spec.partition(":")
         if name in OTHER_APIS:
@@ -129,7 +129,7 @@ class Reports:
 
 
 def _filtered(report: StatsReport, filters: Mapping[str, OptionValue]) -> Recipe:
-    from alltrace.recipes.stats.filtered import FilteredReport
+    from alltrace.nvidia.stats.filtered import FilteredReport
 
     return FilteredReport(report, filters)
 

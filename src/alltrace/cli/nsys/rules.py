@@ -13,16 +13,16 @@ from alltrace.cli.nsys.forms import Shown
 from alltrace.cli.nsys.reports import ask_report, find_range
 from alltrace.cli.nsys.stats import Skipped
 from alltrace.cli.nsys.units import rule_column
-from alltrace.recipes.nsys.base import FILE
-from alltrace.recipes.nsys.rule import ROWS
+from alltrace.nvidia.nsys.base import FILE
+from alltrace.nvidia.nsys.rule import ROWS
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from alltrace.api import OpenRun
+    from alltrace.nvidia.nsys.rule import Rule
     from alltrace.recipes.base import OptionValue
-    from alltrace.recipes.nsys.rule import Rule
 
 TITLES = {
     "cuda_memcpy_async": "CUDA Async Memcpy with Pageable Memory",

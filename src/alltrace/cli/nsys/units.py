@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.stats.base import round_printed
+from alltrace.nvidia.stats.base import round_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.nsys.base import Cell as RecipeCell
-    from alltrace.recipes.stats.base import Cell as ReportCell
+    from alltrace.nvidia.nsys.base import Cell as RecipeCell
+    from alltrace.nvidia.stats.base import Cell as ReportCell
 
 _TIMES = {"ns": (1, None), "us": (10**3, 3), "ms": (10**6, 4), "sec": (10**9, 4)}
 _SIZES = {

@@ -1,0 +1,1 @@
+"""The reports of `nsys stats`, column for column, over all ranks."""
