@@ -179,7 +179,7 @@ def _table(table: Table) -> str:
 
 def recipes_page() -> str:
     """The page of the recipes and the stats reports."""
-    from alltrace.nvidia.nsys.filters import FILTERS, PROJECTED
+    from alltrace.nvidia.filters import FILTERS, PROJECTED
     from alltrace.recipes.registry import NVIDIA_RECIPES, RECIPES, REPORTS, find, find_report
 
     pages = [_RECIPES, *(_recipe(find(n), f"alltrace recipe {n}") for n in sorted(RECIPES) if n not in NVIDIA_RECIPES)]

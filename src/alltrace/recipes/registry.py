@@ -56,40 +56,19 @@ NVIDIA_RECIPES: dict[str, str] = {
 }
 """The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of files."""
 
-REPORTS: dict[str, str] = {
-    name: f"alltrace.nvidia.{place}"
-    for name, place in {
-        "cuda_api_gpu_sum": "stats.sums:CudaApiGpuSum",
-        "cuda_api_sum": "stats.sums:CudaApiSum",
-        "cuda_api_trace": "stats.cuda_api_trace",
-        "cuda_gpu_kern_gb_sum": "stats.sums:CudaGpuKernGbSum",
-        "cuda_gpu_kern_sum": "stats.sums:CudaGpuKernSum",
-        "cuda_gpu_mem_size_sum": "stats.sums:CudaGpuMemSizeSum",
-        "cuda_gpu_mem_time_sum": "stats.sums:CudaGpuMemTimeSum",
-        "cuda_gpu_sum": "stats.sums:CudaGpuSum",
-        "cuda_gpu_trace": "stats.cuda_gpu_trace",
-        "cuda_kern_exec_sum": "stats.cuda_kern_exec_sum",
-        "cuda_kern_exec_trace": "stats.cuda_kern_exec_trace",
-        "mpi_event_sum": "stats.sums:MpiEventSum",
-        "mpi_event_trace": "stats.mpi_event_trace",
-        "mpi_msg_size_sum": "stats.sums:MpiMsgSizeSum",
-        "network_congestion": "stats.network_congestion",
-        "nvtx_gpu_proj_sum": "stats.nvtx_gpu_proj_sum",
-        "nvtx_gpu_proj_trace": "stats.nvtx_gpu_proj_trace",
-        "nvtx_kern_sum": "stats.nvtx_kern_sum",
-        "nvtx_pushpop_sum": "stats.sums:NvtxPushpopSum",
-        "nvtx_pushpop_trace": "stats.nvtx_pushpop_trace",
-        "nvtx_startend_sum": "stats.sums:NvtxStartendSum",
-        "nvtx_sum": "stats.sums:NvtxSum",
-        "openacc_sum": "stats.sums:OpenaccSum",
-        "openmp_sum": "stats.sums:OpenmpSum",
-        "osrt_sum": "stats.sums:OsrtSum",
-        "syscall_sum": "stats.sums:SyscallSum",
-        "um_cpu_page_faults_sum": "stats.um:UmCpuPageFaultsSum",
-        "um_sum": "stats.um:UmSum",
-        "um_total_sum": "stats.um:UmTotalSum",
-    }.items()
+_REPORT_MODULES = {
+    "report_sums": """
+        cuda_api_gpu_sum cuda_api_sum cuda_gpu_kern_gb_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum
+        cuda_gpu_sum cuda_kern_exec_sum mpi_event_sum mpi_msg_size_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum
+        openmp_sum osrt_sum syscall_sum um_cpu_page_faults_sum um_sum um_total_sum
+    """,
+    "report_traces": "cuda_api_trace cuda_gpu_trace cuda_kern_exec_trace mpi_event_trace network_congestion",
+    "range_reports": "nvtx_gpu_proj_sum nvtx_gpu_proj_trace nvtx_pushpop_trace",
+    "nvtx_kern_sum": "nvtx_kern_sum",
 }
+REPORTS: dict[str, str] = dict(
+    sorted((name, f"alltrace.nvidia.{module}:{name}") for module, names in _REPORT_MODULES.items() for name in names.split())
+)
 """The reports of `nsys stats`, column for column, over all ranks. Recipes may have the same names."""
 
 RECIPES: dict[str, str] = {

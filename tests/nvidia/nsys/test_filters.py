@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.making import copy, kernel, make_run
 
-from alltrace.nvidia.nsys.filters import filtered, given_filters, parse_times
+from alltrace.nvidia.filters import filtered, given_filters, parse_times
 from alltrace.recipes.execution.ask import ask
 from alltrace.trace.errors import UsageError
 from alltrace.trace.range_selector import RangeName, parse_range

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.nvidia.stats.base import Cell, StatsReport, launch_dims, round_half_up, round_printed, shares, with_rank
-from alltrace.recipes.base import Part
+from alltrace.nvidia.cells import Cell, round_half_up, round_printed, shares
+from alltrace.nvidia.kernel_names import launch_dims
+from alltrace.nvidia.report import Report
 
 
 def test_halves_round_away_from_zero() -> None:
@@ -20,7 +21,7 @@ def test_sizes_round_as_printing_does() -> None:
 
 
 def test_headers_bear_units() -> None:
-    cells = [Cell("Avg", "mean_time", ""), Cell("Bytes", "size", ""), Cell("Time", "percent", ""), Cell("Name", "text", "")]
+    cells = [Cell("Avg", "mean_time", ""), Cell("Bytes", "size", ""), Cell("Time", "share", ""), Cell("Name", "text", "")]
     assert [c.header for c in cells] == ["Avg (ns)", "Bytes (MB)", "Time (%)", "Name"]
     assert [c.answer_column().unit for c in cells] == ["ns", "MB", "%", None]
     assert [(c.field().metadata or {}).get(b"decimals") for c in cells] == [b"1", b"3", b"1", None]
@@ -38,11 +39,7 @@ def test_shares_are_of_all_or_of_a_rank() -> None:
     assert shares(pa.chunked_array([pa.array([0])])).to_pylist() == [None]
 
 
-def test_with_rank() -> None:
-    assert with_rank(Part(3, pa.table({"a": [1, 2]}))).to_pydict() == {"rank": [3, 3], "a": [1, 2]}
-
-
-class Small(StatsReport):
+class Small(Report):
     """A report of two columns."""
 
     name = "small"

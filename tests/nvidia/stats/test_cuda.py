@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from alltrace.nvidia.stats.cuda import call_labels, copy_labels, launches
+from alltrace.nvidia.kernel_names import call_labels, copy_labels, launches
 from alltrace.recipes.analysis.lookups import look_up
 
 

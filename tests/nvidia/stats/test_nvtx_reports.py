@@ -11,7 +11,7 @@ import pytest
 from tests.making import make_run
 
 from alltrace.cli.csv_text import to_csv
-from alltrace.nvidia.stats import nvtx_kern_sum
+from alltrace.nvidia import nvtx_kern_sum
 from alltrace.recipes.base import Part
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find_report
@@ -131,7 +131,7 @@ def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> Non
 @pytest.mark.parametrize("report", ["nvtx_pushpop_trace", "nvtx_gpu_proj_trace"])
 def test_stacks_of_more_text_than_a_string_array_holds(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = asked(tmp_path, report, gpu_work())
-    monkeypatch.setattr("alltrace.nvidia.stats.base._MOST_TEXT", 8)
+    monkeypatch.setattr("alltrace.nvidia.cells._MOST_TEXT", 8)
     answer = ask(Run(tmp_path / "run"), find_report(report))
     assert pa.types.is_large_string(answer.table.schema.field("RangeStack").type)
     assert answer.table.to_pylist() == rows

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from alltrace.nvidia.stats.base import StatsReport
+from alltrace.nvidia.report import Report
 from alltrace.recipes.registry import REPORTS, find_report
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import TABLES
@@ -11,7 +11,7 @@ from alltrace.trace.schema import TABLES
 @pytest.mark.parametrize("name", sorted(REPORTS))
 def test_every_report_is_declared_whole(name: str) -> None:
     report = find_report(name)
-    assert isinstance(report, StatsReport)
+    assert isinstance(report, Report)
     assert report.name == name
     assert report.title
     for table, columns in report.tables.items():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
-    from alltrace.nvidia.stats.base import StatsReport
+    from alltrace.nvidia.report import Report
     from alltrace.recipes.base import Answer, OptionValue, Recipe
 
 EARLIER_NAMES = {
@@ -128,8 +128,8 @@ class Reports:
             yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
 
 
-def _filtered(report: StatsReport, filters: Mapping[str, OptionValue]) -> Recipe:
-    from alltrace.nvidia.stats.filtered import FilteredReport
+def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Recipe:
+    from alltrace.nvidia.report import FilteredReport
 
     return FilteredReport(report, filters)
 

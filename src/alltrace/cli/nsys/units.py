@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.nvidia.stats.base import round_printed
+from alltrace.nvidia.cells import round_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.nvidia.cells import Cell as ReportCell
     from alltrace.nvidia.nsys.base import Cell as RecipeCell
-    from alltrace.nvidia.stats.base import Cell as ReportCell
 
 _TIMES = {"ns": (1, None), "us": (10**3, 3), "ms": (10**6, 4), "sec": (10**9, 4)}
 _SIZES = {
@@ -27,7 +27,7 @@ META_CATEGORIES: Mapping[str, tuple[str, ...]] = {"time": ("ts", "dur"), "bytes"
 LEAST_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "B", "thru": "B"}
 
 _TIME_UNITS = {"nsec": "ns", "nanoseconds": "ns", "usec": "us", "microseconds": "us", "msec": "ms", "milliseconds": "ms"}
-_REPORT_KINDS: Mapping[str, str] = {"mean_time": "dur", "size": "mem", "throughput": "thru", "percent": "ratio"}
+_REPORT_KINDS: Mapping[str, str] = {"mean_time": "dur", "size": "mem", "throughput": "thru", "share": "ratio"}
 _RECIPE_KINDS: Mapping[str, str] = {"bytes": "mem", "percent": "ratio"}
 
 
@@ -58,7 +58,7 @@ def report_column(cell: ReportCell) -> Column:
         return Column(cell.title, "ts" if cell.title == "End" or cell.title.endswith("Start") else "dur")
     if cell.kind == "ticks":
         return Column(cell.title, "", "ticks/ms")
-    return Column(cell.title, _REPORT_KINDS.get(cell.kind, ""), "%" if cell.kind == "percent" else "")
+    return Column(cell.title, _REPORT_KINDS.get(cell.kind, ""), "%" if cell.kind == "share" else "")
 
 
 def rule_column(cell: RecipeCell) -> Column:

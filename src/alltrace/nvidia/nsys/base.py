@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.nvidia.nsys.filters import FILTERS, PROJECTED, filtered, given_filters
-from alltrace.nvidia.stats.base import round_half_up
+from alltrace.nvidia.cells import round_half_up
+from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.row_stream import RowStream
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from alltrace.nvidia.kernel_names import BASE, name_column
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, SqlNsysRecipe, files
-from alltrace.nvidia.stats.cuda import BASE, name_column
 from alltrace.recipes.analysis.distribution import COUNT, VALUE
 from alltrace.recipes.base import Chart, Option
 from alltrace.trace.arrays import integers

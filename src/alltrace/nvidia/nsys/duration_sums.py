@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, FILES, RANK_CELL, Cell, SqlNsysRecipe, file_columns, files
 from alltrace.nvidia.nsys.ranges import OF_NCCL, RANGES, projected_table
-from alltrace.nvidia.stats.base import RANK
+from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement

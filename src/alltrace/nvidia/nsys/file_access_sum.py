@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.nvidia.filters import pattern_of
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, RANK_CELL, Cell, NsysRecipe, files
 from alltrace.nvidia.nsys.file_accesses import (
     ACCESS_READS,
@@ -15,10 +16,10 @@ from alltrace.nvidia.nsys.file_accesses import (
     access_rows,
     access_tables,
 )
-from alltrace.nvidia.nsys.filters import pattern_of
-from alltrace.nvidia.stats.base import RANK, with_rank
+from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS
+from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.base import Chart, Option
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
@@ -137,7 +138,7 @@ class FileAccessSum(NsysRecipe):
         """The three tables, the longest total first."""
         if not parts:
             return self.answer({}, ("no call that reads or writes was recorded",))
-        whole = pa.concat_tables([with_rank(part) for part in parts])
+        whole = pa.concat_tables([with_rank(part.table, part.rank) for part in parts])
         accesses, notes = access_tables(whole, run)
         whole = whole.filter(pc.is_in(whole.column("what"), value_set=pa.array(["time", "size"])))
         if not whole.num_rows:

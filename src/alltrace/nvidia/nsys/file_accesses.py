@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.nvidia.filters import pattern_of
 from alltrace.nvidia.nsys.base import Cell
-from alltrace.nvidia.nsys.filters import pattern_of
-from alltrace.nvidia.stats.base import RANK
+from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.lookups import column, look_up, texts_of
 from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.trace.arrays import integers

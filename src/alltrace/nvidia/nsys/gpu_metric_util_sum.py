@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from alltrace.nvidia.filters import pattern_of
 from alltrace.nvidia.nsys.base import FILE_CELL, Cell
-from alltrace.nvidia.nsys.filters import pattern_of
 from alltrace.nvidia.nsys.ranges import projected
 from alltrace.nvidia.nsys.sampled import RankRows, statistics, statistics_cells
 from alltrace.recipes.analysis.lookups import texts_of

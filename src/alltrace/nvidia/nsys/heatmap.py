@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from alltrace.nvidia.filters import given_filters
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
-from alltrace.nvidia.nsys.filters import given_filters
 from alltrace.recipes.analysis.lookups import column, look_up
 from alltrace.recipes.base import Chart, Option
 from alltrace.recipes.execution.shared_tables import once

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.nvidia.filters import TIMES, given_filters
 from alltrace.nvidia.nsys.base import RANK_CELL, Cell, NsysRecipe
-from alltrace.nvidia.nsys.filters import TIMES, given_filters
 from alltrace.recipes.analysis.distribution import COUNT, collect, summarize
 from alltrace.recipes.base import Chart, Option, alignment_of
 from alltrace.trace.arrays import integers

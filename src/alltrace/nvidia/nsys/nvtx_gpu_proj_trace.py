@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files, with_filters_told
-from alltrace.nvidia.nsys.filters import NVTX
-from alltrace.nvidia.stats.nvtx_gpu_proj_trace import RECIPE as REPORT
-from alltrace.nvidia.stats.nvtx_gpu_proj_trace import outside_row, outside_rows, trace_columns
-from alltrace.nvidia.stats.nvtx_stack import number_ranges
+from alltrace.nvidia.range_reports import inside_and_outside, inside_cells, outside_cells
+from alltrace.nvidia.range_reports import nvtx_gpu_proj_trace as _report
+from alltrace.nvidia.ranges import number_ranges
 from alltrace.recipes.base import Chart, Part
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Answer, Option, RankTables, RunFacts
     from alltrace.recipes.row_stream import StreamedRank
 
-_KINDS: dict[str, CellKind] = {"time": "ns", "int": "int", "text": "text"}
+_KINDS: dict[str, CellKind] = {"time": "ns", "int": "int", "name": "text"}
 
 
 class NvtxGpuProjTrace(NsysRecipe):
@@ -31,22 +31,22 @@ class NvtxGpuProjTrace(NsysRecipe):
     """
 
     name = "nvtx_gpu_proj_trace"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = REPORT.tables
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = REPORT.requires
+    tables: ClassVar[Mapping[str, tuple[str, ...]]] = _report.tables
+    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = _report.requires
     on_one_clock = True
     own: ClassVar[tuple[Option, ...]] = (NVTX,)
     results: ClassVar[Mapping[str, tuple[Cell, ...]]] = {
-        "trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in REPORT.cells), FILE_CELL)
+        "trace": (*(Cell(c.title, _KINDS[c.kind], c.doc) for c in _report.cells), FILE_CELL)
     }
     chart: ClassVar[Chart | None] = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
 
     def without(self, options: Mapping[str, Any]) -> dict[str, str]:
         """What follows if ranges are missing."""
-        return {**super().without(options), **REPORT.without(options)}
+        return {**super().without(options), **_report.without(options)}
 
     def map_rank(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
         """The projected ranges of the rank."""
-        return REPORT.map(rank, {"by_rank": False})
+        return _report.map(rank, {"by_rank": False})
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The same, one rank after the other."""
@@ -63,15 +63,14 @@ class NvtxGpuProjTrace(NsysRecipe):
         called = files(run)
         titles = [cell.title for cell in self.results["trace"][:-1]]
         for part in parts:
-            outside = outside_rows(part.table)
+            ranged, outside = inside_and_outside(part)
             for row in outside.drop_columns(["correlations"]).to_pylist():
-                cell = outside_row(part.rank, row)
+                cell = outside_cells(part.rank, row)
                 yield {**{title: pa.array([cell.get(title)]) for title in titles}, FILE: [called[part.rank]]}
-            inside = part.table.slice(0, part.table.num_rows - outside.num_rows)
-            if inside.num_rows:
-                (numbering,) = number_ranges([Part(part.rank, inside)], run, "source_row")
-                columns = trace_columns(part.rank, inside, numbering, run)
-                yield {**{title: columns[title] for title in titles}, FILE: pa.repeat(called[part.rank], inside.num_rows)}
+            if ranged.table.num_rows:
+                (numbering,) = number_ranges([ranged], run)
+                columns = inside_cells(ranged, numbering, run)
+                yield {**{t: columns.column(t) for t in titles}, FILE: pa.repeat(called[part.rank], columns.num_rows)}
 
 
 RECIPE = NvtxGpuProjTrace()

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.nvidia.cells import stack
+from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, Cell, NsysRecipe, files
-from alltrace.nvidia.nsys.filters import NVTX
-from alltrace.nvidia.stats.base import RANK, stack, with_rank
+from alltrace.nvidia.report import RANK
+from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.base import Option
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Rule(NsysRecipe):
         if not parts:
             return self.answer({}, (self.none,))
         called = files(run)
-        whole = stack([with_rank(part) for part in parts]).combine_chunks()
+        whole = stack([with_rank(part.table, part.rank) for part in parts]).combine_chunks()
         columns: dict[str, Any] = {name: whole.column(name) for name in whole.column_names}
         columns[FILE] = pa.array([called[part.rank] for part in parts for _ in range(part.table.num_rows)], pa.string())
         columns["Row#"] = [i + 1 for part in parts for i in range(part.table.num_rows)]

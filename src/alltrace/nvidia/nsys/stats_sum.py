@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.nvidia import report_sums as sums
+from alltrace.nvidia.cells import shares
+from alltrace.nvidia.kernel_names import BASE, MANGLED
 from alltrace.nvidia.nsys.base import FILE, FILE_CELL, Cell, CellKind, NsysRecipe, files, filtered_input
-from alltrace.nvidia.stats import sums
-from alltrace.nvidia.stats.base import RANK, shares
-from alltrace.nvidia.stats.cuda import BASE, MANGLED
+from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.base import Chart
 from alltrace.recipes.sql_recipe import not_by_sql
@@ -23,7 +24,7 @@ from alltrace.recipes.sql_recipe import not_by_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.nvidia.stats.base import SumReport
+    from alltrace.nvidia.report_sums import Sum
     from alltrace.recipes.base import Answer, Option, Part, RankTables, RunFacts
 
 _EXACT: dict[CellKind, CellKind] = {"mean_bytes": "exact_bytes"}
@@ -43,7 +44,7 @@ class StatsSum(NsysRecipe):
     tables: ClassVar[Mapping[str, tuple[str, ...]]]
     requires: ClassVar[tuple[str | tuple[str, ...], ...]]
     results: ClassVar[Mapping[str, tuple[Cell, ...]]]
-    report: ClassVar[SumReport]
+    report: ClassVar[Sum]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Compose the tables from the report's words."""
@@ -116,7 +117,7 @@ class StatsSum(NsysRecipe):
         return pa.array([", ".join(called[r] for r in sorted(holders[key])) for key in wanted], pa.string())
 
 
-def _cells(report: SumReport) -> tuple[Cell, ...]:
+def _cells(report: Sum) -> tuple[Cell, ...]:
     whole: CellKind = "bytes" if report.sizes else "ns"
     part: CellKind = "mean_bytes" if report.sizes else "mean_ns"
     share = () if report.sizes else (Cell("Time", "percent", "Share of the sum of Total Time over the rows listed."),)
@@ -144,7 +145,7 @@ def _ordered(columns: Mapping[str, Any], order: Sequence[tuple[str, str]]) -> di
 class CudaApiSum(StatsSum):
     """The time that CUDA calls took on the CPU, by function, over all ranks and on each."""
 
-    report: ClassVar[SumReport] = sums.CudaApiSum()
+    report: ClassVar[Sum] = sums.cuda_api_sum
     device = False
     chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Total Time",))
 
@@ -152,7 +153,7 @@ class CudaApiSum(StatsSum):
 class CudaGpuKernSum(StatsSum):
     """The time that kernels ran on GPUs, by name, over all ranks and on each."""
 
-    report: ClassVar[SumReport] = sums.CudaGpuKernSum()
+    report: ClassVar[Sum] = sums.cuda_gpu_kern_sum
     own: ClassVar[tuple[Option, ...]] = (BASE, MANGLED)
     chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Total Time",))
 
@@ -160,20 +161,20 @@ class CudaGpuKernSum(StatsSum):
 class CudaGpuMemSizeSum(StatsSum):
     """The bytes of copies and fills on GPUs, by direction, over all ranks and on each."""
 
-    report: ClassVar[SumReport] = sums.CudaGpuMemSizeSum()
+    report: ClassVar[Sum] = sums.cuda_gpu_mem_size_sum
     chart: ClassVar[Chart | None] = Chart("bars", "Operation", ("Total",))
 
 
 class CudaGpuMemTimeSum(StatsSum):
     """The time that copies and fills took on GPUs, by direction, over all ranks and on each."""
 
-    report: ClassVar[SumReport] = sums.CudaGpuMemTimeSum()
+    report: ClassVar[Sum] = sums.cuda_gpu_mem_time_sum
     chart: ClassVar[Chart | None] = Chart("bars", "Operation", ("Total Time",))
 
 
 class OsrtSum(StatsSum):
     """The time that calls of the operating system's runtime took, by function, over all ranks and on each."""
 
-    report: ClassVar[SumReport] = sums.OsrtSum()
+    report: ClassVar[Sum] = sums.osrt_sum
     device = False
     chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Total Time",))

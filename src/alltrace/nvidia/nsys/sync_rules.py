@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from alltrace.nvidia.kernel_names import MEMORY_LABELS
 from alltrace.nvidia.nsys.base import Cell, SqlNsysRecipe
 from alltrace.nvidia.nsys.gpu_work import PLACE
 from alltrace.nvidia.nsys.rule import Rule
-from alltrace.nvidia.stats.cuda import MEMORY_LABELS
 from alltrace.recipes.base import Chart
 from alltrace.recipes.sql_recipe import SqlRecipe
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.nvidia.stats.base import BY_RANK, RANK, RANK_CELL, Cell, StatsReport, with_rank
-from alltrace.nvidia.stats.cuda import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
-from alltrace.nvidia.stats.nvtx import STYLE, range_labels, style_labels
-from alltrace.nvidia.stats.nvtx_stack import pids_and_tids
+from alltrace.nvidia.cells import cells
+from alltrace.nvidia.kernel_names import BASE, KERNEL_KEYS, MANGLED, kernel_columns, kernel_keys, kernel_labels
+from alltrace.nvidia.ranges import pids_and_tids, range_labels, style_labels
+from alltrace.nvidia.report import BY_RANK, RANK, RANK_CELL, Options, Report
 from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, statistics
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
 from alltrace.recipes.analysis.lookups import column
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, calls_within, launch_spans, on_one_line
-from alltrace.recipes.base import Chart
+from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.base import Answer, Chart, Part, RankTables, RunFacts
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.base import Answer, Option, Part, RankTables, RunFacts
     from alltrace.trace.arrays import Int64
 
 _PAIRS_AT_ONCE = 1 << 23
@@ -35,7 +34,7 @@ _KEYS = ("domain", "name", "kind", "PID", "TID", *_KERNEL)
 _INSTANCES = ("ranges", "kernels")
 
 
-class NvtxKernSum(StatsReport):
+class NvtxKernSum(Report):
     """The time that kernels ran, by range and kernel: a kernel counts for every range that contains its launch.
 
     Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows without a range
@@ -44,35 +43,34 @@ class NvtxKernSum(StatsReport):
 
     name = "nvtx_kern_sum"
     title = "NVTX Range Kernel Summary"
-    options: ClassVar[tuple[Option, ...]] = (BASE, MANGLED, BY_RANK)
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    options = (BASE, MANGLED, BY_RANK)
+    tables = {  # noqa: RUF012
         "ranges": SPAN_COLUMNS,
         "kernels": ("start", "end", "process", "correlation", "name", "short_name", "mangled_name"),
         "api": CALLS,
     }
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
-    cells: ClassVar[tuple[Cell, ...]] = (
-        Cell("NVTX Range", "text", "Range."),
-        STYLE,
-        Cell("PID", "int", "Process id."),
-        Cell("TID", "int", "Thread id."),
-        Cell("NVTX Inst", "int", "Ranges of that name with the kernel."),
-        Cell("Kern Inst", "int", "Kernels."),
-        Cell("Total Time", "time", "Time of the kernels together."),
-        Cell("Avg", "mean_time", "Mean."),
-        Cell("Med", "mean_time", "Median."),
-        Cell("Min", "time", "Smallest."),
-        Cell("Max", "time", "Largest."),
-        Cell("StdDev", "mean_time", "Standard deviation of a sample (n - 1); 0 for one kernel."),
-        Cell("Kernel Name", "text", "Kernel."),
+    requires = ("kernels",)
+    cells = cells(
+        "NVTX Range | name | Range.",
+        "Style | name | PushPop or StartEnd.",
+        "PID | int | Process id.",
+        "TID | int | Thread id.",
+        "NVTX Inst | int | Ranges of that name with the kernel.",
+        "Kern Inst | int | Kernels.",
+        "Total Time | time | Time of the kernels together.",
+        "Avg | mean_time | Mean.",
+        "Med | mean_time | Median.",
+        "Min | time | Smallest.",
+        "Max | time | Largest.",
+        "StdDev | mean_time | Standard deviation of a sample (n - 1); 0 for one kernel.",
+        "Kernel Name | name | Kernel.",
     )
-    chart: ClassVar[Chart | None] = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
+    chart = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
 
-    def without(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """What follows if launches or ranges are missing."""
+    def without(self, options: Options) -> dict[str, str]:
         return dict.fromkeys(("ranges", "api"), "all kernels lie outside of ranges")
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
+    def map(self, rank: RankTables, options: Options) -> Any:
         """A row per range and kernel: the numbers of ranges and kernels, and the distribution of the times as two lists."""
         columns = dict.fromkeys(("start", "end", "process", "correlation", *kernel_columns(options)))
         kernels = rank.table("kernels", list(columns))
@@ -108,11 +106,10 @@ class NvtxKernSum(StatsReport):
         made.append(_outside(rank, names, np.flatnonzero(~launched), None, kernel_of, length))
         return _narrow(pa.concat_tables(made).combine_chunks())
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The statistics by range, thread and kernel."""
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         some_rows = [part for part in parts if part.table.num_rows]
         if not some_rows:
-            return self.answer({cell.title: [] for cell in self.answer_cells(options)}, options)
+            return self.empty(options)
         described, id_of = _numbered(some_rows, (*([RANK] if options.get("by_rank") else []), *_KEYS))
         keys = {
             "NVTX Range": range_labels(column(described, "domain"), column(described, "name"), run),
@@ -228,7 +225,7 @@ def _numbered(parts: Sequence[Part], keys: Sequence[str]) -> tuple[Any, list[Int
     known: Any = None
     numbers: list[Int64] = []
     for few in _in_portions(parts):
-        tables = [with_rank(part).select(keys) for part in few]
+        tables = [with_rank(part.table, part.rank).select(keys) for part in few]
         whole = pa.concat_tables([*([] if known is None else [known]), *tables]).combine_chunks()
         number, first = group([whole.column(key) for key in keys])
         before = 0 if known is None else known.num_rows
@@ -299,4 +296,4 @@ def _outside(
     return _part(labels, names, kernels[some], keys, None, kernels, length)
 
 
-RECIPE = NvtxKernSum()
+nvtx_kern_sum = NvtxKernSum()

@@ -1,35 +1,33 @@
-"""What the CUDA reports share: names of kernels, copies and calls, and which call launched which kernel."""
+"""What nsys calls kernels, copies and calls, and which call launched which kernel."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.nvidia.stats.base import BY_RANK, NVTX_NAME, Cell, StatsReport
 from alltrace.recipes.analysis.lookups import as_text, column
 from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.base import Option
-from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables, RunFacts
 
+NVTX_NAME = Option(
+    "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."
+)
 BASE = Option("base", bool, default=False, help="Name kernels without template arguments and parameters.")
 MANGLED = Option("mangled", bool, default=False, help="Use the mangled names of kernels, if recorded.")
-KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 
 KERNEL_KEYS = ("range", "name", "fallback")
 KERNEL_NAME = "coalesce(text_of(launch_range) || '/', '') || text_of(kernel)"
-"""The name of a kernel, over the keys `launch_range` and `kernel`; see `NamedKernels`."""
 
 COPY_LABELS = {
     "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
@@ -42,53 +40,20 @@ MEMORY_LABELS = {
     "device-static": "Device Static", "managed-static": "Managed Static", "unknown": "Unknown",
 }  # fmt: skip
 
-CATEGORY = Cell("Category", "text", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
-
-
-class NamedKernels(StatsReport, SqlRecipe):
-    """A report with a statement that names kernels by its options.
-
-    `{kernel}` is the id of the name, `{launch_range}` of the range, and `{kernel_name}` the text over keys of these names.
-    """
-
-    options: ClassVar[tuple[Option, ...]] = KERNEL_OPTIONS
-
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables and columns that `map` reads under `options`: of the kernels' names those that are shown."""
-        unused = {"short_name", "mangled_name"} - {name_column(options)}
-        reads = super().reads(options)
-        reads["kernels"] = tuple(c for c in reads["kernels"] if c not in unused)
-        return reads
-
-    def words(self, options: Mapping[str, Any]) -> dict[str, str]:
-        """The expressions of a kernel's name, and of the range that it was launched in."""
-        name = name_column(options)
-        return {
-            "kernel": "name" if name == "name" else f"coalesce({name}, name)",
-            "kernel_name": KERNEL_NAME if options.get("nvtx_name") else "text_of(kernel)",
-            "launch_range": "launch_range" if options.get("nvtx_name") else "NULL::BIGINT",
-        }
-
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The rank's tables; `kernels` with the column `launch_range` if requested."""
-        tables = super().rank_tables(rank, options)
-        if options.get("nvtx_name"):
-            tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
-        return tables
-
-    def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The ranges around launches, if requested."""
-        return "the NVTX range around each launch" if options.get("nvtx_name") else None
-
-
-def durations(table: Any) -> Any:
-    """The length of each row's interval, int64 ns."""
-    return pc.subtract(table.column("end"), table.column("start"))
-
 
 def name_column(options: Mapping[str, Any]) -> str:
     """The column of `kernels` that names a kernel under `options`."""
     return "short_name" if options.get("base") else "mangled_name" if options.get("mangled") else "name"
+
+
+def kernel_words(options: Mapping[str, Any]) -> dict[str, str]:
+    """What replaces `{kernel}`, `{launch_range}` and `{kernel_name}` in a statement that names kernels."""
+    name, ranged = name_column(options), options.get("nvtx_name")
+    return {
+        "kernel": "name" if name == "name" else f"coalesce({name}, name)",
+        "kernel_name": KERNEL_NAME if ranged else "text_of(kernel)",
+        "launch_range": "launch_range" if ranged else "NULL::BIGINT",
+    }
 
 
 def kernel_columns(options: Mapping[str, Any]) -> list[str]:
@@ -110,26 +75,22 @@ def kernel_keys(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> d
 def kernel_labels(keys: Any, texts: RunFacts | RankTables) -> Any:
     """The names of the kernels that `keys` (a table with `KERNEL_KEYS`) describes."""
     name = texts.texts(pc.coalesce(column(keys, "name"), column(keys, "fallback")))
-    ranges = texts.texts(column(keys, "range"))
-    prefixed = pc.binary_join_element_wise(ranges, name, "/", null_handling="emit_null")
+    prefixed = pc.binary_join_element_wise(texts.texts(column(keys, "range")), name, "/", null_handling="emit_null")
     return pc.coalesce(prefixed, name)
 
 
-def kernel_texts(keys: Mapping[str, Any], texts: RankTables) -> Any:
-    """The names of kernels, a dictionary array, from the columns of `kernel_keys`."""
+def kernel_texts(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> Any:
+    """The names of kernels, a dictionary array."""
+    keys = kernel_keys(rank, kernels, options)
     codes, first = group(list(keys.values()))
-    distinct = pc.take(pa.table(dict(keys)), pa.array(first))
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.cast(kernel_labels(distinct, texts), pa.string()))
+    distinct = pc.take(pa.table(keys), pa.array(first))
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.cast(kernel_labels(distinct, rank), pa.string()))
 
 
 def copy_labels(kinds: Any) -> Any:
     """`[CUDA memcpy Host-to-Device]` or `[CUDA memset]` for kinds of `copies`, a string array."""
-    words = kinds.to_pylist()
-    return pa.array([None if w is None else _copy_label(w) for w in words], pa.string())
-
-
-def _copy_label(kind: str) -> str:
-    return "[CUDA memset]" if kind == "memset" else f"[CUDA memcpy {COPY_LABELS.get(kind, kind)}]"
+    labels = {kind: f"[CUDA memcpy {label}]" for kind, label in COPY_LABELS.items()} | {"memset": "[CUDA memset]", None: None}
+    return pa.array([labels.get(kind, f"[CUDA memcpy {kind}]") for kind in kinds.to_pylist()], pa.string())
 
 
 def relabel(words: Any, labels: Mapping[str, str]) -> Any:
@@ -150,23 +111,26 @@ def call_texts(ids: Any, texts: RankTables) -> Any:
     return pa.DictionaryArray.from_arrays(encoded.indices, call_labels(encoded.dictionary))
 
 
+def launch_dims(x: Any, y: Any, z: Any) -> Any:
+    """`   4    1    1`: the dimensions of a grid or block as nsys prints them, each right-aligned to four places."""
+    columns = [x, y, z]
+    codes, first = group(columns)
+    some = [pc.take(pc.cast(c, pa.int64()), pa.array(first)).to_pylist() for c in columns]
+    texts = [None if None in dims else " ".join(f"{d:4d}" for d in dims) for dims in zip(*some, strict=True)]
+    return pc.take(pa.array(texts, pa.string()), pa.array(codes))
+
+
 def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which API call launched which kernel: by correlation id within the process.
+    """Which API call launched which kernel, by correlation id within the process: rows of `kernels` and of `api`, in pairs.
 
-    Args:
-        kernels: A table with `process` and `correlation`.
-        api: The same of `api`.
-
-    Returns:
-        Row numbers of `kernels` and of `api`, a pair for each match, in the order of the kernels. A kernel without a call has
-        no pair.
+    The pairs are in the order of the kernels. A kernel without a call has none.
     """
     unknown = pc.is_null(column(kernels, "correlation")).to_numpy(zero_copy_only=False)
     ours, theirs = _call_codes(kernels, api)
     order = np.argsort(theirs, kind="stable")
-    ordered = theirs[order]
-    low = np.searchsorted(ordered, ours, side="left")
-    high = np.searchsorted(ordered, ours, side="right")
+    by_code = theirs[order]
+    low = np.searchsorted(by_code, ours, side="left")
+    high = np.searchsorted(by_code, ours, side="right")
     matches = np.where(unknown, 0, high - low)
     kernel = np.repeat(np.arange(len(ours)), matches)
     offset = np.arange(len(kernel)) - np.repeat(np.cumsum(matches) - matches, matches)
@@ -188,15 +152,9 @@ def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def launch_ranges(rank: RankTables, kernels: Any) -> Any:
-    """The name id of the innermost NVTX range around the call that launched each kernel, null if there is none.
-
-    Args:
-        rank: The rank's tables.
-        kernels: Rows of `kernels` with `process` and `correlation`.
-    """
-    nothing = pa.nulls(kernels.num_rows, pa.int64())
+    """The name id of the innermost NVTX range around the call that launched each kernel, null if there is none."""
     if not rank.has("ranges") or not rank.has("api"):
-        return nothing
+        return pa.nulls(kernels.num_rows, pa.int64())
     api = rank.table("api", ["start", "end", "process", "thread", "correlation"])
     api = pc.filter(api, pc.is_valid(api.column("thread")))
     kernel, call = launches(kernels, api)

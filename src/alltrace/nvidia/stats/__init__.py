@@ -1,1 +1,0 @@
-"""The reports of `nsys stats`, column for column, over all ranks."""
