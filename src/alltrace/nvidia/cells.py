@@ -118,7 +118,8 @@ RANK_CELL = Cell("Rank", "int", "Rank.")
 
 def cells(*texts: str) -> tuple[Cell, ...]:
     """Cells written as `Title | kind | What it means.`."""
-    return tuple(Cell(*(part.strip() for part in text.split("|", 2))) for text in texts)
+    parts = ([part.strip() for part in text.split("|", 2)] for text in texts)
+    return tuple(Cell(title, kind, doc) for title, kind, doc in parts)
 
 
 def empty_table(columns: Sequence[Cell], *, in_bytes: bool = False) -> AnswerTable:

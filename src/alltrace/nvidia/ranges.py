@@ -54,7 +54,8 @@ def range_names(table: Any, texts: RunFacts | RankTables) -> Any:
     """The names of ranges with `domain` and `name`, a dictionary array."""
     codes, first = group([table.column("domain"), table.column("name")])
     distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
-    labels = range_labels(*(distinct.column(c).combine_chunks() for c in ("domain", "name")), texts)
+    domain, name = (distinct.column(c).combine_chunks() for c in ("domain", "name"))
+    labels = range_labels(domain, name, texts)
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), labels)
 
 

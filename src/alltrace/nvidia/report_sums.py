@@ -93,7 +93,7 @@ class Sum(Statements):
         statistics = statistics_statement(labels, self.distinct(options), by_rank=by_rank, quartiles=quartiles)
         return f"{statistics}\nORDER BY {', '.join(order)}"
 
-    def columns(self, table: Any, within: Any = None) -> dict[str, Any]:
+    def by_title(self, table: Any, within: Any = None) -> dict[str, Any]:
         """The columns by title of the rows of `reduce_statement`; shares are `within` ranks, if any."""
         columns = {title: table.column(title) for title in (cell.title for cell in self.named)}
         columns |= {self.totaled: table.column("total"), self.counted: table.column(COUNT)}
@@ -105,7 +105,7 @@ class Sum(Statements):
             return self.empty(options)
         table = self.over_parts(parts, run, options)
         rank = table.column(RANK) if options.get("by_rank") else None
-        return self.answer({**self.columns(table, rank), **({} if rank is None else {self.rank_cell.title: rank})}, options)
+        return self.answer({**self.by_title(table, rank), **({} if rank is None else {self.rank_cell.title: rank})}, options)
 
 
 _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

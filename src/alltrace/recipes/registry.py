@@ -8,52 +8,34 @@ from alltrace.recipes import load
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import Recipe
 
 ENTRY_POINTS = "alltrace.recipes"
 
-NVIDIA_RECIPES: dict[str, str] = {
-    name: f"alltrace.nvidia.{place}"
-    for name, place in {
-        "cuda_api_sum": "nsys.stats_sum:CudaApiSum",
-        "cuda_api_sync": "nsys.sync_rules:CudaApiSync",
-        "cuda_gpu_kern_hist": "nsys.cuda_gpu_kern_hist",
-        "cuda_gpu_kern_pace": "nsys.pace:CudaGpuKernPace",
-        "cuda_gpu_kern_sum": "nsys.stats_sum:CudaGpuKernSum",
-        "cuda_gpu_mem_size_sum": "nsys.stats_sum:CudaGpuMemSizeSum",
-        "cuda_gpu_mem_time_sum": "nsys.stats_sum:CudaGpuMemTimeSum",
-        "cuda_gpu_time_util_map": "nsys.utilization_maps:CudaGpuTimeUtilMap",
-        "cuda_memcpy_async": "nsys.sync_rules:CudaMemcpyAsync",
-        "cuda_memcpy_sync": "nsys.sync_rules:CudaMemcpySync",
-        "cuda_memset_sync": "nsys.sync_rules:CudaMemsetSync",
-        "file_access_sum": "nsys.file_access_sum",
-        "gpu_gaps": "nsys.gpu_gaps",
-        "gpu_metric_util_map": "nsys.utilization_maps:GpuMetricUtilMap",
-        "gpu_metric_util_sum": "nsys.gpu_metric_util_sum",
-        "gpu_time_util": "nsys.gpu_time_util",
-        "mpi_gpu_time_util_map": "nsys.utilization_maps:MpiGpuTimeUtilMap",
-        "mpi_sum": "nsys.duration_sums:MpiSum",
-        "nccl_gpu_overlap_trace": "nsys.nccl_gpu_overlap_trace",
-        "nccl_gpu_proj_sum": "nsys.duration_sums:NcclGpuProjSum",
-        "nccl_gpu_time_util_map": "nsys.utilization_maps:NcclGpuTimeUtilMap",
-        "nccl_straggler": "nsys.nccl_straggler",
-        "nccl_sum": "nsys.nccl_sum",
-        "network_map_aws": "nsys.utilization_maps:NetworkMapAws",
-        "network_sum": "nsys.network:NetworkSum",
-        "network_traffic_map": "nsys.network:NetworkTrafficMap",
-        "nvlink_sum": "nsys.nvlink_sum",
-        "nvtx_gpu_proj_pace": "nsys.pace:NvtxGpuProjPace",
-        "nvtx_gpu_proj_sum": "nsys.duration_sums:NvtxGpuProjSum",
-        "nvtx_gpu_proj_trace": "nsys.nvtx_gpu_proj_trace",
-        "nvtx_pace": "nsys.pace:NvtxPace",
-        "nvtx_sum": "nsys.duration_sums:NvtxSum",
-        "osrt_sum": "nsys.stats_sum:OsrtSum",
-        "storage_util_map": "nsys.utilization_maps:StorageUtilMap",
-        "ucx_gpu_time_util_map": "nsys.utilization_maps:UcxGpuTimeUtilMap",
-    }.items()
+
+def _places(modules: Mapping[str, str]) -> dict[str, str]:
+    """Where each of NVIDIA's is, by name, of the names that each module has."""
+    return dict(sorted((name, f"alltrace.nvidia.{module}:{name}") for module, named in modules.items() for name in named.split()))
+
+
+_RECIPE_MODULES = {
+    "recipe_sums": """
+        cuda_api_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum mpi_sum nccl_gpu_proj_sum nccl_sum
+        nvtx_gpu_proj_sum nvtx_sum osrt_sum
+    """,
+    "pace": "cuda_gpu_kern_pace nvtx_gpu_proj_pace nvtx_pace",
+    "gpu_recipes": "cuda_gpu_kern_hist nccl_gpu_overlap_trace nccl_straggler nvtx_gpu_proj_trace",
+    "sampled_sums": "gpu_metric_util_sum network_sum nvlink_sum",
+    "maps": """
+        cuda_gpu_time_util_map gpu_metric_util_map mpi_gpu_time_util_map nccl_gpu_time_util_map network_map_aws
+        network_traffic_map storage_util_map ucx_gpu_time_util_map
+    """,
+    "rules": "cuda_api_sync cuda_memcpy_async cuda_memcpy_sync cuda_memset_sync gpu_gaps gpu_time_util",
+    "file_access_sum": "file_access_sum",
 }
+NVIDIA_RECIPES = _places(_RECIPE_MODULES)
 """The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of files."""
 
 _REPORT_MODULES = {
@@ -66,9 +48,7 @@ _REPORT_MODULES = {
     "range_reports": "nvtx_gpu_proj_sum nvtx_gpu_proj_trace nvtx_pushpop_trace",
     "nvtx_kern_sum": "nvtx_kern_sum",
 }
-REPORTS: dict[str, str] = dict(
-    sorted((name, f"alltrace.nvidia.{module}:{name}") for module, names in _REPORT_MODULES.items() for name in names.split())
-)
+REPORTS = _places(_REPORT_MODULES)
 """The reports of `nsys stats`, column for column, over all ranks. Recipes may have the same names."""
 
 RECIPES: dict[str, str] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from alltrace.cli.nsys.forms import Shown
 from alltrace.cli.nsys.stats import Skipped
-from alltrace.cli.nsys.units import report_column
+from alltrace.cli.nsys.units import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,7 +99,7 @@ class Reports:
         from alltrace.recipes.reference import description, reference
         from alltrace.recipes.registry import find_report
 
-        report = find_report(EARLIER_NAMES.get(name, name))
+        report = cast("Report", find_report(EARLIER_NAMES.get(name, name)))
         arguments = [
             (f":{option.name.replace('_', '-')}{'' if option.type is bool else '=VALUE'}", option.help) for option in report.options
         ]
@@ -114,7 +114,7 @@ class Reports:
         if name in OTHER_APIS:
             raise Skipped(f"alltrace does not import graphics and video, which {name} is about")
         name = EARLIER_NAMES.get(name, name)
-        report = find_report(f"{name}{colon}{arguments}").in_bytes()
+        report = cast("Report", find_report(f"{name}{colon}{arguments}")).in_bytes()
         ranks = None
         if "nvtx" in filters:
             rank, filters = find_range(run, str(filters["nvtx"]))
@@ -125,7 +125,7 @@ class Reports:
             if spec.startswith(_WITHOUT_GREEN):
                 rows = (table.drop_columns([_GREEN]) for table in rows)
                 cells = tuple(cell for cell in cells if cell.title != _GREEN)
-            yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
+            yield Shown(f"{report.title} ({name})", [column_of(cell) for cell in cells], rows)
 
 
 def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Recipe:

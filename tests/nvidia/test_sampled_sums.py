@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.making import kernel, make_run
 
-from alltrace.nvidia.nsys.sampled import bin_means, bin_rates
+from alltrace.nvidia.maps import bin_means, bin_rates
 from alltrace.recipes.analysis.sampled import plain_metric
 from alltrace.recipes.execution.ask import ask
 from alltrace.trace.errors import UsageError

@@ -13,7 +13,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.nvidia.stats.test_oracle import LONG, shorten
+from tests.nvidia.test_oracle import LONG, shorten
 from tests.thorough import THOROUGH
 
 from alltrace.cli.output import cells

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.nsight_recipes import answers_in, ask_nsight, close, rows_of, twin
-from tests.nvidia.stats.test_oracle import complete
+from tests.nvidia.test_oracle import complete
 
 import alltrace
 from alltrace.recipes.execution.ask import ask

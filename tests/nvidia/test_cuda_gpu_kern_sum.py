@@ -30,7 +30,7 @@ def test_quartiles_over_ranks_are_exact_and_files_hold_the_extremes(tmp_path):
 
 def test_ranks_of_one_report_are_told_apart(tmp_path):
 
-    from alltrace.nvidia.nsys.base import files
+    from alltrace.nvidia.recipe import files
 
     run = make_run(tmp_path / "run", {r: {"kernels": [kernel(0, 5)]} for r in (0, 1, 2)})
     report = run.manifest.reports[0]._replace(path="a/one.nsys-rep")
@@ -45,7 +45,7 @@ def test_ranks_of_one_report_are_told_apart(tmp_path):
 
 
 def test_thousands_of_reports_are_told_apart_in_no_time():
-    from alltrace.nvidia.nsys.base import files
+    from alltrace.nvidia.recipe import files
 
     ranks = [SimpleNamespace(rank=r, reports=(r,)) for r in range(12_000)]
     reports = [SimpleNamespace(path=f"reports/profile_rank{r.rank:05d}.nsys-rep") for r in ranks]

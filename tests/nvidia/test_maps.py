@@ -8,7 +8,7 @@ from tests.making import collective, copy, kernel, make_run
 
 import alltrace
 from alltrace.cli.main import main
-from alltrace.nvidia.nsys.heatmap import Binning, equal_bins
+from alltrace.nvidia.maps import Binning, equal_bins
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.registry import find
