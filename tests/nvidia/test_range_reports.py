@@ -12,6 +12,7 @@ from tests.making import make_run
 
 from alltrace.cli.csv_text import to_csv
 from alltrace.nvidia import nvtx_kern_sum
+from alltrace.recipes import sql_recipe
 from alltrace.recipes.base import Part
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find_report
@@ -213,7 +214,8 @@ def test_kernels_in_ranges_of_all_ranks_are_counted_together_some_keys_at_a_time
 
     run = make_run(tmp_path / "run", {0: work(5, 300, 7, 1 << 40), 1: work(9, 5), 2: {**work(3, 3, 3), "ranges": []}})
     whole = ask(run, find_report("nvtx_kern_sum")).table
-    monkeypatch.setattr(nvtx_kern_sum, "_VALUES_AT_ONCE", 2)
+    monkeypatch.setattr(nvtx_kern_sum, "_PAIRS_AT_ONCE", 2)
+    monkeypatch.setattr(sql_recipe, "_ROWS_AT_ONCE", 1)
     assert ask(run, find_report("nvtx_kern_sum")).table == whole
     titles = ("NVTX Range", "NVTX Inst", "Kern Inst", "Total Time (ns)", "Med (ns)", "Max (ns)")
     assert column(whole.to_pylist(), *titles) == [

@@ -36,40 +36,19 @@ FARTHEST_NS = 1 << 62
 """No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
 
 TIMES = (
-    Option(
-        "start",
-        int,
-        None,
-        "Count only what ends at this time or later; ns on the run's clock.",
-        least=-FARTHEST_NS,
-        most=FARTHEST_NS,
-    ),
-    Option(
-        "end",
-        int,
-        None,
-        "Count only what starts at this time or earlier; ns on the run's clock.",
-        least=-FARTHEST_NS,
-        most=FARTHEST_NS,
+    *(
+        Option(name, int, None, f"Count only what {which}; ns on the run's clock.", least=-FARTHEST_NS, most=FARTHEST_NS)
+        for name, which in (("start", "ends at this time or later"), ("end", "starts at this time or earlier"))
     ),
     Option("filter_time", str, None, "Count only what overlaps START/END, such as 1s/2s500ms, 10ms/ or /3s; a plain number is ns."),
 )
-FILTERS = (
-    *TIMES,
-    Option(
-        "filter_nvtx",
-        str,
-        None,
-        "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
-        "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain.",
-    ),
+_RANGES = (
+    "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
+    "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain."
 )
-PROJECTED = Option(
-    "filter_projected_nvtx",
-    str,
-    None,
-    "Count only what ran on the GPU while the work launched inside these NVTX ranges did; spelled as for --filter-nvtx.",
-)
+FILTERS = (*TIMES, Option("filter_nvtx", str, None, _RANGES))
+_PROJECTED = "Count only what ran on the GPU while the work launched inside these NVTX ranges did; spelled as for --filter-nvtx."
+PROJECTED = Option("filter_projected_nvtx", str, None, _PROJECTED)
 NVTX = Option("nvtx", str, None, "Count only what overlaps the first NVTX range of this name: RANGE[@DOMAIN].")
 
 _RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain", "kind")}
@@ -81,14 +60,9 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Filters(NamedTuple):
-    """The filters in use.
+    """The filters in use: earliest and latest time, ranges that rows must overlap, ranges whose GPU work they must overlap.
 
-    Attributes:
-        start: Earliest time, or None.
-        end: Latest time, or None.
-        nvtx: Ranges that rows must overlap.
-        projected: Ranges; rows must overlap their work on the GPU.
-        words: The filters as written.
+    `words` are the filters as written.
     """
 
     start: int | None = None
@@ -98,11 +72,9 @@ class Filters(NamedTuple):
     words: str = ""
 
     def __bool__(self) -> bool:
-        """Whether there is any filter."""
         return bool(self.words)
 
     def __str__(self) -> str:
-        """As the command line spells them."""
         return self.words
 
     def reads(self, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -185,12 +157,9 @@ class _Spans(NamedTuple):
 
 
 class FilteredRank:
-    """One rank's tables, of the rows that pass the filters; dictionaries are whole.
+    """One rank's tables (see `RankTables`), of the rows that pass the filters; dictionaries are whole.
 
-    Args:
-        rank: The rank.
-        filters: The filters.
-        host: Whether they hold for what ran on the host too; otherwise for what ran on devices alone.
+    With `host`, filters hold for what ran on the host too; otherwise for what ran on devices alone.
     """
 
     def __init__(self, rank: RankTables, filters: Filters, *, host: bool = True) -> None:
@@ -202,11 +171,9 @@ class FilteredRank:
         self.memo: dict[Any, Any] = {}
 
     def has(self, table: str) -> bool:
-        """Whether the rank has rows of the canonical `table`, whether they pass or not."""
         return self._inner.has(table)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
-        """The rows of the canonical `table` that pass (see `RankTables.table`)."""
         declared = TABLES[table]
         if table in DICTIONARIES or declared.order is None or not (self._host or table in DEVICE_TABLES):
             return self._inner.table(table, columns)
@@ -220,25 +187,20 @@ class FilteredRank:
         return found.select(wanted).filter(pa.array(kept))
 
     def gpu_samples(self, columns: Sequence[str]) -> Any:
-        """The samples of the rank's GPUs that pass (see `RankTables.gpu_samples`)."""
         wanted = list(columns)
         found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
         return found.select(wanted).filter(pa.array(self._kept("gpu_metrics", found)))
 
     def unrecorded(self) -> Merged:
-        """Times with possibly lost records (see `RankTables.unrecorded`)."""
         return self._inner.unrecorded()
 
     def shared(self, table: str) -> Any:
-        """The rank's rows of the alignment, whole (see `RankTables.shared`)."""
         return self._inner.shared(table)
 
     def texts(self, ids: Any) -> Any:
-        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
         return self._inner.texts(ids)
 
     def name_table(self) -> Any:
-        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
         return self._inner.name_table()
 
     def _kept(self, table: str, rows: Any) -> NDArray[np.bool_]:
@@ -298,10 +260,7 @@ def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[n
     distinct = ranges.take(pa.array(some))
     texts = rank.texts(distinct.column("name")).to_pylist()
     domains = rank.texts(distinct.column("domain")).to_pylist()
-    right = np.array(
-        [wanted.names(t, d) for t, d in zip(texts, domains, strict=True)],
-        bool,
-    )
+    right = np.array([wanted.names(t, d) for t, d in zip(texts, domains, strict=True)], bool)
     rows = np.flatnonzero(right[codes]) if len(right) else np.empty(0, np.int64)
     rows = rows[np.argsort(start[rows], kind="stable")]
     return rows if wanted.index is None else rows[wanted.index : wanted.index + 1]

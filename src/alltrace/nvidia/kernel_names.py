@@ -18,7 +18,7 @@ from alltrace.trace.grouping import group
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import RankTables
 
 NVTX_NAME = Option(
     "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."
@@ -26,7 +26,6 @@ NVTX_NAME = Option(
 BASE = Option("base", bool, default=False, help="Name kernels without template arguments and parameters.")
 MANGLED = Option("mangled", bool, default=False, help="Use the mangled names of kernels, if recorded.")
 
-KERNEL_KEYS = ("range", "name", "fallback")
 KERNEL_NAME = "coalesce(text_of(launch_range) || '/', '') || text_of(kernel)"
 
 COPY_LABELS = {
@@ -57,34 +56,19 @@ def kernel_words(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def kernel_columns(options: Mapping[str, Any]) -> list[str]:
-    """The columns of `kernels` that `kernel_keys` reads."""
+    """The columns of `kernels` that `kernel_texts` reads."""
     return ["name", name_column(options), *(["process", "correlation"] if options.get("nvtx_name") else [])]
-
-
-def kernel_keys(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The name of a kernel, as ids: the columns `KERNEL_KEYS`, to be made text by `kernel_labels`."""
-    nothing = pa.nulls(kernels.num_rows, pa.int64())
-    named = name_column(options)
-    return {
-        "range": launch_ranges(rank, kernels) if options.get("nvtx_name") else nothing,
-        "name": column(kernels, named),
-        "fallback": nothing if named == "name" else pc.if_else(pc.is_null(column(kernels, named)), column(kernels, "name"), None),
-    }
-
-
-def kernel_labels(keys: Any, texts: RunFacts | RankTables) -> Any:
-    """The names of the kernels that `keys` (a table with `KERNEL_KEYS`) describes."""
-    name = texts.texts(pc.coalesce(column(keys, "name"), column(keys, "fallback")))
-    prefixed = pc.binary_join_element_wise(texts.texts(column(keys, "range")), name, "/", null_handling="emit_null")
-    return pc.coalesce(prefixed, name)
 
 
 def kernel_texts(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> Any:
     """The names of kernels, a dictionary array."""
-    keys = kernel_keys(rank, kernels, options)
-    codes, first = group(list(keys.values()))
-    distinct = pc.take(pa.table(keys), pa.array(first))
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pc.cast(kernel_labels(distinct, rank), pa.string()))
+    name = pc.coalesce(column(kernels, name_column(options)), column(kernels, "name"))
+    ranges = launch_ranges(rank, kernels) if options.get("nvtx_name") else pa.nulls(kernels.num_rows, pa.int64())
+    codes, first = group([ranges, name])
+    text = rank.texts(name.take(pa.array(first)))
+    prefixed = pc.binary_join_element_wise(rank.texts(ranges.take(pa.array(first))), text, "/", null_handling="emit_null")
+    labels = pc.cast(pc.coalesce(prefixed, text), pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), labels)
 
 
 def copy_labels(kinds: Any) -> Any:

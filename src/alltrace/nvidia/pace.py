@@ -11,14 +11,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cell_table, cells, empty_table
 from alltrace.nvidia.ranges import projected_table
 from alltrace.nvidia.recipe import FILES, Needs, Options, Reads, SqlNsysRecipe, file_columns
 from alltrace.nvidia.recipe_sums import TEXT, duration_cells, duration_columns
-from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
+from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RankTables, RunFacts
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import number_ranges
@@ -104,9 +106,9 @@ ORDER BY start, "end"
         for quantity in _WIDE:
             values = np.concatenate([c[quantity] for c in columns.values()])
             pace[quantity.replace("_", " ").title()] = pa.array(values, mask=values == _NOTHING)
-        took = np.concatenate([c["duration"] for c in columns.values()])
-        summary = summarize(collect({"rank": pa.array(np.zeros(len(took), np.int64))}, took), "linear")
-        stats = {self._title: pa.array([options["name"]]), **duration_columns(summary, exact=False)}
+        took = pa.table({"name": pa.array([options["name"]] * len(pace["Rank"])), "value": pace["Duration"]})
+        summary = _statistics(took, "name")
+        stats = {self._title: summary.column("name"), **duration_columns(summary, exact=False)}
         answer = self._with_wide({"pace": pace, "stats": stats, "files": file_columns(parts, run)}, columns, parts)
         return answer._replace(notes=tuple(_notes(parts)))
 
@@ -122,7 +124,7 @@ ORDER BY start, "end"
                 wide[quantity][: len(values), at] = values
         for quantity, values in wide.items():
             further[f"pace_{quantity}"] = _by_rank(ranks, values, quantity)
-        further["pace_delta_stats"] = cell_table(_DELTA, _describe_rows(wide["delta"])) if longest else empty_table(_DELTA)
+        further["pace_delta_stats"] = cell_table(_DELTA, _delta_statistics(wide["delta"])) if longest else empty_table(_DELTA)
         return answer._replace(further=further)
 
 
@@ -145,35 +147,21 @@ def _by_rank(ranks: Sequence[int], values: NDArray[np.int64], quantity: str) -> 
     return cell_table([Cell(str(rank), "ns", f"{quantity} of rank {rank}") for rank in ranks], columns)
 
 
-def _describe_rows(values: NDArray[np.int64]) -> dict[str, Any]:
-    """The statistics of each row, as pandas describes it; null for a row without values."""
-    known = values != _NOTHING
-    n = known.sum(axis=1)
-    ordered = np.sort(np.where(known, values, np.iinfo(np.int64).max), axis=1)
-    none, single = n == 0, n <= 1
-    total = np.where(known, values, 0).sum(axis=1)
-    mean = total / np.maximum(n, 1)
-    squares = (np.where(known, values - mean[:, None], 0.0) ** 2).sum(axis=1)
-    sizes = np.unique(n).tolist()  # hardly ever more than two
+def _statistics(values: Any, key: str) -> Any:
+    """The statistics of `value` by `key`, and by it."""
+    counted = values.append_column("rank", pa.nulls(values.num_rows, pa.int32())).append_column(
+        "count", pa.repeat(1, values.num_rows)
+    )
+    return run_statement(f"{statistics_statement({key: key}, (key,), 'type_7')} ORDER BY {key}", {"parts": counted})
 
-    def quantile(quarters: int) -> Any:
-        quantiles = np.zeros(len(values))
-        for size in sizes:
-            low, rest = divmod(max(size - 1, 0) * quarters, 4)
-            rows = slice(None) if len(sizes) == 1 else n == size
-            a, b = ordered[rows, low], ordered[rows, min(low + 1, max(size - 1, 0))]
-            quantiles[rows] = a + (b - a) * (rest / 4)
-        return pa.array(quantiles, mask=none)
 
-    return {
-        "Count": n,
-        "Mean": pa.array(mean, mask=none),
-        "Std": pa.array(np.sqrt(squares / np.maximum(n - 1, 1)), mask=single),
-        "Min": pa.array(ordered[:, 0], mask=none),
-        "Q1": quantile(1), "Median": quantile(2), "Q3": quantile(3),
-        "Max": pa.array(np.where(known, values, _NOTHING).max(axis=1), mask=none),
-        "Sum": pa.array(total, mask=none),
-    }  # fmt: skip
+def _delta_statistics(deltas: NDArray[np.int64]) -> dict[str, Any]:
+    """The statistics of each iteration, a row, that has deltas; null for one without."""
+    iteration, rank = np.nonzero(deltas != _NOTHING)
+    summary = _statistics(pa.table({"iteration": iteration, "value": deltas[iteration, rank]}), "iteration")
+    place = pc.index_in(pa.array(np.arange(len(deltas))), summary.column("iteration").combine_chunks())
+    columns = {name: column.take(place) for name, column in duration_columns(summary, exact=True).items()}
+    return {**columns, "Count": pc.fill_null(columns["Count"], 0)}
 
 
 def _notes(parts: Sequence[Part]) -> list[str]:

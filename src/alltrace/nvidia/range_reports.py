@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import cells, stack
 from alltrace.nvidia.ranges import (
+    RANGE_NAME,
+    STYLE_NAME,
     Numbering,
     children,
     is_kind,
@@ -360,15 +362,16 @@ SELECT rank, domain, name, kind, "last" - "first" AS value, "end" - start AS len
         return bool(options.get("by_rank"))
 
     def reduce_statement(self, options: Options) -> str:
-        labels = {
-            "Range": "coalesce(text_of(domain) || ':', '') || text_of(name)",
-            "Style": "CASE kind WHEN 'pushpop' THEN 'PushPop' WHEN 'startend' THEN 'StartEnd' ELSE kind END",
-        }
         carried = ("length", "operations", "level", "children")
         sums = {f"{name}_sum": f"sum({name}::HUGEINT * count)" for name in carried}
         by_rank = bool(options.get("by_rank"))
         statistics = statistics_statement(
-            labels, ("domain", "name", "kind"), quartiles=False, by_rank=by_rank, further=sums, carried=carried
+            {"Range": RANGE_NAME, "Style": STYLE_NAME},
+            ("domain", "name", "kind"),
+            quartiles=False,
+            by_rank=by_rank,
+            further=sums,
+            carried=carried,
         )
         words = self.words(options)
         return f"""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _MOST_BYTES = 8 << 30
+RANGE_NAME = "coalesce(text_of(domain) || ':', '') || text_of(name)"
+STYLE_NAME = "CASE kind WHEN 'pushpop' THEN 'PushPop' WHEN 'startend' THEN 'StartEnd' ELSE kind END"
+"""What a range is called, over `domain` and `name`, and its style, over `kind`."""
 RANGES = {"ranges": ("start", "end", "name", "domain")}
 OF_NCCL = "JOIN names ON names.id = domain WHERE names.value IN ('NCCL', 'RCCL')"
 """What leaves ranges of the NVTX domains in which communication libraries name their calls, in whichever process."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.nvidia import report_sums
-from alltrace.nvidia.cells import RANK_CELL, Cell, Columns, cells, ordered
+from alltrace.nvidia.cells import RANK_CELL, Cell, cells, ordered
 from alltrace.nvidia.kernel_names import BASE, MANGLED
 from alltrace.nvidia.ranges import OF_NCCL, RANGES, projected_table
 from alltrace.nvidia.recipe import (
@@ -33,11 +33,13 @@ from alltrace.nvidia.recipe import (
 )
 from alltrace.nvidia.report import RANK
 from alltrace.nvidia.report_sums import Sum
-from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
+from alltrace.recipes.analysis.distribution import COUNT, collect
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
+from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
-from alltrace.recipes.sql_recipe import not_by_sql
+from alltrace.recipes.sql_recipe import PARTS, not_by_sql, parts_table
 
 _FILES = "a list where several ranks have it."
 
@@ -301,8 +303,21 @@ nccl_gpu_proj_sum = DurationSum(
     events=f"{_PROJECTED_EVENTS} {OF_NCCL}",
 )
 
+_ON_GPU = "(SELECT * FROM parts WHERE on_gpu)"
 _OPERATION = ("op", "datatype", "bytes", "group_size", "communicator")
-_WHAT = "on_gpu"
+_LABELS = {
+    "Operation": "coalesce(text_of(op), '')",
+    "Datatype": "coalesce(text_of(datatype), '')",
+    "Bytes": "bytes",
+    "Group Size": "group_size",
+}
+_OPERATIONS = f"""
+{statistics_statement(_LABELS, tuple(_OPERATION[:4]), "type_7", further={"ranks": "count(DISTINCT rank)"}, source=_ON_GPU)}
+ORDER BY "Operation", "Bytes", "Datatype", "Group Size\""""
+_COMMUNICATORS = f"""
+SELECT coalesce(text_of(communicator), '') AS "Communicator", rank AS "Rank", group_size AS "Group Size", sum(count) AS "Count",
+  sum(bytes * count) AS "Bytes", sum(value * count) AS "Sum"
+FROM {_ON_GPU} AS parts GROUP BY communicator, rank, group_size ORDER BY "Communicator", rank, group_size, communicator"""
 
 
 class NcclSum(DurationSum):
@@ -355,69 +370,28 @@ class NcclSum(DurationSum):
         lasted = pc.subtract(work.column("end"), work.column("start"))
         timed = lasted.is_valid()
         works = collect({c: work.column(c).filter(timed) for c in _OPERATION}, pc.max_element_wise(lasted.filter(timed), 0))
-        tables = [
-            table.append_column(_WHAT, pa.array([on_gpu] * table.num_rows, pa.bool_()))
-            for table, on_gpu in ((calls, False), (works, True))
-        ]
-        return pa.concat_tables(tables, promote_options="default")
+        works = with_rank(works, rank.rank)
+        tables = [t.append_column("on_gpu", pa.repeat(on_gpu, t.num_rows)) for t, on_gpu in ((calls, False), (works, True))]
+        return pa.concat_tables(tables, promote_options="permissive")
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """The tables of the calls and of the operations."""
-        calls = [Part(p.rank, p.table.filter(pc.invert(p.table.column(_WHAT))).drop_columns([_WHAT, *_OPERATION])) for p in parts]
+        calls = [
+            Part(p.rank, p.table.filter(pc.invert(p.table.column("on_gpu"))).drop_columns(["on_gpu", *_OPERATION])) for p in parts
+        ]
         answer = super().combine([p for p in calls if p.table.num_rows], run, options)
-        works = [_operations_of(p) for p in parts]
-        whole = pa.concat_tables(works) if works else None
-        if whole is None or not whole.num_rows:
+        works = [part for part in parts if pc.any(part.table.column("on_gpu")).as_py()]
+        if not works:
             return answer
-        more = {"operations": _operations(whole, run), "communicators": _communicators(whole, run)}
-        further = self.answer(more).further
-        return answer._replace(further={**answer.further, **{name: further[name] for name in more}})
-
-
-def _operations_of(part: Part) -> Any:
-    """The part's operations, with their rank."""
-    works = part.table.filter(part.table.column(_WHAT)).select([*_OPERATION, VALUE, COUNT])
-    return works.append_column("rank", pa.array([part.rank] * works.num_rows, pa.int64()))
-
-
-def _operations(works: Any, run: RunFacts) -> Columns:
-    keys = ["op", "datatype", "bytes", "group_size"]
-    summary = summarize(works.select([*keys, VALUE, COUNT]), "linear")
-    ranks = works.group_by(keys).aggregate([("rank", "count_distinct")])
-    count = dict(zip(_rows(ranks, keys), ranks.column("rank_count_distinct").to_pylist(), strict=True))
-    columns = {
-        "Operation": _texts(run, summary.column("op")),
-        "Datatype": _texts(run, summary.column("datatype")),
-        "Bytes": summary.column("bytes"),
-        "Group Size": summary.column("group_size").cast(pa.int64()),
-        "Ranks": pa.array([count[key] for key in _rows(summary, keys)], pa.int64()),
-        **duration_columns(summary, exact=False),
-    }
-    return ordered(columns, "Operation", "Bytes", "Datatype", "Group Size")
-
-
-def _rows(table: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-
-
-def _communicators(works: Any, run: RunFacts) -> Columns:
-    works = works.append_column("time", pc.multiply(works.column(VALUE), works.column(COUNT)))
-    works = works.append_column("moved", pc.multiply(works.column("bytes"), works.column(COUNT)))
-    keys = ["communicator", "rank", "group_size"]
-    sums = works.group_by(keys).aggregate([(COUNT, "sum"), ("moved", "sum"), ("time", "sum")])
-    columns = {
-        "Communicator": _texts(run, sums.column("communicator")),
-        "Rank": sums.column("rank"),
-        "Group Size": sums.column("group_size").cast(pa.int64()),
-        "Count": sums.column(f"{COUNT}_sum"),
-        "Bytes": sums.column("moved_sum"),
-        "Sum": sums.column("time_sum"),
-    }
-    return ordered(columns, "Communicator", "Rank", "Group Size")
-
-
-def _texts(run: RunFacts, ids: Any) -> Any:
-    return pc.fill_null(run.texts(ids.combine_chunks()), "")
+        tables = {PARTS: parts_table(works), "names": run.name_table()}
+        operations, communicators = (run_statement(statement, tables) for statement in (_OPERATIONS, _COMMUNICATORS))
+        columns = {title: operations.column(title) for title in _LABELS} | {"Ranks": operations.column("ranks")}
+        columns |= duration_columns(operations, exact=False)
+        more = self.answer(
+            {"operations": columns, "communicators": {n: communicators.column(n) for n in communicators.column_names}}
+        )
+        further = {name: more.further[name] for name in ("operations", "communicators")}
+        return answer._replace(further={**answer.further, **further})
 
 
 nccl_sum = NcclSum()

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from alltrace.nvidia.cells import Cell, cells, shares
 from alltrace.nvidia.kernel_names import BASE, COPY_LABELS, KERNEL_NAME, MANGLED, NVTX_NAME
+from alltrace.nvidia.ranges import RANGE_NAME, STYLE_NAME
 from alltrace.nvidia.report import BY_RANK, RANK, Needs, Options, Reads, Statements
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
@@ -218,7 +219,7 @@ cuda_gpu_mem_size_sum = Sum(
 
 def _range_sum(name: str, title: str, doc: str, where: str, *, style: bool = False) -> Sum:
     """A report on ranges; one that was still open ends at the latest time of any range or mark of the rank."""
-    of_style = {"Style": "CASE kind WHEN 'pushpop' THEN 'PushPop' WHEN 'startend' THEN 'StartEnd' ELSE kind END"} if style else {}
+    of_style = {"Style": STYLE_NAME} if style else {}
     return Sum(
         name,
         title,
@@ -238,7 +239,7 @@ FROM ranges JOIN (
 WHERE {where}""",
         labels={
             **of_style,
-            "Range": "coalesce(text_of(domain) || ':', '') || text_of(name)",
+            "Range": RANGE_NAME,
             "unnamed": "if(text_of(name) IS NULL, '', 'named')",
         },
     )

@@ -99,8 +99,8 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
     for name in REPORTS:
         report = find_report(name)
         yield name, "report of nsys stats", None, _paragraph(report.__doc__)
-        for column in report.answer_columns({}):
-            yield column.name.removesuffix(f" ({column.unit})"), f"column of the report {name}", column.unit, column.doc
+        for cell in report.answer_columns({}):
+            yield cell.name.removesuffix(f" ({cell.unit})"), f"column of the report {name}", cell.unit, cell.doc
 
 
 def _paragraph(text: str | None) -> str:
