@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from alltrace.nvidia.report import Options, Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Option
+from alltrace.recipes.base import Answer, AnswerColumn, Option, OptionValue, Part, RankTables, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
 from alltrace.trace.arrays import integers
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
     from alltrace.trace.intervals import Merged
 
 FARTHEST_NS = 1 << 62
@@ -306,3 +306,42 @@ def _in_spans(
             rows_of = np.flatnonzero(owner == number)
             kept[rows_of] |= _overlaps(own, start[rows_of], end[rows_of])
     return kept
+
+
+class FilteredReport(Report):
+    """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `given_filters`).
+
+    Raises:
+        UsageError: A filter cannot be understood.
+    """
+
+    def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:
+        self._report, self._filters, self._given = report, dict(filters), given_filters(filters)
+        shared = ("name", "title", "cells", "requires", "options", "worth_processes", "exact_sizes")
+        vars(self).update({name: getattr(report, name) for name in shared}, tables=self.reads({}))
+
+    def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
+        return self._given.reads(self._report.reads(options))
+
+    def needs(self, options: Options) -> tuple[tuple[str, ...], ...]:
+        return self._report.needs(options)
+
+    def without(self, options: Options) -> dict[str, str]:
+        named = {"ranges": f"nothing passes {self._given}"} if self._given.nvtx else {}
+        return {**self._report.without(options), **named}
+
+    def lays_together(self, options: Options) -> bool:
+        """Filters by time are on the run's clock."""
+        return self._report.lays_together(options) or self._given.start is not None or self._given.end is not None
+
+    def prepared(self, options: Options, run: RunFacts) -> Options:
+        return self._report.prepared(options, run)
+
+    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+        return self._report.answer_columns(options)
+
+    def map(self, rank: RankTables, options: Options) -> Any:
+        return self._report.map(filtered(rank, self._filters), options)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        return self._report.reduce(parts, run, options)

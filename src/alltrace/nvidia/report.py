@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
-from alltrace.nvidia.filters import filtered, given_filters
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, OptionValue, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
 
@@ -229,42 +228,3 @@ class Trace(Report):
         at = np.argsort(whole.column(self._order).to_numpy(), kind="stable")
         whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, pa.array(at))
         return self.answer({name: whole.column(name) for name in whole.column_names}, options)
-
-
-class FilteredReport(Report):
-    """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `filters`).
-
-    Raises:
-        UsageError: A filter cannot be understood.
-    """
-
-    def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:
-        self._report, self._filters, self._given = report, dict(filters), given_filters(filters)
-        shared = ("name", "title", "cells", "requires", "options", "worth_processes", "exact_sizes")
-        vars(self).update({name: getattr(report, name) for name in shared}, tables=self.reads({}))
-
-    def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
-        return self._given.reads(self._report.reads(options))
-
-    def needs(self, options: Options) -> tuple[tuple[str, ...], ...]:
-        return self._report.needs(options)
-
-    def without(self, options: Options) -> dict[str, str]:
-        named = {"ranges": f"nothing passes {self._given}"} if self._given.nvtx else {}
-        return {**self._report.without(options), **named}
-
-    def lays_together(self, options: Options) -> bool:
-        """Filters by time are on the run's clock."""
-        return self._report.lays_together(options) or self._given.start is not None or self._given.end is not None
-
-    def prepared(self, options: Options, run: RunFacts) -> Options:
-        return self._report.prepared(options, run)
-
-    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
-        return self._report.answer_columns(options)
-
-    def map(self, rank: RankTables, options: Options) -> Any:
-        return self._report.map(filtered(rank, self._filters), options)
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        return self._report.reduce(parts, run, options)

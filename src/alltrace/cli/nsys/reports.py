@@ -129,7 +129,7 @@ class Reports:
 
 
 def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Recipe:
-    from alltrace.nvidia.report import FilteredReport
+    from alltrace.nvidia.filters import FilteredReport
 
     return FilteredReport(report, filters)
 
