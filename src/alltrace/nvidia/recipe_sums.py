@@ -317,7 +317,8 @@ ORDER BY "Operation", "Bytes", "Datatype", "Group Size\""""
 _COMMUNICATORS = f"""
 SELECT coalesce(text_of(communicator), '') AS "Communicator", rank AS "Rank", group_size AS "Group Size", sum(count) AS "Count",
   sum(bytes * count) AS "Bytes", sum(value * count) AS "Sum"
-FROM {_ON_GPU} AS parts GROUP BY communicator, rank, group_size ORDER BY "Communicator", rank, group_size, communicator"""
+FROM {_ON_GPU} AS parts GROUP BY parts.communicator, rank, group_size
+ORDER BY "Communicator", rank, group_size, parts.communicator"""
 
 
 class NcclSum(DurationSum):
