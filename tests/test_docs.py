@@ -13,11 +13,9 @@ from tools import make_docs
 
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS
 from alltrace.cli.verbs.check import _budget as read_budget
-from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.recipes.questions.check import read_limits
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
-from alltrace.recipes.registry import RECIPES, find
-from alltrace.recipes.stats import REPORTS, find_report
+from alltrace.recipes.registry import NVIDIA_RECIPES, RECIPES, REPORTS, find, find_report
 from alltrace.synth import SCENARIOS, write_run
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, EXIT_INPUT, EXIT_STRICT, EXIT_USAGE
 from alltrace.trace.schema import TABLES
@@ -92,7 +90,7 @@ def test_every_recipe_and_report_is_described_with_its_options_and_columns(name)
     # what the recipes of nsys share is told once, above them
     shared = (
         page[page.index("\n# The recipes of nsys") : page.index("\n## ", page.index("\n# The recipes of nsys"))]
-        if recipe.name in NSYS_RECIPES
+        if recipe.name in NVIDIA_RECIPES
         else ""
     )
     for option in recipe.options:
@@ -143,7 +141,7 @@ def test_every_recipe_that_a_page_names_exists():
     named = set(re.findall(r"(?:`|alltrace )recipe ([a-z][\w-]*)", texts))
     assert len(named) > 40
     # the example of how to write one
-    assert named - {*RECIPES, *NSYS_RECIPES, "all"} == {"longest-kernels"}
+    assert named - {*RECIPES, *NVIDIA_RECIPES, "all"} == {"longest-kernels"}
 
 
 @pytest.mark.parametrize("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])

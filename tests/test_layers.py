@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "align": {"core", "trace", "engine", "run"},
     "replay": {"core", "run", "trace"},
     "recipes": {"core", "trace", "engine", "run", "align", "replay"},
+    "nvidia": {"core", "trace", "engine", "run", "align", "recipes"},
     "history": {"trace", "run", "recipes"},
     "charts": {"trace", "recipes"},
     "export": {"core", "trace", "engine", "readers", "run", "align"},

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 from tools import make_site
 
-from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
-from alltrace.recipes.registry import RECIPES
-from alltrace.recipes.stats import REPORTS
+from alltrace.recipes.registry import NVIDIA_RECIPES, RECIPES, REPORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_every_recipe_and_report_has_a_page():
     pages = make_site.pages()
-    assert {f"recipes/{n}.md" for n in RECIPES if n not in NSYS_RECIPES} <= set(pages)
-    assert {f"nsys-recipes/{n}.md" for n in NSYS_RECIPES} <= set(pages)
+    assert {f"recipes/{n}.md" for n in RECIPES if n not in NVIDIA_RECIPES} <= set(pages)
+    assert {f"nsys-recipes/{n}.md" for n in NVIDIA_RECIPES} <= set(pages)
     assert {f"stats/{n}.md" for n in REPORTS} <= set(pages)
     assert pages["recipes/breakdown.md"].startswith("# `breakdown`\n")
 

@@ -179,15 +179,13 @@ def _table(table: Table) -> str:
 
 def recipes_page() -> str:
     """The page of the recipes and the stats reports."""
-    from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
-    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED
-    from alltrace.recipes.registry import RECIPES, find
-    from alltrace.recipes.stats import REPORTS, find_report
+    from alltrace.nvidia.filters import FILTERS, PROJECTED
+    from alltrace.recipes.registry import NVIDIA_RECIPES, RECIPES, REPORTS, find, find_report
 
-    pages = [_RECIPES, *(_recipe(find(n), f"alltrace recipe {n}") for n in sorted(RECIPES) if n not in NSYS_RECIPES)]
+    pages = [_RECIPES, *(_recipe(find(n), f"alltrace recipe {n}") for n in sorted(RECIPES) if n not in NVIDIA_RECIPES)]
     filters = (*FILTERS, PROJECTED)
     pages += [_NSYS, _option_grid(filters)]
-    pages += [_recipe(find(n), f"alltrace recipe {n}", {o.name for o in filters}) for n in sorted(NSYS_RECIPES)]
+    pages += [_recipe(find(n), f"alltrace recipe {n}", {o.name for o in filters}) for n in sorted(NVIDIA_RECIPES)]
     pages += [_STATS, *(_recipe(find_report(n), f"alltrace stats {n}") for n in REPORTS)]
     return "\n".join(pages).rstrip("\n") + "\n"
 

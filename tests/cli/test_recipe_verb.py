@@ -5,8 +5,7 @@ import argparse
 from alltrace.cli.recipe_verb import add_recipe_options
 from alltrace.recipes.base import Option, Recipe
 from alltrace.recipes.reference import summary
-from alltrace.recipes.registry import find
-from alltrace.recipes.stats import REPORTS, find_report
+from alltrace.recipes.registry import REPORTS, find, find_report
 
 
 class Odd(Recipe):

@@ -40,9 +40,9 @@ def test_a_report_of_a_run_loads_neither_filters_nor_the_importer(tmp_path):
     make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 40)]}})
     code = (
         "import sys; from alltrace.cli.main import main; main(sys.argv[1:]);"
-        "print(sorted({'alltrace.run.importer', 'alltrace.recipes.nsys.filters'} & set(sys.modules)))"
+        "print(sorted({'alltrace.run.importer', 'alltrace.nvidia.filters'} & set(sys.modules)))"
     )
-    for given, loaded in (([], "[]"), (["--filter-time", "0/1s"], "['alltrace.recipes.nsys.filters']")):
+    for given, loaded in (([], "[]"), (["--filter-time", "0/1s"], "['alltrace.nvidia.filters']")):
         command = [sys.executable, "-c", code, "nsys", "stats", "-r", "cuda_gpu_kern_sum", *given, str(tmp_path / "run")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == loaded

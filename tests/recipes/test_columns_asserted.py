@@ -9,8 +9,7 @@ from pathlib import Path
 from tools.make_docs import log_columns
 
 from alltrace.recipes import ncu
-from alltrace.recipes.registry import RECIPES, find
-from alltrace.recipes.stats import REPORTS, find_report
+from alltrace.recipes.registry import RECIPES, REPORTS, find, find_report
 
 TESTS = Path(__file__).resolve().parents[1]
 # these compare whole answers with each other or with declarations, whatever is in them

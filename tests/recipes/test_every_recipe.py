@@ -22,8 +22,7 @@ from alltrace.recipes import sql_recipe
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks
-from alltrace.recipes.registry import find, names
-from alltrace.recipes.stats import REPORTS
+from alltrace.recipes.registry import REPORTS, find, names
 from alltrace.run.manifest import Clock
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 

@@ -14,9 +14,8 @@ from alltrace.recipes.base import Part
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import resolve_options
 from alltrace.recipes.questions.sql import query
-from alltrace.recipes.registry import find, names
+from alltrace.recipes.registry import REPORTS, find, names
 from alltrace.recipes.sql_recipe import SqlRecipe
-from alltrace.recipes.stats import REPORTS
 from alltrace.trace.errors import InputError, UsageError
 
 SQL = [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if isinstance(find(n), SqlRecipe)]

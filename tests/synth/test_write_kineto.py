@@ -8,9 +8,7 @@ import re
 import pytest
 
 from alltrace.api import open_run
-from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
-from alltrace.recipes.registry import find, names
-from alltrace.recipes.stats import REPORTS
+from alltrace.recipes.registry import NVIDIA_RECIPES, REPORTS, find, names
 from alltrace.run.importer import import_reports
 from alltrace.synth import write_run
 from alltrace.synth.truth import Truth
@@ -120,7 +118,7 @@ OF_RANGES = {
     "durations",
     "kernel-origins",
     "operators",
-    *(n for n in (*NSYS_RECIPES, *(f"stats:{n}" for n in REPORTS)) if "nvtx" in n),
+    *(n for n in (*NVIDIA_RECIPES, *(f"stats:{n}" for n in REPORTS)) if "nvtx" in n),
 }
 
 COMMUNICATOR = re.compile(r"0x[0-9a-f]{8,}|pg \d+ \[[0-9, ]*\]")

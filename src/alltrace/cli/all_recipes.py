@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
-    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED
+    from alltrace.nvidia.filters import FILTERS, PROJECTED
 
     parser = Parser(
         prog="alltrace recipe all",
@@ -60,7 +60,7 @@ def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
 
 def ask_all_and_write(arguments: Sequence[str]) -> int:
     """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
-    from alltrace.recipes.nsys.filters import FILTERS, PROJECTED, given_filters
+    from alltrace.nvidia.filters import FILTERS, PROJECTED, given_filters
     from alltrace.recipes.registry import find, names
 
     recipes = [find(name) for name in names()]

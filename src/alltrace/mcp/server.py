@@ -72,8 +72,7 @@ def tables_text() -> str:
 def recipes_text() -> str:
     """The recipes and what each answers."""
     from alltrace.recipes.reference import summary
-    from alltrace.recipes.registry import find, names
-    from alltrace.recipes.stats import REPORTS, find_report
+    from alltrace.recipes.registry import REPORTS, find, find_report, names
 
     asked = {**{n: find(n) for n in names()}, **{f"stats:{n}": find_report(n) for n in REPORTS}}
     return "\n".join(f"{name}: {summary(recipe)}" for name, recipe in asked.items())
@@ -86,8 +85,7 @@ def recipe_text(name: str) -> str:
         UsageError: The recipe or report does not exist.
     """
     from alltrace.recipes.reference import recipe_reference
-    from alltrace.recipes.registry import find
-    from alltrace.recipes.stats import find_report
+    from alltrace.recipes.registry import find, find_report
 
     report = name.removeprefix("stats:")
     return recipe_reference(find_report(report) if report != name else find(name))

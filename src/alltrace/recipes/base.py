@@ -6,6 +6,7 @@ A recipe never prints, plots or opens a file: the engine hands it tables, the fa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from alltrace.recipes.part import Part
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from decimal import Decimal
+    from typing import Self
 
     import pyarrow as pa
 
@@ -291,6 +293,12 @@ class Recipe(ABC):
     keeps: ClassVar[bool] = False
     kept_parts: ClassVar[tuple[str, ...]] = ()
     worth_processes: ClassVar[int] = 4_000_000
+
+    def with_defaults(self, values: Mapping[str, Any]) -> Self:
+        """The same recipe with other defaults for some of its options."""
+        recipe = copy(self)
+        vars(recipe)["options"] = tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options)
+        return recipe
 
     def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002
         """The columns of the answer under `options`."""

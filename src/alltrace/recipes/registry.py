@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes import load
-from alltrace.recipes.nsys import RECIPES as NSYS_RECIPES
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from alltrace.recipes.base import Recipe
 
 ENTRY_POINTS = "alltrace.recipes"
+
+
+def _places(modules: Mapping[str, str]) -> dict[str, str]:
+    """Where each of NVIDIA's is, by name, of the names that each module has."""
+    return dict(sorted((name, f"alltrace.nvidia.{module}:{name}") for module, named in modules.items() for name in named.split()))
+
+
+_RECIPE_MODULES = {
+    "recipe_sums": """
+        cuda_api_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum mpi_sum nccl_gpu_proj_sum nccl_sum
+        nvtx_gpu_proj_sum nvtx_sum osrt_sum
+    """,
+    "pace": "cuda_gpu_kern_pace nvtx_gpu_proj_pace nvtx_pace",
+    "gpu_recipes": "cuda_gpu_kern_hist nccl_gpu_overlap_trace nccl_straggler nvtx_gpu_proj_trace",
+    "sampled_sums": "gpu_metric_util_sum network_sum nvlink_sum",
+    "maps": """
+        cuda_gpu_time_util_map gpu_metric_util_map mpi_gpu_time_util_map nccl_gpu_time_util_map network_map_aws
+        network_traffic_map storage_util_map ucx_gpu_time_util_map
+    """,
+    "rules": "cuda_api_sync cuda_memcpy_async cuda_memcpy_sync cuda_memset_sync gpu_gaps gpu_time_util",
+    "file_access_sum": "file_access_sum",
+}
+NVIDIA_RECIPES = _places(_RECIPE_MODULES)
+"""The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of files."""
+
+_REPORT_MODULES = {
+    "report_sums": """
+        cuda_api_gpu_sum cuda_api_sum cuda_gpu_kern_gb_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum
+        cuda_gpu_sum cuda_kern_exec_sum mpi_event_sum mpi_msg_size_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum
+        openmp_sum osrt_sum syscall_sum um_cpu_page_faults_sum um_sum um_total_sum
+    """,
+    "report_traces": "cuda_api_trace cuda_gpu_trace cuda_kern_exec_trace mpi_event_trace network_congestion",
+    "range_reports": "nvtx_gpu_proj_sum nvtx_gpu_proj_trace nvtx_pushpop_trace",
+    "nvtx_kern_sum": "nvtx_kern_sum",
+}
+REPORTS = _places(_REPORT_MODULES)
+"""The reports of `nsys stats`, column for column, over all ranks. Recipes may have the same names."""
 
 RECIPES: dict[str, str] = {
     "activity": "alltrace.recipes.questions.activity",
@@ -49,7 +87,7 @@ RECIPES: dict[str, str] = {
     "whatif": "alltrace.recipes.questions.whatif",
     "step-time": "alltrace.recipes.questions.step_time",
     "steps": "alltrace.recipes.questions.steps",
-    **NSYS_RECIPES,
+    **NVIDIA_RECIPES,
 }
 """Name to where the recipe is (see `load`)."""
 
@@ -67,8 +105,6 @@ def find(name: str) -> Recipe:
         AlltraceError: Another package's recipe cannot be loaded.
     """
     if name.startswith("stats:"):
-        from alltrace.recipes.stats import find_report
-
         return find_report(name.partition(":")[2])
     if name in RECIPES:
         recipe: Recipe = load(RECIPES[name])
@@ -77,6 +113,44 @@ def find(name: str) -> Recipe:
     if name not in added:
         raise UsageError.unknown("recipe", name, {*RECIPES, *added})
     return _load(name, added[name])
+
+
+def find_report(spec: str) -> Recipe:
+    """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
+
+    Args:
+        spec: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`.
+
+    Returns:
+        The report; the options named in `spec` are its defaults.
+
+    Raises:
+        UsageError: The report or option does not exist, or a value is not of the option's type.
+    """
+    name, *arguments = spec.split(":")
+    if name not in REPORTS:
+        raise UsageError.unknown("stats report", name, REPORTS)
+    report: Recipe = load(REPORTS[name])
+    return report.with_defaults(_given(report, arguments)) if arguments else report
+
+
+def _given(report: Recipe, arguments: Sequence[str]) -> dict[str, Any]:
+    """The values of the options named in `arguments`, by option."""
+    known = {option.name.replace("_", "-"): option for option in report.options}
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        option = known.get(key.replace("_", "-"))
+        if option is None:
+            raise UsageError.unknown(f"option of {report.name}", key, known)
+        if (option.type is bool) == bool(equals):
+            wanted = "no value" if option.type is bool else f"a value: {key}=VALUE"
+            raise UsageError(f"option {key} of {report.name} takes {wanted}")
+        try:
+            values[option.name] = True if option.type is bool else option.type(text)
+        except ValueError as error:
+            raise UsageError(f"option {key} of {report.name} is {text!r}; expected {option.type.__name__}") from error
+    return values
 
 
 def _added() -> dict[str, str]:

@@ -81,8 +81,7 @@ def explain(term: str) -> Answer:
 def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
     """Every word with what it is, its unit and its meaning."""
     from alltrace.recipes.questions.diagnose.finding import EVIDENCE
-    from alltrace.recipes.registry import find, names
-    from alltrace.recipes.stats import REPORTS, find_report
+    from alltrace.recipes.registry import REPORTS, find, find_report, names
     from alltrace.trace.schema import TABLES
 
     for kind, meaning in KIND_MEANINGS.items():
@@ -100,9 +99,8 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
     for name in REPORTS:
         report = find_report(name)
         yield name, "report of nsys stats", None, _paragraph(report.__doc__)
-        for cell in report.cells:
-            column_of = cell.answer_column()
-            yield cell.title, f"column of the report {name}", column_of.unit, cell.doc
+        for cell in report.answer_columns({}):
+            yield cell.name.removesuffix(f" ({cell.unit})"), f"column of the report {name}", cell.unit, cell.doc
 
 
 def _paragraph(text: str | None) -> str:

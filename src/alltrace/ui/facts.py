@@ -175,8 +175,7 @@ def by_rank(session: Session) -> dict[str, Any]:
 
 def recipes() -> list[dict[str, Any]]:
     """The recipes with what each answers and its options."""
-    from alltrace.recipes.registry import find, names
-    from alltrace.recipes.stats import REPORTS
+    from alltrace.recipes.registry import REPORTS, find, names
 
     found = []
     for name in [*names(), *(f"stats:{r}" for r in REPORTS)]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from tests.cli.nsys.command_lines import ANALYZE, REFUSED, STATS
 from tests.nsight_run import run_nsys
-from tests.recipes.stats.test_oracle import complete, nsys_rows
+from tests.nvidia.test_oracle import complete, nsys_rows
 
 from alltrace.cli.main import main
 

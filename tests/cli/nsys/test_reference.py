@@ -10,7 +10,7 @@ from alltrace.cli.main import main
 from alltrace.cli.nsys.forms import ENDINGS, FORMATS, format_reference, parse_form
 from alltrace.cli.nsys.reports import EARLIER_NAMES, Reports
 from alltrace.cli.nsys.rules import TITLES, Rules
-from alltrace.recipes.stats import REPORTS, find_report
+from alltrace.recipes.registry import REPORTS, find_report
 
 _ARGUMENT = re.compile(r"^    :([a-z-]+)(=VALUE)?: ", re.MULTILINE)
 

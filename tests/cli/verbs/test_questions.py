@@ -136,7 +136,7 @@ def test_recipe_lists_every_recipe(alltrace):
 
 
 def test_stats_lists_every_report_and_gives_one(alltrace, run):
-    from alltrace.recipes.stats import REPORTS
+    from alltrace.recipes.registry import REPORTS
 
     assert [line.split()[0] for line in alltrace("stats", "--list").out.splitlines()] == list(REPORTS)
     done = alltrace("stats", "cuda_gpu_kern_sum", run, "--format", "csv")

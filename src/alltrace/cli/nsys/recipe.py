@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def names() -> dict[str, str]:
     """The recipes available under NVIDIA's names, each with one line of help."""
-    from alltrace.recipes.nsys.base import NsysRecipe
+    from alltrace.nvidia.recipe import NsysRecipe
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import find
     from alltrace.recipes.registry import names as all_names
@@ -81,7 +81,7 @@ def _show_recipes() -> None:
 
 
 def _find(name: str) -> Recipe:
-    from alltrace.recipes.nsys.base import NsysRecipe
+    from alltrace.nvidia.recipe import NsysRecipe
     from alltrace.recipes.registry import find
 
     if name in _LEFT_OUT:

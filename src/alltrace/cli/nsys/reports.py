@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from alltrace.cli.nsys.forms import Shown
 from alltrace.cli.nsys.stats import Skipped
-from alltrace.cli.nsys.units import report_column
+from alltrace.cli.nsys.units import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
+    from alltrace.nvidia.report import Report
     from alltrace.recipes.base import Answer, OptionValue, Recipe
-    from alltrace.recipes.stats.base import StatsReport
 
 EARLIER_NAMES = {
     "apigpusum": "cuda_api_gpu_sum",
@@ -90,16 +90,16 @@ class Reports:
     def names(self) -> dict[str, str]:
         """The reports, with what each shows."""
         from alltrace.recipes.reference import summary
-        from alltrace.recipes.stats import REPORTS, find_report
+        from alltrace.recipes.registry import REPORTS, find_report
 
         return {name: summary(find_report(name)) for name in REPORTS}
 
     def reference(self, name: str) -> str:
         """What a report answers, its arguments and its columns."""
         from alltrace.recipes.reference import description, reference
-        from alltrace.recipes.stats import find_report
+        from alltrace.recipes.registry import find_report
 
-        report = find_report(EARLIER_NAMES.get(name, name))
+        report = cast("Report", find_report(EARLIER_NAMES.get(name, name)))
         arguments = [
             (f":{option.name.replace('_', '-')}{'' if option.type is bool else '=VALUE'}", option.help) for option in report.options
         ]
@@ -108,13 +108,13 @@ class Reports:
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
         """The table of a report."""
-        from alltrace.recipes.stats import find_report
+        from alltrace.recipes.registry import find_report
 
         name, colon, arguments = spec.partition(":")
         if name in OTHER_APIS:
             raise Skipped(f"alltrace does not import graphics and video, which {name} is about")
         name = EARLIER_NAMES.get(name, name)
-        report = find_report(f"{name}{colon}{arguments}").in_bytes()
+        report = cast("Report", find_report(f"{name}{colon}{arguments}")).in_bytes()
         ranks = None
         if "nvtx" in filters:
             rank, filters = find_range(run, str(filters["nvtx"]))
@@ -125,11 +125,11 @@ class Reports:
             if spec.startswith(_WITHOUT_GREEN):
                 rows = (table.drop_columns([_GREEN]) for table in rows)
                 cells = tuple(cell for cell in cells if cell.title != _GREEN)
-            yield Shown(f"{report.title} ({name})", [report_column(cell) for cell in cells], rows)
+            yield Shown(f"{report.title} ({name})", [column_of(cell) for cell in cells], rows)
 
 
-def _filtered(report: StatsReport, filters: Mapping[str, OptionValue]) -> Recipe:
-    from alltrace.recipes.stats.filtered import FilteredReport
+def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Recipe:
+    from alltrace.nvidia.filters import FilteredReport
 
     return FilteredReport(report, filters)
 

@@ -12,17 +12,17 @@ import pyarrow.compute as pc
 from alltrace.cli.nsys.forms import Shown
 from alltrace.cli.nsys.reports import ask_report, find_range
 from alltrace.cli.nsys.stats import Skipped
-from alltrace.cli.nsys.units import rule_column
-from alltrace.recipes.nsys.base import FILE
-from alltrace.recipes.nsys.rule import ROWS
+from alltrace.cli.nsys.units import column_of
+from alltrace.nvidia.recipe import FILE
+from alltrace.nvidia.rules import ROWS
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from alltrace.api import OpenRun
+    from alltrace.nvidia.rules import Rule
     from alltrace.recipes.base import OptionValue
-    from alltrace.recipes.nsys.rule import Rule
 
 TITLES = {
     "cuda_memcpy_async": "CUDA Async Memcpy with Pageable Memory",
@@ -106,7 +106,7 @@ class Rules:
         found, more = _first(rule, found, rows)
         advice = rule.advice if found.num_rows else rule.none
         below = f"The first {rows} of {more} rows; rows=-1 shows all." if more else ""
-        columns = [rule_column(cell) for cell in rule.cells]
+        columns = [column_of(cell) for cell in rule.cells]
         yield Shown(f"{TITLES[name]} ({name})", columns, (found,), textwrap.fill(advice, _WIDTH), below)
 
 

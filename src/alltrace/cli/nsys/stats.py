@@ -201,7 +201,7 @@ def _filters(given: Given) -> dict[str, OptionValue]:
     time, nvtx = given.values.get("filter-time"), given.values.get("filter-nvtx")
     if time is None and nvtx is None:
         return {}
-    from alltrace.recipes.nsys.filters import given_filters
+    from alltrace.nvidia.filters import given_filters
 
     filters: dict[str, OptionValue] = {}
     if time is not None:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.stats.base import round_printed
+from alltrace.nvidia.cells import round_printed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.nsys.base import Cell as RecipeCell
-    from alltrace.recipes.stats.base import Cell as ReportCell
+    from alltrace.nvidia.cells import Cell
 
 _TIMES = {"ns": (1, None), "us": (10**3, 3), "ms": (10**6, 4), "sec": (10**9, 4)}
 _SIZES = {
@@ -27,8 +26,9 @@ META_CATEGORIES: Mapping[str, tuple[str, ...]] = {"time": ("ts", "dur"), "bytes"
 LEAST_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "B", "thru": "B"}
 
 _TIME_UNITS = {"nsec": "ns", "nanoseconds": "ns", "usec": "us", "microseconds": "us", "msec": "ms", "milliseconds": "ms"}
-_REPORT_KINDS: Mapping[str, str] = {"mean_time": "dur", "size": "mem", "throughput": "thru", "percent": "ratio"}
-_RECIPE_KINDS: Mapping[str, str] = {"bytes": "mem", "percent": "ratio"}
+_CATEGORIES: Mapping[str, str] = {
+    "mean_time": "dur", "size": "mem", "bytes": "mem", "throughput": "thru", "share": "ratio", "percent": "ratio",
+}  # fmt: skip
 
 
 class Column(NamedTuple):
@@ -52,20 +52,12 @@ class Column(NamedTuple):
         return f"{self.title} ({unit}{'/s' if self.category == 'thru' else ''})"
 
 
-def report_column(cell: ReportCell) -> Column:
-    """The column of a stats report."""
-    if cell.kind == "time":
+def column_of(cell: Cell) -> Column:
+    """The column of a report or rule."""
+    if cell.kind in ("time", "ns"):
         return Column(cell.title, "ts" if cell.title == "End" or cell.title.endswith("Start") else "dur")
-    if cell.kind == "ticks":
-        return Column(cell.title, "", "ticks/ms")
-    return Column(cell.title, _REPORT_KINDS.get(cell.kind, ""), "%" if cell.kind == "percent" else "")
-
-
-def rule_column(cell: RecipeCell) -> Column:
-    """The column of a rule."""
-    if cell.kind == "ns":
-        return Column(cell.title, "ts" if cell.title == "Start" else "dur")
-    return Column(cell.title, _RECIPE_KINDS.get(cell.kind, ""), "%" if cell.kind == "percent" else "")
+    category = _CATEGORIES.get(cell.kind, "")
+    return Column(cell.title, category, "ticks/ms" if cell.kind == "ticks" else "%" if category == "ratio" else "")
 
 
 def time_unit(text: str) -> str | None:

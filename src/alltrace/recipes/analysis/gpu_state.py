@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.nsys.sampled import gpu_series_of_host, plain_metric
+from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
 from alltrace.trace.number_text import number_ranges
 

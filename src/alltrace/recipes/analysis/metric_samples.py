@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.recipes.nsys.sampled import gpu_series, gpu_series_of_host
+from alltrace.recipes.analysis.sampled import gpu_series, gpu_series_of_host
 from alltrace.trace.intervals import Merged, overlap_ns
 
 if TYPE_CHECKING:

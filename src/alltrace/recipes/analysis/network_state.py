@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.recipes.analysis.gpu_state import Comparison
-from alltrace.recipes.nsys.network import traffic
+from alltrace.recipes.analysis.traffic import traffic
 from alltrace.trace.intervals import overlap_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from alltrace.recipes.analysis.traffic import Traffic
     from alltrace.recipes.base import RankTables
-    from alltrace.recipes.nsys.network import Traffic
     from alltrace.trace.intervals import Merged
 
 COLLECT = (

@@ -23,9 +23,9 @@ _WIDEST = 1 << 50
 """Squared distances from the mean are summed exactly up to this distance (13 days in ns), and in floating point beyond it."""
 
 _STATISTICS = """
-WITH named AS (SELECT {keys}, {labels} FROM (SELECT DISTINCT {keys} FROM parts)),
+WITH named AS (SELECT {keys}, {labels} FROM (SELECT DISTINCT {keys} FROM {source} AS parts)),
 grouped AS (SELECT *, dense_rank() OVER (ORDER BY {names}) AS g FROM named),
-placed AS MATERIALIZED (SELECT parts.rank, g, value, count FROM parts JOIN grouped ON {same}),
+placed AS MATERIALIZED (SELECT parts.rank, g, value, count{carried} FROM {source} AS parts JOIN grouped ON {same}),
 reached AS (
   -- one sort of all rows takes a fifth of the time of a window with a partition for each group; a value may stand in several rows
   SELECT *, sum(count) OVER (ORDER BY {group}, value ROWS UNBOUNDED PRECEDING)::BIGINT AS place FROM placed
@@ -83,6 +83,8 @@ def statistics_statement(
     quartiles: bool = True,
     by_rank: bool = False,
     further: Mapping[str, str] | None = None,
+    carried: Sequence[str] = (),
+    source: str = "parts",
 ) -> str:
     """The statistics of values over `parts`, which are distributions; keys of equal labels are one.
 
@@ -92,7 +94,9 @@ def statistics_statement(
         quantile: How quartiles are read.
         quartiles: Whether to add the first and third quartile to the median.
         by_rank: Whether each rank has its own rows, with `rank` in front.
-        further: More aggregates by name, over rows of `value` and `count` (and, unless by rank, `rank`).
+        further: More aggregates by name, over rows of `value`, `count` and `carried` (and, unless by rank, `rank`).
+        carried: Further columns of the parts.
+        source: The relation that has the distributions.
 
     Returns:
         A SELECT of the labels, `count`, `total`, `mean`, `q1`, `median`, `q3`, `min`, `max`, `stddev` (of a sample, n - 1 below; 0
@@ -113,6 +117,8 @@ def statistics_statement(
             if quartiles or number == 2
         ),
         widest=_WIDEST,
+        source=source,
+        carried="".join(f", {name}" for name in carried),
         further="".join(f", {name}" for name in further or {}),
     )
     if not further:

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.metric_samples import samplings
+from alltrace.recipes.analysis.sampled import GPU_READS, plain_metric
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
-from alltrace.recipes.nsys.sampled import GPU_READS, plain_metric
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

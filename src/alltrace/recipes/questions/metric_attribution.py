@@ -10,11 +10,12 @@ import pyarrow as pa
 from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launch_matching import CALLS, match_launches
+from alltrace.recipes.analysis.lookups import texts_of
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.recipes.analysis.sampled import GPU_READS
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
-from alltrace.recipes.nsys.sampled import GPU_READS, texts_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
 

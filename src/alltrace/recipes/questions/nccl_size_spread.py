@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
+from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
-from alltrace.recipes.stats.base import with_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ class NcclSizeSpread(Recipe):
             whole, notes = _transfers(run, [p.rank for p in parts], options)
         else:
             given = [p for p in parts if p.table.num_rows]
-            whole = pa.concat_tables([with_rank(p) for p in given]) if given else None
+            whole = pa.concat_tables([with_rank(p.table, p.rank) for p in given]) if given else None
             if whole is not None and options["by"] != "rank":
                 whole = whole.drop_columns(["rank"])
             notes = []

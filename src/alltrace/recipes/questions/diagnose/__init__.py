@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
+from alltrace.recipes.analysis.traffic import READS as NETWORK
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows
-from alltrace.recipes.nsys.network import READS as NETWORK
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES

@@ -1,0 +1,347 @@
+"""The filters that all nsys recipes share: by time, by NVTX range, and by what NVTX ranges ran on the GPU.
+
+A row passes when it overlaps one of the spans that the filter names; it is never cut at their edges, and a row that only touches a
+span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are filtered when they are read, once each.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.nvidia.report import Options, Report
+from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
+from alltrace.recipes.base import Answer, AnswerColumn, Option, OptionValue, Part, RankTables, RunFacts
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
+from alltrace.trace.arrays import integers
+from alltrace.trace.errors import UsageError
+from alltrace.trace.grouping import group
+from alltrace.trace.range_selector import RangeName, parse_range
+from alltrace.trace.schema import DICTIONARIES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.intervals import Merged
+
+FARTHEST_NS = 1 << 62
+"""No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
+
+TIMES = (
+    *(
+        Option(name, int, None, f"Count only what {which}; ns on the run's clock.", least=-FARTHEST_NS, most=FARTHEST_NS)
+        for name, which in (("start", "ends at this time or later"), ("end", "starts at this time or earlier"))
+    ),
+    Option("filter_time", str, None, "Count only what overlaps START/END, such as 1s/2s500ms, 10ms/ or /3s; a plain number is ns."),
+)
+_RANGES = (
+    "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
+    "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain."
+)
+FILTERS = (*TIMES, Option("filter_nvtx", str, None, _RANGES))
+_PROJECTED = "Count only what ran on the GPU while the work launched inside these NVTX ranges did; spelled as for --filter-nvtx."
+PROJECTED = Option("filter_projected_nvtx", str, None, _PROJECTED)
+NVTX = Option("nvtx", str, None, "Count only what overlaps the first NVTX range of this name: RANGE[@DOMAIN].")
+
+_RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain", "kind")}
+_NS = {"n": 1, "u": 10**3, "m": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+# a number without a unit is ns
+_PIECE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)(?:(n|u|m)s(?:ec)?|(s)(?:ec)?|(m)(?:in)?|(h)(?:our)?|)")
+_LONGEST_TIME = 200
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+class Filters(NamedTuple):
+    """The filters in use: earliest and latest time, ranges that rows must overlap, ranges whose GPU work they must overlap.
+
+    `words` are the filters as written.
+    """
+
+    start: int | None = None
+    end: int | None = None
+    nvtx: tuple[RangeName, ...] = ()
+    projected: RangeName | None = None
+    words: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+    def __str__(self) -> str:
+        return self.words
+
+    def reads(self, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """`tables` with the tables and columns that the filters also read."""
+        wanted = {t: tuple(dict.fromkeys((*c, *(_columns_of(t) if self else ())))) for t, c in tables.items()}
+        for more in (_RANGE_READS if self.nvtx else {}, PROJECTION_READS if self.projected else {}):
+            for table, columns in more.items():
+                wanted[table] = tuple(dict.fromkeys((*wanted.get(table, ()), *columns)))
+        return wanted
+
+
+def given_filters(options: Mapping[str, Any]) -> Filters:
+    """The filters among the options of a recipe.
+
+    Raises:
+        UsageError: A time or a range cannot be understood, or nothing could pass.
+    """
+    names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    start, end = given.get("start"), given.get("end")
+    if "filter_time" in given:
+        low, high = parse_times(given["filter_time"])
+        start = low if start is None else start if low is None else max(start, low)
+        end = high if end is None else end if high is None else min(end, high)
+    if start is not None and end is not None and end < start:
+        raise UsageError(f"the filter ends at {end} ns before it starts at {start} ns; expected a start, then an end")
+    nvtx = []
+    if "filter_nvtx" in given:
+        nvtx.append(parse_range("--filter-nvtx", given["filter_nvtx"]))
+    if "nvtx" in given:
+        first = parse_range("--nvtx", given["nvtx"])
+        nvtx.append(RangeName(first.name, first.domain, first.index or 0))
+    projected = given.get("filter_projected_nvtx")
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+    return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
+
+
+def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
+    """The regular expression of an option; None for none.
+
+    Raises:
+        UsageError: The text is not a valid regular expression.
+    """
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{flag} is {text!r}, which is not a valid regular expression: {error}") from error
+
+
+def parse_times(text: str) -> tuple[int | None, int | None]:
+    """`1s/2s500ms` as two times in ns; an end that is left out is None.
+
+    Raises:
+        UsageError: The text names no times.
+    """
+    first, slash, last = text.partition("/")
+    if not slash or not (first.strip() or last.strip()):
+        raise UsageError(f"--filter-time is {text!r}; expected START/END such as 1s/2s500ms, 10ms/ or /3s")
+    return _time(text, first.strip()), _time(text, last.strip())
+
+
+def _time(text: str, part: str) -> int | None:
+    if not part:
+        return None
+    pieces = list(_PIECE.finditer(part))
+    if not pieces or "".join(p[0] for p in pieces) != part or len(part) > _LONGEST_TIME:
+        raise UsageError(f"--filter-time is {text!r}; expected times such as 2s500ms, of ns, us, ms, s, m and h")
+    total = Decimal(0)
+    for number, small, second, minute, hour in (p.groups() for p in pieces):
+        total += Decimal(number) * _NS["min" if minute else small or second or hour or "n"]
+    return max(min(int(total), FARTHEST_NS), -FARTHEST_NS)
+
+
+class _Spans(NamedTuple):
+    """Spans of time, merged; `threads` and `processes` hold those that count for these alone."""
+
+    everywhere: NDArray[np.int64]
+    threads: Mapping[int, NDArray[np.int64]]
+    processes: Mapping[int, NDArray[np.int64]]
+
+
+class FilteredRank:
+    """One rank's tables (see `RankTables`), of the rows that pass the filters; dictionaries are whole.
+
+    With `host`, filters hold for what ran on the host too; otherwise for what ran on devices alone.
+    """
+
+    def __init__(self, rank: RankTables, filters: Filters, *, host: bool = True) -> None:
+        self._inner = rank
+        self._host = host
+        self._filters = filters
+        self.rank: int = rank.rank
+        self.host: str = rank.host
+        self.memo: dict[Any, Any] = {}
+
+    def has(self, table: str) -> bool:
+        return self._inner.has(table)
+
+    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        declared = TABLES[table]
+        if table in DICTIONARIES or declared.order is None or not (self._host or table in DEVICE_TABLES):
+            return self._inner.table(table, columns)
+        wanted = list(declared.column_names if columns is None else columns)
+        found = self._inner.table(table, [*wanted, *(c for c in _columns_of(table) if c not in wanted)])
+        kept = self._kept(table, found)
+        if kept.all():
+            return found.select(wanted)
+        if "parent" in wanted and table == "ranges":
+            found = with_parents(found, kept)
+        return found.select(wanted).filter(pa.array(kept))
+
+    def gpu_samples(self, columns: Sequence[str]) -> Any:
+        wanted = list(columns)
+        found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
+        return found.select(wanted).filter(pa.array(self._kept("gpu_metrics", found)))
+
+    def unrecorded(self) -> Merged:
+        return self._inner.unrecorded()
+
+    def shared(self, table: str) -> Any:
+        return self._inner.shared(table)
+
+    def texts(self, ids: Any) -> Any:
+        return self._inner.texts(ids)
+
+    def name_table(self) -> Any:
+        return self._inner.name_table()
+
+    def _kept(self, table: str, rows: Any) -> NDArray[np.bool_]:
+        names = rows.column_names
+        first = "start" if "start" in names else "time"
+        start = rows.column(first).fill_null(_LEAST).to_numpy()
+        # what is still open, or was not timed, reaches up to any time
+        end = rows.column("end").fill_null(_MOST).to_numpy() if "end" in names else start
+        kept = np.ones(len(start), bool)
+        if self._filters.start is not None:
+            kept &= end >= self._filters.start
+        if self._filters.end is not None:
+            kept &= start <= self._filters.end
+        for name in self._filters.nvtx:
+            # what ran on a device is judged by time alone, whichever thread called for it
+            owned = () if table in DEVICE_TABLES else ("thread", "process")
+            kept &= _in_spans(self._named(name), rows, start, end, owned)
+        if self._filters.projected is not None and table in DEVICE_TABLES:
+            kept &= _overlaps(self._projected, start, end)
+        return kept
+
+    def _named(self, name: RangeName) -> _Spans:
+        spans: _Spans = once(self._inner, ("ranges named", name), lambda: _spans(_ranges_named(self._inner, name)))
+        return spans
+
+    @cached_property
+    def _projected(self) -> NDArray[np.int64]:
+        assert self._filters.projected is not None  # noqa: S101  only called if there is one
+        found = projection(self._inner)
+        chosen = _matching(self._inner, found.ranges, self._filters.projected, integers(found.ranges.column("start")))
+        return _merged(found.first[chosen], found.last[chosen])
+
+
+def filtered(rank: RankTables, options: Mapping[str, Any], *, host: bool = True) -> RankTables:
+    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself if there are none."""
+    filters = given_filters(options)
+    if not filters:
+        return rank
+    made: FilteredRank = once(rank, ("filtered", filters, host), lambda: FilteredRank(rank, filters, host=host))
+    return made
+
+
+def _columns_of(table: str) -> tuple[str, ...]:
+    """The columns of a table that filters look at."""
+    return tuple(c.name for c in TABLES[table].columns if c.name in ("start", "end", "time", "thread", "process"))
+
+
+def _ranges_named(rank: RankTables, name: RangeName) -> Any:
+    ranges = rank.table("ranges", _RANGE_READS["ranges"])
+    ranges = ranges.set_column(1, "end", close_ends(ranges))
+    return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
+
+
+def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows of the ranges that a filter names, in the order of their starts."""
+    codes, some = group([ranges.column("domain"), ranges.column("name")])
+    distinct = ranges.take(pa.array(some))
+    texts = rank.texts(distinct.column("name")).to_pylist()
+    domains = rank.texts(distinct.column("domain")).to_pylist()
+    right = np.array([wanted.names(t, d) for t, d in zip(texts, domains, strict=True)], bool)
+    rows = np.flatnonzero(right[codes]) if len(right) else np.empty(0, np.int64)
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    return rows if wanted.index is None else rows[wanted.index : wanted.index + 1]
+
+
+def _spans(ranges: Any) -> _Spans:
+    """What the ranges hold: one of push and pop its thread, one of start and end its process."""
+    start, end = integers(ranges.column("start")), integers(ranges.column("end"))
+    of_thread = np.array([k == "pushpop" for k in ranges.column("kind").to_pylist()], bool)
+    found: list[dict[int, NDArray[np.int64]]] = []
+    for column, mine in (("thread", of_thread), ("process", ~of_thread)):
+        owner = integers(ranges.column(column), -1)
+        found.append({int(o): _merged(*(v[mine & (owner == o)] for v in (start, end))) for o in np.unique(owner[mine])})
+    return _Spans(_merged(start, end), *found)
+
+
+def _merged(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The union of closed spans: int64 array (n, 2), ascending, apart from each other."""
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(np.maximum(end[order], start[order]))
+    if not len(start):
+        return np.empty((0, 2), np.int64)
+    new = np.concatenate(([True], start[1:] > reach[:-1]))
+    last = np.concatenate((np.flatnonzero(new)[1:], [len(start)])) - 1
+    return np.stack((start[new], reach[last]), axis=1)
+
+
+def _overlaps(spans: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each row overlaps or touches one of the spans."""
+    result: NDArray[np.bool_] = np.searchsorted(spans[:, 0], end, "right") > np.searchsorted(spans[:, 1], start, "left")
+    return result
+
+
+def _in_spans(
+    spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64], owners: Sequence[str]
+) -> NDArray[np.bool_]:
+    owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
+    if "thread" not in owned:
+        return _overlaps(spans.everywhere, start, end)
+    kept = np.zeros(len(start), bool)
+    for by, owner in ((spans.threads, owned["thread"]), (spans.processes, owned.get("process"))):
+        for number, own in by.items() if owner is not None else ():
+            rows_of = np.flatnonzero(owner == number)
+            kept[rows_of] |= _overlaps(own, start[rows_of], end[rows_of])
+    return kept
+
+
+class FilteredReport(Report):
+    """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `given_filters`).
+
+    Raises:
+        UsageError: A filter cannot be understood.
+    """
+
+    def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:
+        self._report, self._filters, self._given = report, dict(filters), given_filters(filters)
+        shared = ("name", "title", "cells", "requires", "options", "worth_processes", "exact_sizes")
+        vars(self).update({name: getattr(report, name) for name in shared}, tables=self.reads({}))
+
+    def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
+        return self._given.reads(self._report.reads(options))
+
+    def needs(self, options: Options) -> tuple[tuple[str, ...], ...]:
+        return self._report.needs(options)
+
+    def without(self, options: Options) -> dict[str, str]:
+        named = {"ranges": f"nothing passes {self._given}"} if self._given.nvtx else {}
+        return {**self._report.without(options), **named}
+
+    def lays_together(self, options: Options) -> bool:
+        """Filters by time are on the run's clock."""
+        return self._report.lays_together(options) or self._given.start is not None or self._given.end is not None
+
+    def prepared(self, options: Options, run: RunFacts) -> Options:
+        return self._report.prepared(options, run)
+
+    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+        return self._report.answer_columns(options)
+
+    def map(self, rank: RankTables, options: Options) -> Any:
+        return self._report.map(filtered(rank, self._filters), options)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        return self._report.reduce(parts, run, options)

@@ -1,0 +1,230 @@
+"""What the reports of `nsys stats` share, and two of their shapes: `Statements`, two statements, and `Trace`, a row per event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
+from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
+from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
+from alltrace.recipes.sql_recipe import SqlRecipe
+
+Reads = Mapping[str, tuple[str, ...]]
+Needs = tuple[str | tuple[str, ...], ...]
+Options = Mapping[str, Any]
+Rows = Callable[[RankTables, Options], Any]
+
+BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with the rank in front.")
+RANK = "rank"
+RANK_CELL = Cell("Rank", "int", "Rank of the process.")
+_OTHER_RANK_CELL = Cell("Run Rank", "int", "Rank of the process in the run.")
+_NVTX_NAME_READS = {
+    "ranges": ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row"),
+    "api": ("start", "end", "process", "thread", "correlation"),
+}
+
+
+class Report(Recipe):
+    """A report of `nsys stats` over all ranks: `title` is its heading, `cells` are its columns.
+
+    With `exact_sizes`, sizes are in bytes and rates in bytes per second, not rounded, under the same headers.
+    """
+
+    title: ClassVar[str]
+    cells: ClassVar[tuple[Cell, ...]]
+    exact_sizes: ClassVar[bool] = False
+    session_time: ClassVar[bool] = True
+    options: ClassVar[tuple[Option, ...]] = (BY_RANK,)
+
+    def declare(self, name: str, title: str, doc: str, **facts: Any) -> None:
+        """Make this instance the report of that name; `facts` are attributes of `Recipe` and of the shape."""
+        vars(self).update(facts, name=name, title=title, __doc__=doc)
+
+    def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
+        reads = super().reads(options)
+        for table, columns in _NVTX_NAME_READS.items() if options.get("nvtx_name") else ():
+            reads[table] = tuple(dict.fromkeys((*reads.get(table, ()), *columns)))
+        return reads
+
+    def without(self, options: Options) -> dict[str, str]:
+        return dict.fromkeys(_NVTX_NAME_READS, "kernels are named without a range") if options.get("nvtx_name") else {}
+
+    def in_bytes(self) -> Self:
+        """The same report with exact sizes."""
+        report = copy(self)
+        vars(report)["exact_sizes"] = True
+        return report
+
+    @property
+    def rank_cell(self) -> Cell:
+        """The column that `--by-rank` adds, with another name if the report already has a column `Rank`."""
+        return _OTHER_RANK_CELL if any(cell.title == RANK_CELL.title for cell in self.cells) else RANK_CELL
+
+    def answer_cells(self, options: Options) -> tuple[Cell, ...]:
+        """The columns under `options`: the rank in front with `--by-rank`."""
+        return (self.rank_cell, *self.cells) if options.get("by_rank") else self.cells
+
+    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+        return tuple(cell.answer_column() for cell in self.answer_cells(options))
+
+    def answer_chart(self, options: Options) -> Chart | None:
+        """The report's chart; by rank, the rank distinguishes bars of equal names."""
+        by_rank = options.get("by_rank") and self.chart is not None and "bars" in self.chart.kind
+        return self.chart._replace(detail=self.rank_cell.header) if self.chart is not None and by_rank else self.chart
+
+    def answer(self, columns: Columns, options: Options) -> Answer:
+        """The answer made of `columns` by title (see `cell_table`)."""
+        table = cell_table(self.answer_cells(options), columns, in_bytes=self.exact_sizes)
+        return Answer(table.table, table.columns)
+
+    def empty(self, options: Options) -> Answer:
+        """The answer without rows."""
+        table = empty_table(self.answer_cells(options), in_bytes=self.exact_sizes)
+        return Answer(table.table, table.columns)
+
+    def as_made(self, tables: Generator[Any, None, None], options: Options) -> Answer:
+        """The answer with the rows of `tables`, each the table of an `answer`."""
+        empty = self.empty(options)
+        return empty._replace(stream=RowStream(tables, empty.table))
+
+    def tables_of(self, parts: Sequence[Part], options: Options) -> list[Any]:
+        """The tables of the parts that have rows, with the rank if it is a column."""
+        some = [part for part in parts if part.table.num_rows]
+        if not options.get("by_rank"):
+            return [part.table for part in some]
+        return [with_rank(part.table, part.rank).rename_columns({RANK: self.rank_cell.title}) for part in some]
+
+
+class Statements(Report, SqlRecipe):
+    """A report of two statements: `map_sql` over a rank's tables, and `order` over `parts`, which has the report's titles.
+
+    In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}` the text over
+    keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty; `{rank_cell}` is its column then.
+    """
+
+    reduce_sql: ClassVar[str]
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        doc: str,
+        *,
+        tables: Reads,
+        map_sql: str,
+        reduce_sql: str,
+        cells: tuple[Cell, ...],
+        requires: Needs = (),
+        chart: Chart | None = None,
+        options: tuple[Option, ...] = (BY_RANK,),
+    ) -> None:
+        self.declare(
+            name, title, doc, tables=tables, map_sql=map_sql, reduce_sql=reduce_sql, cells=cells, requires=requires, chart=chart,
+            options=options,
+        )  # fmt: skip
+
+    @property
+    def names_kernels(self) -> bool:
+        """Whether options say how kernels are named."""
+        return any(option.name == NVTX_NAME.name for option in self.options)
+
+    def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
+        """The tables and columns: of the kernels' names those that are shown, and launches only where they are looked up."""
+        reads = super().reads(options)
+        if self.names_kernels:
+            unused = {"short_name", "mangled_name"} - {name_column(options)}
+            if not options.get("nvtx_name") and "api" not in self.requires:
+                unused |= {"process", "correlation"}
+            reads["kernels"] = tuple(c for c in reads["kernels"] if c not in unused)
+        return reads
+
+    def words(self, options: Options) -> dict[str, str]:
+        by_rank = (
+            {"by_rank": "rank, ", "rank_cell": 'rank AS "Rank", '} if options.get("by_rank") else {"by_rank": "", "rank_cell": ""}
+        )
+        return {**by_rank, **(kernel_words(options) if self.names_kernels else {})}
+
+    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
+        """The rank's tables; `kernels` with the column `launch_range` if requested."""
+        tables = super().rank_tables(rank, options)
+        if options.get("nvtx_name"):
+            tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
+        return tables
+
+    def computed_input(self, options: Options) -> str | None:
+        return "the NVTX range around each launch" if options.get("nvtx_name") else None
+
+    def reduce_statement(self, options: Options) -> str:
+        return self.reduce_sql.format_map(self.words(options))
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        if not any(part.table.num_rows for part in parts):
+            return self.empty(options)
+        table = self.over_parts(parts, run, options)
+        return self.answer({name: table.column(name) for name in table.column_names}, options)
+
+
+class Trace(Report):
+    """A report with a row per event, in the order of their starts; rows with equal starts stay in order, lower ranks first.
+
+    `rows` are the rows of one rank, with a column per cell by title (see `cell_table` for the units); each comes from one event of
+    `tables` with the row's start, except under an option `spread`. `by_call` are the tables of launched work, if a row is a call
+    of `api` and the work it launched. `order` is the title of the start, `height` and `called` of what a picture shows.
+    """
+
+    on_one_clock: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        doc: str,
+        *,
+        tables: Reads,
+        rows: Rows,
+        cells: tuple[Cell, ...],
+        requires: Needs = (),
+        options: tuple[Option, ...] = (BY_RANK,),
+        by_call: tuple[str, ...] = (),
+        order: str = "Start",
+        height: str = "Duration",
+        called: str = "Name",
+    ) -> None:
+        self._rows, self._by_call, self._order = rows, by_call, order
+        header = {cell.title: cell.header for cell in cells}
+        chart = Chart("scatter", header[order], (header[height],), header[called])
+        self.declare(name, title, doc, tables=tables, cells=cells, requires=requires, options=options, chart=chart)
+
+    def map(self, rank: RankTables, options: Options) -> Any:
+        return self._rows(rank, options)
+
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
+        """All rows, in the order of their starts, one span of time after the other."""
+
+        def rows(tables: RankTables) -> Any:
+            return self.map(tables, options)
+
+        if options.get("nvtx_name"):  # the range around a launch is not of the span
+            spans = merged_spilled(((rank.rank, rows(rank.whole())) for rank in ranks), self._order)
+        elif self._by_call:
+            spans = merged_by_call(ranks, self.reads(options), self._by_call, rows, self._order)
+        else:
+            spans = merged(sliced_ranks(ranks, self.reads(options), rows))
+        return self.as_made((self.reduce(parts, run, options).table for parts in spans), options)
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        tables = self.tables_of(parts, options)
+        if not tables:
+            return self.empty(options)
+        whole = stack(tables).combine_chunks()
+        at = np.argsort(whole.column(self._order).to_numpy(), kind="stable")
+        whole = whole if np.array_equal(at, np.arange(len(at))) else pc.take(whole, pa.array(at))
+        return self.answer({name: whole.column(name) for name in whole.column_names}, options)

@@ -1,0 +1,89 @@
+"""Sampled values of a rank's GPUs and of other samplers, as series."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.recipes.analysis.lookups import look_up, texts_of
+from alltrace.recipes.execution.shared_tables import once
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import by_track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.recipes.base import RankTables
+    from alltrace.trace.arrays import Int64
+
+    Reals = NDArray[np.float64]
+
+GPU_READS = ("time", "device", "metric", "value")
+_SUFFIX = re.compile(r"\s*\[[^\]]*\]\s*$")
+
+
+def plain_metric(name: str) -> str:
+    """A GPU metric's name without what versions of nsys add to it: `SMs Active [Throughput %]` is `sm active`."""
+    return re.sub(r"\bsms\b", "sm", _SUFFIX.sub("", name).strip().lower())
+
+
+@dataclass(frozen=True)
+class Series:
+    """The samples of one metric of one source, by their times.
+
+    Attributes:
+        key: The source: the row of a device, or name ids.
+        metric: The metric's name.
+        times: int64 array of n, ns.
+        values: float64 array of n.
+    """
+
+    key: tuple[int, ...]
+    metric: str
+    times: Int64
+    values: Reals
+
+
+def gpu_series(rank: RankTables) -> list[Series]:
+    """The samples of each device and metric, by device and the metric's name; values that are not known are left out."""
+
+    def make() -> list[Series]:
+        table = rank.table("gpu_metrics", GPU_READS)
+        return series(rank, table, "device", "metric", time="time")
+
+    return once(rank, "gpu series", make)
+
+
+def gpu_series_of_host(rank: RankTables) -> list[Series]:
+    """The same with the samples of the rank's GPUs that another report of its host has."""
+    return once(rank, "gpu series of host", lambda: series(rank, rank.gpu_samples(GPU_READS), "device", "metric", time="time"))
+
+
+def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
+    """The samples of a table by `keys`, of which the last is the metric's name id; by key and time."""
+    known = pc.is_finite(table.column("value").fill_null(float("nan")))
+    table = table.filter(pc.and_(known, table.column(time).is_valid()))
+    tracks = [integers(table.column(k), -1) for k in keys]
+    times = integers(table.column(time))
+    values = table.column("value").to_numpy()
+    order = np.lexsort((values, times, *reversed(tracks)))
+    tracks, times = [t[order] for t in tracks], times[order]
+    values = values[order]
+    names = texts_of(rank, tracks[-1])
+    found = [Series(key[:-1], names[key[-1]], times[rows], values[rows]) for key, rows in by_track(*tracks)]
+    return sorted(found, key=lambda s: (s.key, s.metric))
+
+
+def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | None]:
+    """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal if not known."""
+    rows = pa.array(list(devices), pa.int32())
+    known = rank.table("devices", ["device", "ordinal", "gpu"])
+    numbers = pc.coalesce(look_up(known, "gpu", rows), look_up(known, "ordinal", rows))
+    return dict(zip(devices, numbers.to_pylist(), strict=True))
