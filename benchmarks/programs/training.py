@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,15 @@ from benchmarks.programs.machine import (
     SYNC,
     THREAD,
     WAIT,
+    execute,
 )
 from benchmarks.programs.model import Without
+from benchmarks.programs.scatter import ROOTED, Scatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Cause, Program
 
 COMPUTE = 7
@@ -46,6 +49,20 @@ _SLOWER = ("straggler", "slow-host", "missing-rank")
 _SLOTS = 512
 
 
+class Operation(NamedTuple):
+    """An operation of a communicator.
+
+    Attributes:
+        name: As NCCL calls it, without prefix.
+        size_bytes: Its message.
+        direction: Of an exchange of two stages: `forward`, `backward` or `both`; empty otherwise.
+    """
+
+    name: str
+    size_bytes: int
+    direction: str = ""
+
+
 class Lowered:
     """The instructions of all ranks.
 
@@ -54,6 +71,7 @@ class Lowered:
         code: The instructions of each rank.
         members: The size of each communicator.
         kernels: The kinds of kernels that instructions refer to by their index.
+        operations: What each operation is, by communicator and its number there.
     """
 
     def __init__(self, program: Program, without: Without | None = None) -> None:
@@ -63,6 +81,7 @@ class Lowered:
         self.kernels: list[names.Kernel] = []
         self._numbers: dict[names.Kernel, int] = {}
         self._transfers: dict[tuple[int, int], int] = {}
+        self.operations: dict[tuple[int, int], Operation] = {}
         random = np.random.default_rng(program.seed)
         self._link_noise = np.exp(0.04 * random.standard_normal(_SLOTS)).tolist()
         self.forward, self.backward = ([(p, self.number(k), w) for p, k, w in part] for part in names.layer_of(program.style))
@@ -77,8 +96,15 @@ class Lowered:
             self.kernels.append(kernel)
         return found
 
-    def transfer_ns(self, communicator: int, number: int, operation: str, size_bytes: int) -> int:
+    def execute(self, *, record: bool = False) -> Timeline:
+        """Execute the instructions; members leave operations as the program's scatter wants it."""
+        rooted = any(o.name in ROOTED for o in self.operations.values())
+        leaving = Scatter(self, self.program.scatter) if self.program.scatter or rooted else None
+        return execute(self.code, self.members, leaving, record=record)
+
+    def transfer_ns(self, communicator: int, number: int, operation: Operation) -> int:
         """Time of a transfer, the same for all members."""
+        self.operations[communicator, number] = operation
         if "communication" in self.without.natural:
             return 0
         key = communicator, number
@@ -92,7 +118,7 @@ class Lowered:
                     slower *= cause.amount
                 if cause.kind == "low-bandwidth" and self._touched(cause, link.ranks):
                     slower *= cause.amount
-            found = self._transfers[key] = int(link.transfer_ns(operation, size_bytes) * noise * slower)
+            found = self._transfers[key] = int(link.transfer_ns(operation.name, operation.size_bytes) * noise * slower)
         return found
 
     def _touched(self, cause: Cause, ranks: Sequence[int]) -> bool:
@@ -249,7 +275,9 @@ class _RankCode:
     def _wait(self, stream: int, event: int) -> None:
         self.out.append((WAIT, stream, event, self._event_call()))
 
-    def _communicate(self, role: str, operation: str, size_bytes: int, *, after: int | None = None, ordered: bool = True) -> int:
+    def _communicate(
+        self, role: str, name: str, size_bytes: int, *, after: int | None = None, ordered: bool = True, direction: str = ""
+    ) -> int:
         """Launch an operation of a communicator; its kernel waits for `after`, or for all work launched so far if `ordered`.
 
         Returns:
@@ -264,20 +292,21 @@ class _RankCode:
                 self._wait(stream, self._recorded(COMPUTE))
         number = self.sequence[index]
         self.sequence[index] += 1
-        transfer = self.low.transfer_ns(index, number, operation, size_bytes)
+        operation = Operation(name, size_bytes, direction)
+        transfer = self.low.transfer_ns(index, number, operation)
         seen = self.program.view.nccl != "none"
         if seen:
-            self.out.append((PUSH, operation, "NCCL", (index, size_bytes)))
-        kernel = self.low.number(names.nccl_kernel(operation, self.program.style))
+            self.out.append((PUSH, name, "NCCL", (index, operation)))
+        kernel = self.low.number(names.nccl_kernel(name, self.program.style))
         gap = int(1.5 * self.gap * next(self.host))
         self.out.append((COLLECTIVE, stream, kernel, transfer, gap, 2 * self._call(), index, number))
         if seen:
             self.out.append((POP,))
         return self._recorded(stream) if stream != COMPUTE else 0
 
-    def _blocking(self, role: str, operation: str, size_bytes: int) -> None:
+    def _blocking(self, role: str, name: str, size_bytes: int, direction: str = "") -> None:
         """An operation that the next kernel needs."""
-        event = self._communicate(role, operation, size_bytes)
+        event = self._communicate(role, name, size_bytes, direction=direction)
         if event:
             self._wait(COMPUTE, event)
 
@@ -324,12 +353,19 @@ class _RankCode:
             self.out.append((HOST, program.layer_ns * 2))
         if program.zero in (1, 2) and self.step and not program.mpi:
             self._gather_parameters()
-        for kind, micro in self._schedule():
-            if kind == "F":
-                self._forward()
-            else:
-                self._backward(micro)
+        if program.rooted and "dp" in self.roles:
+            self._blocking("dp", "Broadcast", 8_192)
+        if program.batched and program.grid.pp > 1:
+            self._batched_schedule()
+        else:
+            for kind, micro in self._schedule():
+                if kind == "F":
+                    self._forward()
+                else:
+                    self._backward(micro)
         self._finish()
+        if program.rooted and "dp" in self.roles:
+            self._communicate("dp", "Reduce", 64)
         if self.step == program.checkpoint:
             self._sync("cudaDeviceSynchronize_v3020", None)
             self._copy(SIDE, "DtoH", 8 * program.parameter_bytes, blocks=True)
@@ -343,6 +379,30 @@ class _RankCode:
         for m in range(program.micro - ahead):
             order += [("F", ahead + m), ("B", m)]
         return order + [("B", m) for m in range(program.micro - ahead, program.micro)]
+
+    def _batched_schedule(self) -> None:
+        """The same order, where a stage sends and receives in one group what it exchanges with a neighbour at one time."""
+        micro, later = self.program.micro, self.program.grid.pp - 1 - self.stage
+        ahead = min(micro, later)
+        for _ in range(ahead):
+            self._exchange("<", "forward")
+            self._forward()
+            self._exchange(">", "forward")
+        if micro > ahead:
+            self._exchange("<", "forward")
+        for done in range(1, micro - ahead + 1):
+            self._forward()
+            self._exchange(">", "both")
+            self._backward(done - 1)
+            self._exchange("<", "both" if done < micro - ahead else "backward")
+        for done in range(micro - ahead, micro):
+            self._exchange(">", "backward")
+            self._backward(done)
+            self._exchange("<", "backward")
+
+    def _exchange(self, side: str, direction: str) -> None:
+        if f"exchange{side}" in self.roles:
+            self._blocking(f"exchange{side}", "SendRecv", self.program.activation_bytes, direction)
 
     def _gather_parameters(self) -> None:
         """ZeRO-1: what the optimizer has updated in shards is gathered before it is used."""
@@ -391,7 +451,8 @@ class _RankCode:
         self._batch()
         self._push("forward", shown=program.view.phases)
         if self.stage:
-            self._wait(COMPUTE, self._communicate("forward<", "SendRecv", program.activation_bytes))
+            if not program.batched:
+                self._wait(COMPUTE, self._communicate("forward<", "SendRecv", program.activation_bytes))
         else:
             self._launch(self.low.number(names.kernel(names.EMBEDDING, 1024)), 0.04 * program.layer_ns, "embedding")
         self.computed = []
@@ -400,7 +461,8 @@ class _RankCode:
             self._layer(layer, self.low.forward, program.layer_ns)
             self._between_layers(forward=True)
         if self.stage < program.grid.pp - 1:
-            self._communicate("forward>", "SendRecv", program.activation_bytes)
+            if not program.batched:
+                self._communicate("forward>", "SendRecv", program.activation_bytes)
         else:
             self._launch(self.low.number(names.kernel(names.LOSS, 2048, 256)), 0.06 * program.layer_ns, "loss")
         self._pop(shown=program.view.phases)
@@ -410,7 +472,7 @@ class _RankCode:
         last = micro == program.micro - 1
         self._push("backward", shown=program.view.phases)
         self.out.append((THREAD, 1))  # frameworks launch backward from a separate thread
-        if self.stage < program.grid.pp - 1:
+        if self.stage < program.grid.pp - 1 and not program.batched:
             self._wait(COMPUTE, self._communicate("backward>", "SendRecv", program.activation_bytes))
         self.computed = []
         every = max(1, program.layers // program.buckets)
@@ -431,7 +493,7 @@ class _RankCode:
             self._between_layers(forward=False)
         for size in late:
             self._reduce_bucket(size)
-        if self.stage:
+        if self.stage and not program.batched:
             self._communicate("backward<", "SendRecv", program.activation_bytes)
         self.out.append((THREAD, 0))
         self._pop(shown=program.view.phases)
@@ -558,7 +620,7 @@ class _RankCode:
                 self._copy(COMPUTE, "DtoH", size, blocks=True)
             number = self.sequence[index]
             self.sequence[index] += 1
-            transfer = self.low.transfer_ns(index, number, "AllReduce", size)
+            transfer = self.low.transfer_ns(index, number, Operation("AllReduce", size))
             self.out.append((MPI, "MPI_Allreduce", transfer, index, number, size))
             if program.staged:
                 self._copy(COMPUTE, "HtoD", size)
