@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,9 @@ import alltrace
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, Setting, as_ideal, draw_for_matching, setting_of
+from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, Setting, as_ideal, draw_for_matching, setting_of, special_of
 from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
+from benchmarks.programs.model import SPECIALS
 from benchmarks.programs.nsys_file import write_all
 from benchmarks.programs.planted import planted
 from benchmarks.programs.training import Lowered
@@ -160,6 +161,8 @@ def summary(scored: Sequence[Scored]) -> str:
     lines += ["", *table(scored, "layout", lambda s: s.setting.layout)]
     lines += ["", *table(scored, "processes", lambda s: s.setting.processes)]
     lines += ["", *table(scored, "ranks", lambda s: s.ranks)]
+    if any(s.setting.special for s in scored):
+        lines += ["", *table(scored, "special", lambda s: s.setting.special)]
     failed = [s for s in scored if s.error]
     lines += ["", *(f"* seed {s.seed} ({s.setting}): {s.error}" for s in failed)]
     return "\n".join(lines)
@@ -176,6 +179,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ids", choices=IDS, help="tell this of communicators alone")
     parser.add_argument("--scatter", type=float, help="this scatter alone")
     parser.add_argument("--processes", choices=PROCESSES, help="these processes alone")
+    parser.add_argument("--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}")
     parser.add_argument("--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)")
     parser.add_argument("--no-diagnosis", action="store_true", help="align without diagnosing")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and scores there")
@@ -190,17 +194,12 @@ def settings(args: argparse.Namespace) -> list[Setting]:
     """The settings of all programs."""
     found = []
     for index in range(SAMPLE if args.sample else args.programs):
-        base = setting_of(index)
+        base = special_of(index) if args.special else setting_of(index)
         if args.sample:
             base = Setting(LAYOUTS[index % len(LAYOUTS)], base.ids, base.scatter, PROCESSES[0])
-        found.append(
-            Setting(
-                args.layout or base.layout,
-                args.ids or base.ids,
-                base.scatter if args.scatter is None else args.scatter,
-                args.processes or base.processes,
-            )
-        )
+        scatter = base.scatter if args.scatter is None else args.scatter
+        layout, ids, processes = args.layout or base.layout, args.ids or base.ids, args.processes or base.processes
+        found.append(replace(base, layout=layout, ids=ids, scatter=scatter, processes=processes))
     return found
 
 

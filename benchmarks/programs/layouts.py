@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarks.programs.draw import draw_program
-from benchmarks.programs.model import Cause, Clock, Grid
+from benchmarks.programs.model import SPECIALS, Cause, Clock, Grid
 
 if TYPE_CHECKING:
     from benchmarks.programs.model import Program, View
@@ -36,15 +36,17 @@ class Setting:
         ids: One of `IDS`.
         scatter: How much ends scatter, in what was measured.
         processes: One of `PROCESSES`.
+        special: One of `SPECIALS`, or empty.
     """
 
     layout: str
     ids: str
     scatter: float
     processes: str = PROCESSES[0]
+    special: str = ""
 
     def __str__(self) -> str:
-        return f"{self.layout}, {self.ids}, x {self.scatter:g}, {self.processes}"
+        return ", ".join(filter(None, (self.layout, self.ids, f"x {self.scatter:g}", self.processes, self.special)))
 
 
 def setting_of(index: int) -> Setting:
@@ -53,6 +55,15 @@ def setting_of(index: int) -> Setting:
     scatter, rest = SCATTERS[rest % 3], rest // 3
     layout, rest = LAYOUTS[rest % len(LAYOUTS)], rest // len(LAYOUTS)
     return Setting(layout, ids, scatter, PROCESSES[(0, 0, 0, 0, 1, 2)[(rest + index // 9) % 6]])
+
+
+def special_of(index: int) -> Setting:
+    """The setting of a special program: all specials in turn, each with all ids in turn and a scatter of 1 or 3."""
+    special, rest = SPECIALS[index % len(SPECIALS)], index // len(SPECIALS)
+    layout = LAYOUTS[rest % len(LAYOUTS)] if special in ("windows", "dropped") else ("tp-dp", "dp")[rest // 3 % 2]
+    if special == "one group" or special.startswith("captured"):
+        layout = "tp-dp"
+    return Setting(layout, IDS[rest % 3], SCATTERS[rest // 3 % 2], special=special)
 
 
 def draw_for_matching(seed: int, setting: Setting, most_ranks: int = 64) -> Program:
@@ -77,7 +88,8 @@ def draw_for_matching(seed: int, setting: Setting, most_ranks: int = 64) -> Prog
     view = _view(chance, program.view, setting, grid)
     return replace(
         program, steps=_STEPS, warmup=1, checkpoint=None, causes=causes, view=view,
-        scatter=setting.scatter, rooted=chance.random() < 0.4,
+        scatter=setting.scatter, rooted=chance.random() < 0.4, special=setting.special,
+        norm_item=program.norm_item and not setting.special.startswith("captured"),
     )  # fmt: skip
 
 
@@ -124,6 +136,28 @@ def _view(chance: random.Random, view: View, setting: Setting, grid: Grid) -> Vi
         streams_differ=True,
         protocols_differ=True,
         groups=setting.ids != "none",
+        windows=_windows(chance, setting.special, grid.ranks),
+        dropped=_dropped(chance, grid.ranks) if setting.special == "dropped" else (),
         devices={"4 devices": 4, "4 x 8 devices": 8}.get(setting.processes, 1),
         stamp_ns=500,
     )
+
+
+def _windows(chance: random.Random, special: str, ranks: int) -> tuple[tuple[int, float, float], ...]:
+    """What is captured of each rank, in steps; empty where all of it is."""
+    if special == "captured before":
+        return tuple((rank, 1.5, float(_STEPS)) for rank in range(ranks))
+    if special == "windows":
+        return tuple((rank, chance.uniform(0.3, 1.2), chance.uniform(_STEPS - 1.2, _STEPS - 0.3)) for rank in range(ranks))
+    return ()
+
+
+def _dropped(chance: random.Random, ranks: int) -> tuple[tuple[int, float, float], ...]:
+    """Intervals of some ranks whose records were dropped, in steps."""
+    some = chance.sample(range(ranks), max(1, ranks // 4))
+    found = []
+    for rank in some:
+        for _ in range(chance.choice((1, 1, 3))):
+            begin = chance.uniform(1.0, _STEPS - 0.5)
+            found.append((rank, begin, begin + chance.choice((0.05, 0.2, 0.5))))
+    return tuple(found)

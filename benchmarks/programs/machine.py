@@ -29,7 +29,8 @@ KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH
 * CALL: name, duration, whether the device must be idle first
 * PUSH: text, domain, payload; POP
 * LOAD: workers, depth of the queue, duration of a batch, text of the range, whether reads are seen
-* GRAPH: stream, kernels as (kernel, duration, work), nothing, gap, call
+* GRAPH: stream, nodes, nothing, gap, call; a node is a kernel as (kernel, duration, work), or an operation of a communicator as
+  (kernel, duration of the transfer, 1.0, communicator, number of the operation)
 * MPI: name, duration of the transfer, communicator, number of the operation, bytes
 * THREAD: number of the thread that runs from here on
 * MARK: number of the step that ends here
@@ -128,7 +129,7 @@ class _Rank:
             start = max(free + KERNEL_GAP_NS, reached)
             self.free[stream] = end = start + item[2]
             if self.recorded is not None:
-                self.recorded.kernels.append((start, end, stream, item[3], item[4], item[5], -1, 0, -1))
+                self.recorded.kernels.append((start, end, stream, item[3], item[4], item[5], -1, item[6], -1))
         elif code == RECORD:
             self._resolve(item[2], max(free, reached))
         elif code == WAIT:
@@ -161,7 +162,7 @@ class _Rank:
             self.recorded.graphs.append((start, end, stream, item[3], len(item[2])))
 
     def _arrive(self, stream: int, item: tuple[Any, ...]) -> bool:
-        _, reached, transfer_ns, kernel, correlation, communicator, number = item
+        _, reached, transfer_ns, kernel, correlation, communicator, number, node = item
         meeting = self.machine.meeting(communicator, number)
         if (self.number, stream) not in meeting.members:
             start = max(self.free[stream] + KERNEL_GAP_NS, reached)
@@ -171,7 +172,7 @@ class _Rank:
         if end is None:
             return False
         if self.recorded is not None:
-            self.recorded.kernels.append((self.free[stream], end, stream, kernel, correlation, 1.0, communicator, 0, number))
+            self.recorded.kernels.append((self.free[stream], end, stream, kernel, correlation, 1.0, communicator, node, number))
         self.free[stream] = end
         return True
 
@@ -255,11 +256,13 @@ class _Host:
                 self.now = begin + op[5]
                 reached = self.now + LAUNCH_LATENCY_NS
                 if what == KERNEL:
-                    enqueue(op[1], (KERNEL, reached, op[3], op[2], self.correlation, op[6]))
+                    enqueue(op[1], (KERNEL, reached, op[3], op[2], self.correlation, op[6], 0))
                 elif what == COLLECTIVE:
-                    enqueue(op[1], (COLLECTIVE, reached, op[3], op[2], self.correlation, op[6], op[7]))
-                else:
+                    enqueue(op[1], (COLLECTIVE, reached, op[3], op[2], self.correlation, op[6], op[7], 0))
+                elif all(len(node) == 3 for node in op[2]):
                     enqueue(op[1], (GRAPH, reached, op[2], self.correlation))
+                else:
+                    self._replay(op[1], op[2], reached)
                 self._called(begin, _LAUNCH_NAMES[what])
             elif what in at_once:
                 at_once[what](op)
@@ -272,6 +275,15 @@ class _Host:
     def _called(self, begin: int, name: str) -> None:
         if self.rank.recorded is not None:
             self.rank.recorded.calls.append((begin, self.now, name, self.thread, self.correlation))
+
+    def _replay(self, stream: int, nodes: Sequence[tuple[Any, ...]], reached: int) -> None:
+        """Queue the nodes of a graph that communicates, which waits for others in between."""
+        for number, (kernel, duration, work, *meeting) in enumerate(nodes, 1):
+            if meeting:
+                item = (COLLECTIVE, reached, duration, kernel, self.correlation, *meeting, number)
+            else:
+                item = (KERNEL, reached, duration, kernel, self.correlation, work, number)
+            self.rank.enqueue(stream, item)
 
     def _record(self, stream: int) -> int:
         self.internal -= 1

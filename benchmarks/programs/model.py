@@ -169,6 +169,16 @@ class View:
     dropped: tuple[tuple[int, float, float], ...] = ()
 
 
+SPECIALS = ("one group", "two streams", "split", "re-created", "captured", "captured before", "windows", "dropped")
+"""What makes order harder to see: operations of several communicators in one group of NCCL; a communicator on two streams; a
+communicator that `ncclCommSplit` replaces, or that is aborted and created again under its name, while the job runs; a step that is
+one captured graph, captured while reports are recorded or before; windows that begin and end at other operations on each rank;
+records that the profiler lost."""
+
+RENEWED = 3
+"""The step in which a communicator is replaced."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A training program.
@@ -210,6 +220,7 @@ class Program:
         view: What the reports show.
         scatter: How much ends of one operation scatter, in what was measured on real machines; 0 lets all members end at once.
         batched: Whether stages of a pipeline exchange in groups of sends and receives on one communicator for each pipeline.
+        special: One of `SPECIALS`, or empty.
         rooted: Whether each step begins with a broadcast of buffers and ends with a reduction of metrics to the first rank.
     """
 
@@ -250,6 +261,7 @@ class Program:
     scatter: float = 0.0
     batched: bool = False
     rooted: bool = False
+    special: str = ""
 
     @cached_property
     def communicators_of(self) -> tuple[dict[str, int], ...]:

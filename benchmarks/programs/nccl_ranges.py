@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 import struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from benchmarks.programs import names
+from benchmarks.programs.training import CALL_IN_GROUP_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from benchmarks.programs.model import Program
     from benchmarks.programs.names import Kernel
     from benchmarks.programs.training import Lowered, Operation
@@ -28,6 +31,15 @@ _OF_TORCH = {
     "Reduce": ("c10d::reduce_", "nccl:reduce"),
     "SendRecv": ("c10d::send", "nccl:coalesced"),
 }
+
+
+class _Call(NamedTuple):
+    """A call of NCCL: its name, the hash of its communicator or 0, the message, and of a message the peer as a member."""
+
+    name: str
+    communicator: int
+    size_bytes: int
+    peer: int | None = None
 
 
 class _WriteRange(Protocol):
@@ -50,33 +62,42 @@ class NcclRanges:
         self._mode = program.view.nccl
         self._operations = random.Random(program.seed).randrange(900_000)
 
-    def write(self, start: int, end: int, rank: int, index: int, operation: Operation, thread: int) -> None:
-        """The ranges of one call of a rank; sends and receives issued together are a group, launched by its end."""
-        link = self._program.communicators[index]
-        members = link.world or link.ranks
-        place = members.index(rank)
-        calls = self._messages(link.role, link.ranks, members, rank, operation)
-        grouped = self._program.view.groups
-        if grouped:  # PyTorch's own ranges around it
+    def write(self, start: int, end: int, rank: int, calls: Sequence[tuple[int, Operation]], thread: int) -> None:
+        """The ranges of a call of a rank, or of several communicators' calls in a group; the end of a group launches all of it."""
+        issued = [call for index, operation in calls for call in self._calls(rank, index, operation)]
+        view, first = self._program.view, calls[0][1].name
+        if view.groups and first in _OF_TORCH:  # PyTorch's own ranges around it
             self._operations += 2
-            for text, margin in zip(_OF_TORCH[operation.name], (400, 200), strict=True):
+            for text, margin in zip(_OF_TORCH[first], (400, 200), strict=True):
                 self._write(start - margin, end + margin, f"{text}, op_id = {self._operations - margin // 400}", thread)
-        if not calls:
-            self._range(start, end, f"nccl{operation.name}", index, operation.size_bytes, None, thread)
+        grouped = len(issued) > 1 or any(self._program.communicators[index].world for index, _ in calls)
+        if not grouped:
+            self._range(start, end, issued[0], thread)
             return
-        if len(calls) == 1 and not link.world:
-            name, _, size = calls[0]
-            self._range(start, end, name, index, size, 1 - place, thread)
-            return
-        took = max(1, (end - start) // (4 * len(calls) + 4))
+        took = CALL_IN_GROUP_NS if view.groups else max(1, (end - start) // (4 * len(issued)))
+        if view.groups:
+            issued.insert(0, _Call("ncclGroupStart", 0, 0))
         at = start
-        if grouped:
-            self._range(at, at + took, "ncclGroupStart", index, 0, None, thread)
+        for call in issued:
+            self._range(at, at + took, call, thread)
             at += took
-        for name, peer, part in calls:
-            self._range(at, at + took, name, index, part, peer, thread)
-            at += took
-        self._range(at, end, "ncclGroupEnd", index, 0, None, thread)
+        self._range(at, end, _Call("ncclGroupEnd", 0, 0), thread)
+
+    def _calls(self, rank: int, index: int, operation: Operation) -> list[_Call]:
+        """The calls of NCCL that issue an operation on a rank."""
+        link = self._program.communicators[index]
+        identifier = self.identifier(index, renewed=operation.renewed)
+        found = self._messages(link.role, link.ranks, link.world or link.ranks, rank, operation)
+        if not found:
+            return [_Call(f"nccl{operation.name}", identifier, operation.size_bytes)]
+        return [_Call(name, identifier, size, peer) for name, peer, size in found]
+
+    def identifier(self, index: int, *, renewed: bool) -> int:
+        """The hash of a communicator, another one once it has been split off anew."""
+        link = self._program.communicators[index]
+        if renewed and self._program.special == "split":
+            return random.Random(link.identifier).getrandbits(62) | 1
+        return link.identifier
 
     @staticmethod
     def _messages(
@@ -97,23 +118,22 @@ class NcclRanges:
             return sends + receives
         return [("ncclSend", (place + 1) % count, size), ("ncclRecv", (place - 1) % count, size)]
 
-    def _range(self, start: int, end: int, name: str, index: int, size: int, peer: int | None, thread: int) -> None:
+    def _range(self, start: int, end: int, call: _Call, thread: int) -> None:
         more: dict[str, Any] = {"domain": DOMAIN}
-        identifier = self._program.communicators[index].identifier
-        reduces = name in ("ncclAllReduce", "ncclReduceScatter", "ncclReduce")
-        if name in ("ncclGroupStart", "ncclGroupEnd"):
+        reduces = call.name in ("ncclAllReduce", "ncclReduceScatter", "ncclReduce")
+        if not call.communicator:
             pass
         elif self._mode == "json":
-            told: dict[str, Any] = {"NCCL communicator ID": identifier, "Message size [bytes]": size}
-            told |= {"Reduction operation": "Sum"} if reduces else {"Peer rank": peer} if peer is not None else {}
+            told: dict[str, Any] = {"NCCL communicator ID": call.communicator, "Message size [bytes]": call.size_bytes}
+            told |= {"Reduction operation": "Sum"} if reduces else {"Peer rank": call.peer} if call.peer is not None else {}
             more["json"] = json.dumps(told)
         elif self._mode == "binary":
-            schema = _SCHEMAS["collective" if reduces else "message" if peer is not None else "plain"]
-            body = struct.pack("<QQ", identifier, size) + struct.pack("<ii", 0 if peer is None else peer, 0)
+            schema = _SCHEMAS["collective" if reduces else "message" if call.peer is not None else "plain"]
+            body = struct.pack("<QQ", call.communicator, call.size_bytes) + struct.pack("<ii", call.peer or 0, 0)
             more["binary"] = (struct.pack("<QQQQ", DOMAIN, schema, len(body), len(body) + 32) + body).hex().upper()
         elif self._mode == "bytes":
-            more["json"] = json.dumps({"Message size [bytes]": size})
-        self._write(start, end, name, thread, **more)
+            more["json"] = json.dumps({"Message size [bytes]": call.size_bytes})
+        self._write(start, end, call.name, thread, **more)
 
     def inits(self, at_ns: int, rank: int, device: int, thread: int) -> None:
         """The ranges in which a rank creates its communicators, from a true time on."""

@@ -252,8 +252,7 @@ class _Report:
         for start, end, text, domain, payload, thread in recorded.ranges:
             if window.contains(start):
                 if domain == "NCCL":
-                    communicator, operation = payload
-                    self.ranges.write(start, end, device.rank, communicator, operation, device.threads[thread])
+                    self.ranges.write(start, end, device.rank, payload, device.threads[thread])
                 else:
                     self._range(start, end, text, device.threads[thread])
         for start, end, name, thread in recorded.osrt:

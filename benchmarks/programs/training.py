@@ -29,7 +29,7 @@ from benchmarks.programs.machine import (
     WAIT,
     execute,
 )
-from benchmarks.programs.model import Without
+from benchmarks.programs.model import RENEWED, Without
 from benchmarks.programs.scatter import ROOTED, Scatter
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ PINNED, PAGEABLE = 25.0, 6.0
 """Bytes a ns of copies between host and device."""
 
 EVENT_CALL_NS = 900
+CALL_IN_GROUP_NS = 400
+CAPTURED = 1
+"""The step whose work is captured as a graph and replayed from then on."""
+
 _SLOWER = ("straggler", "slow-host", "missing-rank")
 _SLOTS = 512
 
@@ -56,11 +60,17 @@ class Operation(NamedTuple):
         name: As NCCL calls it, without prefix.
         size_bytes: Its message.
         direction: Of an exchange of two stages: `forward`, `backward` or `both`; empty otherwise.
+        renewed: Whether the communicator was replaced before.
     """
 
     name: str
     size_bytes: int
     direction: str = ""
+    renewed: bool = False
+
+    def calls(self, members: int) -> int:
+        """How many calls of NCCL issue it on a communicator of so many members."""
+        return {"AllToAll": 2 * members, "SendRecv": 2}.get(self.name, 1)
 
 
 class Lowered:
@@ -155,7 +165,8 @@ class _RankCode:
         self._host_noise = np.exp(0.25 * random.standard_normal(_SLOTS)).tolist()
         self.host: Iterator[float] = itertools.cycle(self._host_noise)
         self.z: Iterator[float] = iter(())
-        self.collected: list[tuple[int, int, float]] | None = None
+        self.collected: list[tuple[Any, ...]] | None = None
+        self.last_of: dict[int, int] = {}
         self.mine = [c for c in lowered.active if not c.ranks or rank in c.ranks]
         self.now: dict[str, list[Cause]] = {}
         self.slow = self.gap = self.sigma = 1.0
@@ -267,13 +278,16 @@ class _RankCode:
         return 0 if "host" in self.free else EVENT_CALL_NS
 
     def _recorded(self, stream: int) -> int:
-        """A new event, recorded in a stream."""
+        """A new event, recorded in a stream; within a captured step nothing, for its stream is in order."""
+        if self.collected is not None:
+            return 0
         self.event += 1
         self.out.append((RECORD, stream, self.event, self._event_call()))
         return self.event
 
     def _wait(self, stream: int, event: int) -> None:
-        self.out.append((WAIT, stream, event, self._event_call()))
+        if self.collected is None:
+            self.out.append((WAIT, stream, event, self._event_call()))
 
     def _communicate(
         self, role: str, name: str, size_bytes: int, *, after: int | None = None, ordered: bool = True, direction: str = ""
@@ -284,25 +298,80 @@ class _RankCode:
             The event of its end.
         """
         index = self.roles[role]
-        stream = self.low.stream_of(index)
+        renewed = role == "dp" and self.step >= RENEWED and self.program.special in ("split", "re-created")
+        operation = Operation(name, size_bytes, direction, renewed)
+        if self.collected is not None:
+            return self._capture(index, operation)
+        stream = self._stream_for(index)
         if stream != COMPUTE:
             if after is not None:
                 self._wait(stream, after)
             elif ordered:
                 self._wait(stream, self._recorded(COMPUTE))
+        self._open([(index, operation)])
+        self._issue(index, stream, operation)
+        self._close()
+        event = self._recorded(stream) if stream != COMPUTE else 0
+        self.last_of[index] = event
+        return event
+
+    def _stream_for(self, index: int) -> int:
+        """The stream of the next operation of a communicator; where it has two, NCCL keeps its operations in order."""
+        stream = self.low.stream_of(index)
+        if self.program.special == "two streams" and stream != COMPUTE:
+            stream += self.sequence[index] % 2
+            if index in self.last_of:
+                self._wait(stream, self.last_of[index])
+        return stream
+
+    def _open(self, calls: list[tuple[int, Operation]]) -> None:
+        """Begin the ranges of calls of NCCL; those of a group take time before it is launched."""
+        view = self.program.view
+        if view.nccl != "none":
+            self.out.append((PUSH, calls[0][1].name, "NCCL", calls))
+            if view.groups and "host" not in self.free:
+                self.out.append((HOST, CALL_IN_GROUP_NS * (1 + sum(o.calls(self.low.members[index]) for index, o in calls))))
+
+    def _close(self) -> None:
+        if self.program.view.nccl != "none":
+            self.out.append((POP,))
+
+    def _issue(self, index: int, stream: int, operation: Operation) -> None:
         number = self.sequence[index]
         self.sequence[index] += 1
-        operation = Operation(name, size_bytes, direction)
         transfer = self.low.transfer_ns(index, number, operation)
-        seen = self.program.view.nccl != "none"
-        if seen:
-            self.out.append((PUSH, name, "NCCL", (index, operation)))
-        kernel = self.low.number(names.nccl_kernel(name, self.program.style))
+        kernel = self.low.number(names.nccl_kernel(operation.name, self.program.style))
         gap = int(1.5 * self.gap * next(self.host))
         self.out.append((COLLECTIVE, stream, kernel, transfer, gap, 2 * self._call(), index, number))
-        if seen:
-            self.out.append((POP,))
-        return self._recorded(stream) if stream != COMPUTE else 0
+
+    def _together(self, roles: Sequence[str], size_bytes: int) -> None:
+        """All-reduces of several communicators in one group of NCCL, which the next kernel needs."""
+        indices = [self.roles[role] for role in roles]
+        operation = Operation("AllReduce", size_bytes)
+        streams = [self._stream_for(index) for index in indices]
+        for stream in streams:
+            if stream != COMPUTE:
+                self._wait(stream, self._recorded(COMPUTE))
+        self._open([(index, operation) for index in indices])
+        for index, stream in zip(indices, streams, strict=True):
+            self._issue(index, stream, operation)
+        self._close()
+        for stream in streams:
+            if stream != COMPUTE:
+                self._wait(COMPUTE, self._recorded(stream))
+
+    def _capture(self, index: int, operation: Operation) -> int:
+        """An operation as a node of the step's graph; its ranges exist in the step in which it is captured."""
+        number = self.sequence[index]
+        self.sequence[index] += 1
+        if self.step == CAPTURED:
+            self._open([(index, operation)])
+            self.out.append((HOST, 2 * CALL_IN_GROUP_NS))
+            self._close()
+        kernel = self.low.number(names.nccl_kernel(operation.name, self.program.style))
+        if self.collected is not None:
+            self.collected.append((kernel, self.low.transfer_ns(index, number, operation), 1.0, index, number))
+        return 0
 
     def _blocking(self, role: str, name: str, size_bytes: int, direction: str = "") -> None:
         """An operation that the next kernel needs."""
@@ -353,6 +422,10 @@ class _RankCode:
             self.out.append((HOST, program.layer_ns * 2))
         if program.zero in (1, 2) and self.step and not program.mpi:
             self._gather_parameters()
+        if program.special in ("split", "re-created") and self.step == RENEWED and "dp" in self.roles:
+            self._renew()
+        if program.special.startswith("captured") and self.step >= CAPTURED:
+            self.collected = []
         if program.rooted and "dp" in self.roles:
             self._blocking("dp", "Broadcast", 8_192)
         if program.batched and program.grid.pp > 1:
@@ -605,10 +678,26 @@ class _RankCode:
         for _ in range(program.optimizer_kernels):
             self._launch(adam, 0.15 * share, "optimizer")
         self._pop(shown=program.view.phases)
+        if program.special == "one group" and {"tp", "dp"} <= self.roles.keys():
+            self._together(("tp", "dp"), 4_096)
+        if self.collected is not None and program.special.startswith("captured"):
+            nodes, self.collected = tuple(self.collected), None
+            self.out.append((GRAPH, COMPUTE, nodes, None, int(self.gap * next(self.host)), 2 * self._call()))
         every = program.loss_item_every
         if every and self.step % every == 0 and "sync" not in self.free:
             self._read_scalar(COMPUTE)
             self._sync()
+
+    def _renew(self) -> None:
+        """Replace the data-parallel communicator."""
+        index = self.roles["dp"]
+        self._sync()
+        names_of = {"split": ("CommSplit",), "re-created": ("CommAbort", "CommInitRankConfig")}[self.program.special]
+        for name in names_of:
+            if self.program.view.nccl != "none":
+                self.out.append((PUSH, name, "NCCL", [(index, Operation(name, 0, renewed=name != "CommAbort"))]))
+            self.out.append((HOST, 300_000))
+            self._close()
 
     def _reduce_on_hosts(self) -> None:
         program = self.program
