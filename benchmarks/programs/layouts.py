@@ -144,7 +144,7 @@ def _view(chance: random.Random, view: View, setting: Setting, grid: Grid) -> Vi
 
 
 def _windows(chance: random.Random, special: str, ranks: int) -> tuple[tuple[int, float, float], ...]:
-    """What is captured of each rank, in steps; empty where all of it is."""
+    """What is captured of each rank, in steps; empty if all of it is."""
     if special == "captured before":
         return tuple((rank, 1.5, float(_STEPS)) for rank in range(ranks))
     if special == "windows":

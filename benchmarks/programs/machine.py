@@ -438,7 +438,7 @@ def execute(
     Args:
         code: The instructions of each rank.
         members: How many members each communicator has.
-        leaving: How members leave an operation; None where all of them leave when the transfer has passed.
+        leaving: How members leave an operation; None if all of them leave when the transfer has passed.
         record: Whether to keep what a profiler would have seen.
 
     Raises:

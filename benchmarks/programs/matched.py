@@ -128,7 +128,7 @@ class ClockScore:
         host: Its number in the program.
         error_ns: The difference from the truth at the run's start.
         worst_ns: The largest difference of any time of the run.
-        interval_ns: Half of the 95 % interval that is given; None where none is.
+        interval_ns: Half of the 95 % interval that is given; None if none is.
         connected: Whether evidence connects it with the first host.
     """
 
@@ -140,7 +140,7 @@ class ClockScore:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the interval holds the truth; None where none is given."""
+        """Whether the interval holds the truth; None if none is given."""
         return None if self.interval_ns is None else abs(self.error_ns) <= self.interval_ns
 
 

@@ -61,7 +61,7 @@ class Communicator:
         bandwidth: Bytes a ns that a link of it moves.
         latency_ns: Of one message.
         world: The members of the communicator of NCCL that it is a part of, where sends and receives between any two of them meet
-            on their own; empty where that is `ranks`.
+            on their own; empty if that is `ranks`.
     """
 
     role: str

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks.programs import names
+from benchmarks.programs.leaving import ROOTED, Scatter
 from benchmarks.programs.machine import (
     CALL,
     COLLECTIVE,
@@ -30,7 +31,6 @@ from benchmarks.programs.machine import (
     execute,
 )
 from benchmarks.programs.model import RENEWED, Without
-from benchmarks.programs.scatter import ROOTED, Scatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +69,7 @@ class Operation(NamedTuple):
     renewed: bool = False
 
     def calls(self, members: int) -> int:
-        """How many calls of NCCL issue it on a communicator of so many members."""
+        """How many calls of NCCL issue it on a communicator with this many members."""
         return {"AllToAll": 2 * members, "SendRecv": 2}.get(self.name, 1)
 
 

@@ -2,7 +2,7 @@
 
 Measured is the spread between the first and the last end of an instance. It depends on the operation; it is partly systematic:
 the same members are late in the same mode, and modes alternate. `LAWS` has for each operation what fits one of the machines; a
-program draws which machine it runs on. A delay grows with the square root of the transfer, and over hosts by a factor. No member
+run draws which machine it is on. A delay grows with the square root of the transfer, and over hosts by a factor. No member
 ends before the transfer that begins with the last arrival has passed.
 """
 
@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from benchmarks.programs.training import Lowered
-
-ROOTED = {"Broadcast": True, "Reduce": False, "Scatter": True, "Gather": False}
-"""Rooted operations, and whether their root is the one that sends."""
+    from numpy.typing import NDArray
 
 OVER_HOSTS = 3.0
 """The factor of an operation over hosts: all-to-alls of 128 ranks end up to 330 us apart, of two on one host up to 27."""
@@ -71,7 +68,10 @@ LAWS: dict[str, tuple[Law, ...]] = {
 }
 """For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100."""
 
-_LIKE = {"SendRecv": "AllToAll", "Broadcast": "AllGather", "Gather": "AllGather", "Scatter": "AllGather", "Reduce": "ReduceScatter"}
+_LIKE = {
+    "SendRecv": "AllToAll", "AlltoAll": "AllToAll", "Broadcast": "AllGather", "Gather": "AllGather", "Scatter": "AllGather",
+    "Reduce": "ReduceScatter",
+}  # fmt: skip
 """Operations of which no spread was measured, and the one whose law they follow."""
 
 
@@ -81,52 +81,42 @@ def law_of(operation: str, machine: int) -> Law:
     return laws[machine % len(laws)]
 
 
-class Scatter:
-    """The ends of all operations of a program; everything follows from its seed.
+class Delays:
+    """The delays of all operations of a run; everything follows from its seed.
 
     Args:
-        lowered: The program's instructions, which know what each operation is.
-        factor: Times what was measured; 0 lets all members end at once.
+        seed: The seed.
+        factor: Times what was measured.
     """
 
-    def __init__(self, lowered: Lowered, factor: float) -> None:
-        self._lowered = lowered
+    def __init__(self, seed: int, factor: float) -> None:
+        self._seed = seed
         self._factor = factor
-        self._seed = lowered.program.seed
-        self._machine = int(np.random.default_rng((self._seed, 41)).integers(0, 2))
+        self._machine = int(np.random.default_rng((seed, 41)).integers(0, 2))
         self._drawn: dict[tuple[int, str], list[list[float]]] = {}
 
-    def root(self, communicator: int, number: int) -> tuple[int, bool] | None:
-        """The rank of the root of a rooted operation, and whether it is the one that sends; the first member is the root."""
-        operation = self._lowered.operations[communicator, number].name
-        sends = ROOTED.get(operation)
-        return None if sends is None else (self._lowered.program.communicators[communicator].ranks[0], sends)
+    def of(self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool) -> list[int]:
+        """How much later than the transfer each member ends, in ns.
 
-    def delays_ns(self, communicator: int, number: int, transfer_ns: int) -> dict[int, int]:
-        """By rank, how much later than the transfer its kernel ends, in ns."""
-        if not self._factor or "communication" in self._lowered.without.natural:
-            return {}
-        operation = self._lowered.operations[communicator, number].name
-        delays = self._delays(communicator, operation)[number % _BLOCK]
-        growth = (transfer_ns / law_of(operation, self._machine).transfer_ns) ** 0.5
-        growth = self._factor * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH)
-        ranks = self._lowered.program.communicators[communicator].ranks
-        return {rank: int(growth * delay) for rank, delay in zip(ranks, delays, strict=True)}
-
-    def _delays(self, communicator: int, operation: str) -> list[list[float]]:
-        """A block of instances of an operation on a communicator by members, in ns, at the transfer that was measured."""
-        found = self._drawn.get((communicator, operation))
-        if found is None:
-            program = self._lowered.program
-            ranks = program.communicators[communicator].ranks
+        Args:
+            communicator: Number of the communicator.
+            number: Number of the operation in it.
+            operation: What it is.
+            transfer_ns: How long the transfer takes.
+            members: How many there are.
+            across: Whether they are on several hosts.
+        """
+        law = law_of(operation, self._machine)
+        drawn = self._drawn.get((communicator, operation))
+        if drawn is None:
             random = np.random.default_rng((self._seed, 43, communicator, *operation.encode()))
-            across = len({program.grid.host_of(r) for r in ranks}) > 1
-            delays = draw_delays(law_of(operation, self._machine), len(ranks), _BLOCK, random)
-            found = self._drawn[communicator, operation] = ((OVER_HOSTS if across else 1.0) * delays).tolist()
-        return found
+            drawn = self._drawn[communicator, operation] = draw_delays(law, members, _BLOCK, random).tolist()
+        growth = min(max((transfer_ns / law.transfer_ns) ** 0.5, _LEAST_GROWTH), _MOST_GROWTH)
+        growth *= self._factor * (OVER_HOSTS if across else 1.0)
+        return [int(growth * delay) for delay in drawn[number % _BLOCK]]
 
 
-def draw_delays(law: Law, members: int, instances: int, random: np.random.Generator) -> np.ndarray:
+def draw_delays(law: Law, members: int, instances: int, random: np.random.Generator) -> NDArray[np.float64]:
     """Delays of instances in ns, float64, shape (instances, members)."""
     modes = law.modes
     chosen = random.choice(len(modes), size=instances, p=[m.share for m in modes])
@@ -135,5 +125,5 @@ def draw_delays(law: Law, members: int, instances: int, random: np.random.Genera
     late = (late - low) / np.where(high > low, high - low, 1.0)
     systematic = np.array([m.systematic_ns for m in modes])[:, None] * late
     noise = random.exponential(1.0, (instances, members)) * np.array([m.random_ns for m in modes])[chosen][:, None]
-    delays: np.ndarray = systematic[chosen] + noise
+    delays: NDArray[np.float64] = systematic[chosen] + noise
     return delays

@@ -1,4 +1,4 @@
-"""Ends scatter as measured on real machines, and no member ends before the last has started."""
+"""Members leave operations late, and none of a synchronising one before the last has started."""
 
 from __future__ import annotations
 
@@ -10,44 +10,9 @@ import pytest
 
 from benchmarks.programs.draw import draw
 from benchmarks.programs.layouts import LAYOUTS, Setting, draw_for_matching
+from benchmarks.programs.leaving import ROOTED, Scatter
 from benchmarks.programs.machine import COLLECTIVE, HOST, LAUNCH_LATENCY_NS, execute
-from benchmarks.programs.scatter import ROOTED, Scatter, draw_delays, law_of
 from benchmarks.programs.training import Lowered
-
-MEASURED = {
-    ("AllGather", 0, 4): {0.5: 20_500, 0.75: 41_100, 0.9: 61_700, 0.95: 75_600},
-    ("AllGather", 1, 4): {0.5: 6_700, 0.75: 17_100, 0.9: 21_600, 0.95: 22_300},
-    ("ReduceScatter", 0, 4): {0.5: 6_200, 0.75: 19_100, 0.9: 36_600, 0.95: 50_300},
-    ("ReduceScatter", 1, 4): {0.5: 18_400, 0.75: 22_800, 0.9: 25_700, 0.95: 27_600},
-    ("AllReduce", 0, 4): {0.5: 1_300, 0.75: 2_400, 0.9: 4_000, 0.95: 5_300},
-    ("AllReduce", 1, 4): {0.5: 3_200, 0.75: 7_700, 0.9: 208_700, 0.95: 209_600},
-    ("AllToAll", 0, 2): {0.5: 22_200, 0.9: 25_500},
-    ("AllToAll", 1, 2): {0.5: 9_800, 0.9: 16_700},
-}
-"""Spreads in ns of the ends of operations by share of the instances: (operation, machine, members)."""
-
-
-@pytest.mark.parametrize("measured", MEASURED)
-def test_spreads_are_those_that_were_measured(measured):
-    operation, machine, members = measured
-    spreads = []
-    for seed in range(40):
-        delays = draw_delays(law_of(operation, machine), members, 150, np.random.default_rng(seed))
-        assert delays.min() >= 0
-        spreads.append(delays.max(axis=1) - delays.min(axis=1))
-    for share, spread in MEASURED[measured].items():
-        assert 0.9 * spread < np.quantile(np.concatenate(spreads), share) < 1.25 * spread, share
-
-
-def test_members_are_late_in_modes_of_their_own():
-    delays = draw_delays(law_of("AllToAll", 0), 2, 2_000, np.random.default_rng(3))
-    difference = delays[:, 0] - delays[:, 1]
-    assert np.quantile(np.abs(difference), 0.05) > 10_000  # nearly always the mode decides
-    machines = [draw_delays(law_of("AllToAll", 0), 2, 400, np.random.default_rng(seed)) for seed in range(20)]
-    signs = {np.sign(d[:, 0] - d[:, 1]).mean().round(1) for d in machines}
-    assert min(signs) < -0.9
-    assert max(signs) > 0.9
-    assert any(-0.5 < s < 0.5 for s in signs)  # in which of the two is late alternates
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
