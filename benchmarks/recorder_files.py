@@ -62,7 +62,7 @@ def write_recorded(scenario: Scenario, recorder: Recorder, folder: Path) -> tupl
         folder: Where to; made if missing.
 
     Returns:
-        The folder of the reports, and the logs of NCCL beside them.
+        The folder of the reports, and the logs of NCCL next to them.
     """
     reports = folder / "reports"
     truth = write_run(scenario, reports, recorder.format, recorder.logs, payloads=recorder.payloads)
