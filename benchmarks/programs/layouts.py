@@ -50,11 +50,11 @@ class Setting:
 
 
 def setting_of(index: int) -> Setting:
-    """The setting of the program of an index: all combinations of ids and scatter in turn, over all layouts."""
-    ids, rest = IDS[index % 3], index // 3
-    scatter, rest = SCATTERS[rest % 3], rest // 3
-    layout, rest = LAYOUTS[rest % len(LAYOUTS)], rest // len(LAYOUTS)
-    return Setting(layout, ids, scatter, PROCESSES[(0, 0, 0, 0, 1, 2)[(rest + index // 9) % 6]])
+    """The setting of the program of an index: all ids and scatters in turn, over all layouts; two of nine with several devices."""
+    turn, rest = index % 9, index // 9
+    layout = LAYOUTS[rest % len(LAYOUTS)]
+    several = {0: PROCESSES[1], 4: PROCESSES[2]}.get((turn + rest + rest // len(LAYOUTS)) % 9, PROCESSES[0])
+    return Setting(layout, IDS[turn % 3], SCATTERS[turn // 3], several)
 
 
 def special_of(index: int) -> Setting:
