@@ -192,15 +192,15 @@ def arguments() -> argparse.Namespace:
 
 def settings(args: argparse.Namespace) -> list[Setting]:
     """The settings of all programs."""
-    found = []
+    wanted = []
     for index in range(SAMPLE if args.sample else args.programs):
         base = special_of(index) if args.special else setting_of(index)
         if args.sample:
             base = Setting(LAYOUTS[index % len(LAYOUTS)], base.ids, base.scatter, PROCESSES[0])
         scatter = base.scatter if args.scatter is None else args.scatter
         layout, ids, processes = args.layout or base.layout, args.ids or base.ids, args.processes or base.processes
-        found.append(replace(base, layout=layout, ids=ids, scatter=scatter, processes=processes))
-    return found
+        wanted.append(replace(base, layout=layout, ids=ids, scatter=scatter, processes=processes))
+    return wanted
 
 
 def main() -> None:

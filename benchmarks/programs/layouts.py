@@ -155,9 +155,9 @@ def _windows(chance: random.Random, special: str, ranks: int) -> tuple[tuple[int
 def _dropped(chance: random.Random, ranks: int) -> tuple[tuple[int, float, float], ...]:
     """Intervals of some ranks whose records were dropped, in steps."""
     some = chance.sample(range(ranks), max(1, ranks // 4))
-    found = []
+    intervals = []
     for rank in some:
         for _ in range(chance.choice((1, 1, 3))):
             begin = chance.uniform(1.0, _STEPS - 0.5)
-            found.append((rank, begin, begin + chance.choice((0.05, 0.2, 0.5))))
-    return tuple(found)
+            intervals.append((rank, begin, begin + chance.choice((0.05, 0.2, 0.5))))
+    return tuple(intervals)

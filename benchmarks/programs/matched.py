@@ -76,17 +76,17 @@ def matches_of(aligned: Aligned, planted: Planted) -> list[Match]:
         return []
     stored = read_parquet(run.overlay.files.path("members.parquet"), MEMBERS.column_names)
     columns = {name: stored.column(name).to_numpy(zero_copy_only=False) for name in stored.column_names}
-    found: list[Member | None] = [None] * stored.num_rows
+    member_of: list[Member | None] = [None] * stored.num_rows
     for rank in np.unique(columns["rank"]).tolist():
         at = np.flatnonzero(columns["rank"] == rank)
         own = run.rank(rank).in_file_time().table("collectives", ["start", "device", "stream"])
         rows = own.take(columns["row"][at]).to_pylist()
         for place, row in zip(at.tolist(), rows, strict=True):
-            found[place] = planted.numbers.get((rank, row["device"], row["start"], row["stream"]))
+            member_of[place] = planted.numbers.get((rank, row["device"], row["start"], row["stream"]))
     members: dict[int, set[Member]] = defaultdict(set)
     confidence: dict[int, float] = {}
     size: dict[int, int] = {}
-    for place, member in enumerate(found):
+    for place, member in enumerate(member_of):
         if member is not None:
             instance = int(columns["instance"][place])
             members[instance].add(member)
@@ -145,7 +145,7 @@ class ClockScore:
 
 
 def score_clocks(aligned: Aligned, reports: Sequence[Any], times: Sequence[int]) -> list[ClockScore]:
-    """How the clocks of all hosts but the first were found.
+    """How the clocks of all hosts but the first were times_of_host.
 
     Args:
         aligned: The alignment of the run.
@@ -153,20 +153,20 @@ def score_clocks(aligned: Aligned, reports: Sequence[Any], times: Sequence[int])
         times: True times over the run, in ns; the first is its start.
     """
     run = aligned.run
-    found: dict[int, tuple[np.ndarray, Any]] = {}
+    times_of_host: dict[int, tuple[np.ndarray, Any]] = {}
     by_rank = {r.rank: r for r in run.ranks}
     clocks = {c.host: c for c in aligned.clocks}
     for report in reports:
-        if report.host not in found and report.rank in by_rank:
+        if report.host not in times_of_host and report.rank in by_rank:
             record = by_rank[report.rank]
             own = np.array([report.at(t) for t in times], np.int64)
-            found[report.host] = run.clock(record).apply(own).astype(np.float64), clocks[record.host]
-    if not found:
+            times_of_host[report.host] = run.clock(record).apply(own).astype(np.float64), clocks[record.host]
+    if not times_of_host:
         return []
-    first = min(found)
-    reference, of_first = found[first]
+    first = min(times_of_host)
+    reference, of_first = times_of_host[first]
     scores = []
-    for host, (aligned_times, clock) in sorted(found.items()):
+    for host, (aligned_times, clock) in sorted(times_of_host.items()):
         if host != first:
             errors = aligned_times - reference
             scores.append(

@@ -87,10 +87,10 @@ class NcclRanges:
         """The calls of NCCL that issue an operation on a rank."""
         link = self._program.communicators[index]
         identifier = self.identifier(index, renewed=operation.renewed)
-        found = self._messages(link.role, link.ranks, link.world or link.ranks, rank, operation)
-        if not found:
+        messages = self._messages(link.role, link.ranks, link.world or link.ranks, rank, operation)
+        if not messages:
             return [_Call(f"nccl{operation.name}", identifier, operation.size_bytes)]
-        return [_Call(name, identifier, size, peer) for name, peer, size in found]
+        return [_Call(name, identifier, size, peer) for name, peer, size in messages]
 
     def identifier(self, index: int, *, renewed: bool) -> int:
         """The hash of a communicator, another one once it has been split off anew."""

@@ -90,7 +90,7 @@ def planted(seen: Iterable[Seen]) -> Planted:
             numbers[rank, device, kernel.start, kernel.stream] = member
             communicators[member] = kernel.communicator
             members[kernel.communicator, kernel.number].add(member)
-    instances = {key: frozenset(found) for key, found in members.items() if len(found) > 1}
+    instances = {key: frozenset(members_of) for key, members_of in members.items() if len(members_of) > 1}
     return Planted(instances, numbers, communicators)
 
 

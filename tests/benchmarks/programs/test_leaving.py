@@ -17,7 +17,7 @@ from benchmarks.programs.training import Lowered
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_member_of_a_synchronising_operation_ends_before_the_last_has_started(layout):
-    program = draw_for_matching(7, Setting(layout, "ids", 3.0), 16)
+    program = draw_for_matching(7, Setting(layout, "ids", 3.0), 8)
     lowered = Lowered(program)
     instances = defaultdict(list)
     for recorded in lowered.execute(record=True).recorded:
