@@ -29,7 +29,7 @@ def run(runs: int) -> list[str]:
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder, clock:
         reports, output = Path(folder) / "reports", Path(folder) / "run"
-        write_run("straggler", reports, ranks=_RANKS, hosts=1, steps=_STEPS)
+        write_run("straggler", reports, ranks=_RANKS, hosts=1, steps=_STEPS, ideal=True)
 
         def importing() -> None:
             shutil.rmtree(output, ignore_errors=True)

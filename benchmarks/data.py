@@ -58,7 +58,7 @@ def made_run(name: str, scenario: str, faults: tuple[str, ...] = (), **values: A
         from alltrace.run.importer import import_reports
         from alltrace.synth import write_run
 
-        write_run(scenario, FOLDER / name / "reports", faults=faults, **values)
+        write_run(scenario, FOLDER / name / "reports", faults=faults, **values, ideal=True)
         import_reports([str(FOLDER / name / "reports")], run, jobs=1)
     return run
 
@@ -113,6 +113,6 @@ def _made(scenario: str, name: str, ending: str = ".sqlite", form: str = "sqlite
     if not found:
         from alltrace.synth import write_run
 
-        write_run(scenario, folder, form, **changes)
+        write_run(scenario, folder, form, **changes, ideal=True)
         found = sorted(folder.glob(f"*_*{ending}"))
     return found[0]

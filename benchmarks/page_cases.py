@@ -83,7 +83,7 @@ def _imported(folder: Path) -> Path:
 def _simulated(folder: Path, scenario: str, **options: Any) -> Path:
     from alltrace.synth import write_run
 
-    write_run(scenario, folder / "reports", **options)
+    write_run(scenario, folder / "reports", **options, ideal=True)
     return folder / "reports"
 
 

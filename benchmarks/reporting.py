@@ -17,7 +17,7 @@ def run(_runs: int) -> list[str]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_run("tiny", folder / "reports", ranks=_RANKS, hosts=_RANKS // 8, steps=6)
+        write_run("tiny", folder / "reports", ranks=_RANKS, hosts=_RANKS // 8, steps=6, ideal=True)
         imported = [*ALLTRACE, "import", str(folder / "reports"), "-o", str(folder / "run")]
         subprocess.run(imported, check=True, stderr=subprocess.DEVNULL)
         command = [*ALLTRACE, "report", str(folder / "run"), "-o", str(folder / "report.html")]

@@ -22,7 +22,6 @@ import alltrace
 from alltrace.run.importer import import_reports
 from benchmarks.programs.draw import KINDS, draw
 from benchmarks.programs.losses import judged_ns, truth_of
-from benchmarks.programs.machine import execute
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.score import Judgement, described, judge, summary
 from benchmarks.programs.training import Lowered
@@ -54,7 +53,7 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
     """
     program = draw(drawing_seed(split, seed), kind)
     lowered = Lowered(program)
-    timeline = execute(lowered.code, lowered.members, record=True)
+    timeline = lowered.execute(record=True)
     truth = truth_of(program, judged_ns(program, timeline))
     (folder / "reports").mkdir(parents=True, exist_ok=True)
     write_reports(program, lowered, timeline, folder / "reports")

@@ -214,7 +214,7 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0}, raising=False)
-    write_run("tiny", "reports")
+    write_run("tiny", "reports", ideal=True)
     blocks = re.findall(r"^```python\n(.*?)^```", text_of("library.md"), re.MULTILINE | re.DOTALL)
     assert len(blocks) > 4
     names = {}

@@ -99,7 +99,7 @@ def test_the_action_judges_a_run_and_writes_the_report(tmp_path):
     starts = "import sys; from alltrace.cli.main import main; sys.exit(main())"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{starts}" "$@"\n', encoding="utf-8")
     program.chmod(0o755)
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     names = {"RUNNER_TEMP": tmp_path, "GITHUB_OUTPUT": tmp_path / "output", "GITHUB_STEP_SUMMARY": tmp_path / "summary"}
     names |= {"RUN": tmp_path / "reports", "BUDGET": tmp_path / "budget.toml", "BASELINE": "", "ALLTRACE_CACHE_DIR": tmp_path / "c"}
     for limit, code in (("step_ns.median <= 1", 1), ("step_ns.median >= 1", 0), ("nonsense", 2)):

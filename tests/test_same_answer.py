@@ -37,7 +37,7 @@ def check_some(reports, folder, monkeypatch, most):
 
 @pytest.mark.slow
 def test_one_answer_for_a_simulated_run(tmp_path, monkeypatch):
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     answers = check_some(tmp_path / "reports", tmp_path, monkeypatch, 60)
     # a range in front of a kernel's name is seen by those asked of files too
     plain, named = (json.loads(answers[question])["rows"] for question in NAMED)
@@ -51,7 +51,7 @@ def test_one_answer_for_a_real_report(corpus, tmp_path, monkeypatch):
 
 def test_one_answer_for_two_processes_at_once(tmp_path):
     """Both find the cache empty and ask in an order of their own."""
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     asked = [Question(name, ()) for name in ("breakdown", "stats:nvtx_sum", "collectives", "diagnose", "cuda_gpu_kern_sum")]
     answers = two_at_once(asked, str(tmp_path / "reports"), tmp_path, 1)
     assert {len(found) for found in answers.values()} == {2}
@@ -68,7 +68,7 @@ def test_a_difference_is_found():
 def test_what_was_not_imported_is_an_error(tmp_path, monkeypatch, capsys, only):
     """Each question is answered as of the whole run, or refused by a sentence that names what it lacks."""
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     import_reports([str(tmp_path / "reports")], tmp_path / "whole", jobs=1)
     assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "part"), "--only", only]) == 0
     capsys.readouterr()

@@ -80,7 +80,7 @@ def _grid(chance: random.Random, family: str, kinds: list[str]) -> Grid:
     return Grid(tp, cp, dp, pp, ep, hosts)
 
 
-def _groups(grid: Grid, family: str) -> list[tuple[str, tuple[int, ...]]]:
+def _groups(grid: Grid, family: str, *, batched: bool) -> list[tuple[str, tuple[int, ...]]]:
     """The communicators by role and members."""
     places = {r: grid.place(r) for r in range(grid.ranks)}
 
@@ -107,7 +107,7 @@ def _groups(grid: Grid, family: str) -> list[tuple[str, tuple[int, ...]]]:
         for members in by(0, 1, 3):
             groups += [("ep", members[i : i + grid.ep]) for i in range(0, len(members), grid.ep)]
     for stage in range(grid.pp - 1):
-        for role in ("forward", "backward"):
+        for role in ("exchange",) if batched else ("forward", "backward"):
             groups += [(role, (rank, rank + grid.dp * grid.cp * grid.tp)) for rank, place in places.items() if place[3] == stage]
     if family in ("fsdp", "hybrid") or (family == "zero"):
         groups.append(("norm", tuple(range(grid.ranks))))
@@ -116,23 +116,32 @@ def _groups(grid: Grid, family: str) -> list[tuple[str, tuple[int, ...]]]:
     return groups
 
 
-def _communicators(chance: random.Random, grid: Grid, family: str) -> tuple[Communicator, ...]:
+def _communicators(chance: random.Random, grid: Grid, family: str, *, batched: bool = False) -> tuple[Communicator, ...]:
     inside, across = chance.choice((40.0, 120.0, 230.0, 370.0)), chance.choice((3.0, 10.0, 22.0, 45.0, 90.0))
     inside = max(inside, across)
     streams = {"tp": 20, "cp": 24, "dp": 28, "shard": 28, "replicate": 32, "ep": 36, "forward": 40, "backward": 44, "norm": 48}
+    streams["exchange"] = 40
     if chance.random() < 0.3:  # some frameworks have one stream for all that is not tensor-parallel
         streams |= {"norm": 28, "ep": 28}
     made = []
-    for role, members in _groups(grid, family):
+    pipelines: dict[tuple[int, int, int], int] = {}
+    for role, members in _groups(grid, family, batched=batched):
         local = len({grid.host_of(r) for r in members}) == 1
+        identifier = chance.getrandbits(62) | 1
+        world: tuple[int, ...] = ()
+        if role == "exchange":  # one communicator of all stages
+            tensor, context, data, _ = grid.place(members[0])
+            identifier = pipelines.setdefault((tensor, context, data), identifier)
+            world = tuple(grid.rank_at(tensor, context, data, stage) for stage in range(grid.pp))
         made.append(
             Communicator(
                 role,
                 members,
                 streams[role],
-                chance.getrandbits(62) | 1,
+                identifier,
                 inside if local else across,
                 chance.randint(1_500, 4_000) if local else chance.randint(4_000, 12_000),
+                world,
             )
         )
     return tuple(made)
@@ -191,6 +200,7 @@ def _sizes(
             ("tp", "AllReduce", 1),
             ("ep", "AllToAll", 2),
             ("forward", "SendRecv", 2),
+            ("exchange", "SendRecv", 2),
             ("cp", "SendRecv", 6),
         )
     )
@@ -201,10 +211,27 @@ def _sizes(
     return size("dp", "AllReduce", big * 2 * layer_ns), activation, big
 
 
-def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
-    """A program in which causes of these kinds can be detected."""
-    family = _pick(chance, next((_FIT[k] for k in kinds if k in _FIT), _FAMILIES))
-    grid = _grid(chance, family, kinds)
+def draw_program(
+    chance: random.Random,
+    seed: int,
+    kinds: list[str],
+    family: str | None = None,
+    grid: Grid | None = None,
+    *,
+    batched: bool = False,
+) -> Program:
+    """A program in which causes of these kinds can be detected.
+
+    Args:
+        chance: What all is drawn from.
+        seed: Of the program's noise.
+        kinds: Of the causes.
+        family: One of `_FAMILIES`, drawn if None.
+        grid: Its ranks, drawn if None.
+        batched: Whether stages of a pipeline exchange in groups on one communicator.
+    """
+    family = family or _pick(chance, next((_FIT[k] for k in kinds if k in _FIT), _FAMILIES))
+    grid = grid or _grid(chance, family, kinds)
     steps = chance.randint(6, 9)
     warmup = chance.choice((1, 1, 2))
     layers = chance.randint(2, 5)
@@ -217,7 +244,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
     host_bound = "launch-bound" in kinds or chance.random() < 0.06
     shortest, longest = (1.5e5, 4e5) if host_bound else (4e5, 1.5e6) if "sync" in kinds else (8e5, 5e6)
     layer_ns = int(_log_uniform(chance, shortest, longest))
-    communicators = _communicators(chance, grid, family)
+    communicators = _communicators(chance, grid, family, batched=batched)
     parameters, activations, parameters_share = _sizes(chance, communicators, layer_ns, kinds)
     transformers = [s for s in names.STYLES if s != "vision"]
     step_ns = 3 * layer_ns * layers * micro
@@ -255,6 +282,7 @@ def draw_program(chance: random.Random, seed: int, kinds: list[str]) -> Program:
         input_stream=chance.random() < 0.3,
         optimizer_kernels=chance.randint(2, 8),
         communicators=communicators,
+        batched=batched,
         view=_view(chance, grid, family, steps),
     )
 
@@ -301,7 +329,7 @@ def _link_cause(chance: random.Random, program: Program, kind: str) -> Cause | N
     by_role: dict[tuple[str, int], list[int]] = {}
     for index, link in enumerate(program.communicators):
         hosts = len({grid.host_of(r) for r in link.ranks})
-        if link.role not in ("norm", "forward", "backward"):
+        if link.role not in ("norm", "forward", "backward", "exchange"):
             by_role.setdefault((link.role, hosts), []).append(index)
     choices = [found for found in by_role.values() if len(found) > 1]
     if not choices:

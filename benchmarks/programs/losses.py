@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmarks.programs.machine import execute
 from benchmarks.programs.model import NATURAL, Without
 from benchmarks.programs.training import Lowered
 
@@ -66,7 +65,7 @@ def judged_ns(program: Program, timeline: Timeline) -> int:
 def measure(program: Program, without: Without | None = None) -> int:
     """Time of the judged steps of an execution, in ns."""
     lowered = Lowered(program, without)
-    return judged_ns(program, execute(lowered.code, lowered.members))
+    return judged_ns(program, lowered.execute())
 
 
 def truth_of(program: Program, base_ns: int | None = None) -> Truth:

@@ -2,15 +2,17 @@
 
 A host thread runs its instructions in order and launches work into streams, which are queues in order. A kernel begins when the
 stream is free and the launch has reached the device. An operation of a communicator begins independently on each member's device,
-and ends on all of them when the last has begun and the transfer has passed. Streams wait for events, hosts for streams. As nothing
-shares a resource but by these queues, each time is the latest of others, so the order in which the ranks are executed is free.
+and ends when the last has begun and the transfer has passed: on all at once, or, where a way of leaving is given (`Leaving`), on
+each member a time of its own later, which all that depends on it sees. Of a rooted operation the side that only sends does not
+wait. Streams wait for events, hosts for streams. As nothing shares a resource but by these queues, each time is the latest of
+others, so the order in which the ranks are executed is free.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +29,8 @@ KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH
 * CALL: name, duration, whether the device must be idle first
 * PUSH: text, domain, payload; POP
 * LOAD: workers, depth of the queue, duration of a batch, text of the range, whether reads are seen
-* GRAPH: stream, kernels as (kernel, duration, work), nothing, gap, call
+* GRAPH: stream, nodes, nothing, gap, call; a node is a kernel as (kernel, duration, work), or an operation of a communicator as
+  (kernel, duration of the transfer, 1.0, communicator, number of the operation)
 * MPI: name, duration of the transfer, communicator, number of the operation, bytes
 * THREAD: number of the thread that runs from here on
 * MARK: number of the step that ends here
@@ -46,7 +49,8 @@ class Recorded:
     """What happened on one rank, times in ns of true time.
 
     Attributes:
-        kernels: (start, end, stream, kernel, correlation, work, communicator or -1, number in a graph or 0).
+        kernels: (start, end, stream, kernel, correlation, work, communicator or -1, number in a graph or 0, number of the
+            operation of the communicator or -1).
         copies: (start, end, stream, direction, bytes, memory, correlation).
         graphs: (start, end, stream, correlation, kernels).
         calls: (start, end, name, thread, correlation).
@@ -56,7 +60,7 @@ class Recorded:
         waits: (start, end, kind, stream, correlation).
     """
 
-    kernels: list[tuple[int, int, int, int, int, float, int, int]] = field(default_factory=list)
+    kernels: list[tuple[int, int, int, int, int, float, int, int, int]] = field(default_factory=list)
     copies: list[tuple[int, int, int, str, int, str, int]] = field(default_factory=list)
     graphs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     calls: list[tuple[int, int, str, int, int]] = field(default_factory=list)
@@ -77,6 +81,16 @@ class Timeline:
 
     ends: list[dict[int, int]]
     recorded: list[Recorded] | None
+
+
+class Leaving(Protocol):
+    """How the members of an operation leave it."""
+
+    def root(self, communicator: int, number: int) -> tuple[int, bool] | None:
+        """The rank of the root of a rooted operation, and whether the root is the one that sends; None of any other."""
+
+    def delays_ns(self, communicator: int, number: int, transfer_ns: int) -> dict[int, int]:
+        """By rank, how much later than the transfer it ends there, in ns, 0 or more; a rank that is left out ends with it."""
 
 
 class _Rank:
@@ -115,7 +129,7 @@ class _Rank:
             start = max(free + KERNEL_GAP_NS, reached)
             self.free[stream] = end = start + item[2]
             if self.recorded is not None:
-                self.recorded.kernels.append((start, end, stream, item[3], item[4], item[5], -1, 0))
+                self.recorded.kernels.append((start, end, stream, item[3], item[4], item[5], -1, item[6], -1))
         elif code == RECORD:
             self._resolve(item[2], max(free, reached))
         elif code == WAIT:
@@ -141,24 +155,25 @@ class _Rank:
         at = start
         for number, (kernel, duration, work) in enumerate(item[2], 1):
             if self.recorded is not None:
-                self.recorded.kernels.append((at, at + duration, stream, kernel, item[3], work, -1, number))
+                self.recorded.kernels.append((at, at + duration, stream, kernel, item[3], work, -1, number, -1))
             at += duration + KERNEL_GAP_NS // 2
         self.free[stream] = end = at - KERNEL_GAP_NS // 2
         if self.recorded is not None:
             self.recorded.graphs.append((start, end, stream, item[3], len(item[2])))
 
     def _arrive(self, stream: int, item: tuple[Any, ...]) -> bool:
-        _, reached, transfer_ns, kernel, correlation, communicator, number = item
+        _, reached, transfer_ns, kernel, correlation, communicator, number, node = item
         meeting = self.machine.meeting(communicator, number)
         if (self.number, stream) not in meeting.members:
             start = max(self.free[stream] + KERNEL_GAP_NS, reached)
             self.free[stream] = start  # nothing after it in the stream reads it before it ends
             meeting.arrive(self.number, stream, start, transfer_ns)
-        if meeting.end is None:
+        end = meeting.ends.get(self.number)
+        if end is None:
             return False
         if self.recorded is not None:
-            self.recorded.kernels.append((self.free[stream], meeting.end, stream, kernel, correlation, 1.0, communicator, 0))
-        self.free[stream] = meeting.end
+            self.recorded.kernels.append((self.free[stream], end, stream, kernel, correlation, 1.0, communicator, node, number))
+        self.free[stream] = end
         return True
 
     def _resolve(self, event: int, at: int) -> None:
@@ -170,23 +185,41 @@ class _Rank:
 
 
 class _Meeting:
-    """An operation of a communicator: who has arrived, and once all have, when it ends."""
+    """An operation of a communicator: who has arrived, and, as far as it is certain, when it ends on each member."""
 
-    def __init__(self, machine: _Machine, size: int) -> None:
+    def __init__(self, machine: _Machine, communicator: int, number: int) -> None:
         self.machine = machine
-        self.size = size
-        self.members: list[tuple[int, int | None]] = []
-        self.last = self.transfer_ns = 0
-        self.end: int | None = None
+        self.key = communicator, number
+        self.size = machine.members[communicator]
+        self.root = machine.leaving.root(communicator, number) if machine.leaving else None
+        self.members: dict[tuple[int, int | None], int] = {}
+        self.transfer_ns = 0
+        self.ends: dict[int, int] = {}
 
     def arrive(self, rank: int, stream: int | None, start: int, transfer_ns: int) -> None:
-        """A member has begun, with a stream or, where that is None, with its host; the last one wakes the others."""
-        self.members.append((rank, stream))
-        self.last = max(self.last, start)
+        """A member has begun, with a stream or, where that is None, with its host; those whose end is certain by it go on."""
+        self.members[rank, stream] = start
         self.transfer_ns = max(self.transfer_ns, transfer_ns)
-        if len(self.members) == self.size:
-            self.end = self.last + self.transfer_ns
-            self.machine.ready.extend(m for m in self.members if m != (rank, stream))
+        complete = len(self.members) == self.size
+        if self.root is None and not complete:
+            return
+        delays = self.machine.leaving.delays_ns(*self.key, self.transfer_ns) if self.machine.leaving else {}
+        last = max(self.members.values())
+        begun = {r: at for (r, _), at in self.members.items()}
+        for member, arrived in self.members.items():
+            since: int | None = last
+            if self.root is not None:
+                root, root_sends = self.root
+                if (member[0] == root) == root_sends:
+                    since = arrived  # what it sends is taken from it without waiting
+                elif root_sends:
+                    since = max(arrived, begun[root]) if root in begun else None
+                elif not complete:
+                    since = None
+            if since is not None and member[0] not in self.ends:
+                self.ends[member[0]] = since + self.transfer_ns + delays.get(member[0], 0)
+                if member != (rank, stream):
+                    self.machine.ready.append(member)
 
 
 class _Host:
@@ -223,11 +256,13 @@ class _Host:
                 self.now = begin + op[5]
                 reached = self.now + LAUNCH_LATENCY_NS
                 if what == KERNEL:
-                    enqueue(op[1], (KERNEL, reached, op[3], op[2], self.correlation, op[6]))
+                    enqueue(op[1], (KERNEL, reached, op[3], op[2], self.correlation, op[6], 0))
                 elif what == COLLECTIVE:
-                    enqueue(op[1], (COLLECTIVE, reached, op[3], op[2], self.correlation, op[6], op[7]))
-                else:
+                    enqueue(op[1], (COLLECTIVE, reached, op[3], op[2], self.correlation, op[6], op[7], 0))
+                elif all(len(node) == 3 for node in op[2]):
                     enqueue(op[1], (GRAPH, reached, op[2], self.correlation))
+                else:
+                    self._replay(op[1], op[2], reached)
                 self._called(begin, _LAUNCH_NAMES[what])
             elif what in at_once:
                 at_once[what](op)
@@ -240,6 +275,15 @@ class _Host:
     def _called(self, begin: int, name: str) -> None:
         if self.rank.recorded is not None:
             self.rank.recorded.calls.append((begin, self.now, name, self.thread, self.correlation))
+
+    def _replay(self, stream: int, nodes: Sequence[tuple[Any, ...]], reached: int) -> None:
+        """Queue the nodes of a graph that communicates, which waits for others in between."""
+        for number, (kernel, duration, work, *meeting) in enumerate(nodes, 1):
+            if meeting:
+                item = (COLLECTIVE, reached, duration, kernel, self.correlation, *meeting, number)
+            else:
+                item = (KERNEL, reached, duration, kernel, self.correlation, work, number)
+            self.rank.enqueue(stream, item)
 
     def _record(self, stream: int) -> int:
         self.internal -= 1
@@ -310,9 +354,9 @@ class _Host:
         begin = self.now
         meeting = self.rank.machine.meeting(op[3], op[4])
         meeting.arrive(self.rank.number, None, begin, op[2])
-        while meeting.end is None:
+        while self.rank.number not in meeting.ends:
             yield False
-        self.now = meeting.end
+        self.now = meeting.ends[self.rank.number]
         if self.rank.recorded is not None:
             self.rank.recorded.mpi.append((begin, self.now, op[1], op[3], op[5]))
 
@@ -347,10 +391,13 @@ _LAUNCH_NAMES = {KERNEL: "cudaLaunchKernel_v7000", COLLECTIVE: "cudaLaunchKernel
 
 
 class _Machine:
-    def __init__(self, code: Sequence[Sequence[tuple[Any, ...]]], members: Sequence[int], *, record: bool) -> None:
+    def __init__(
+        self, code: Sequence[Sequence[tuple[Any, ...]]], members: Sequence[int], leaving: Leaving | None, *, record: bool
+    ) -> None:
         self.ranks = [_Rank(number, self, Recorded() if record else None) for number in range(len(code))]
         self.code = code
         self.members = members
+        self.leaving = leaving
         self.meetings: dict[tuple[int, int], _Meeting] = {}
         self.ready: deque[tuple[int, int | None]] = deque()
 
@@ -358,7 +405,7 @@ class _Machine:
         """An operation of a communicator, by its number there."""
         found = self.meetings.get((communicator, number))
         if found is None:
-            found = self.meetings[communicator, number] = _Meeting(self, self.members[communicator])
+            found = self.meetings[communicator, number] = _Meeting(self, communicator, number)
         return found
 
     def run(self) -> Timeline:
@@ -383,15 +430,18 @@ class _Machine:
         return Timeline(ends, [rank.recorded for rank in self.ranks if rank.recorded is not None] or None)
 
 
-def execute(code: Sequence[Sequence[tuple[Any, ...]]], members: Sequence[int], *, record: bool = False) -> Timeline:
+def execute(
+    code: Sequence[Sequence[tuple[Any, ...]]], members: Sequence[int], leaving: Leaving | None = None, *, record: bool = False
+) -> Timeline:
     """Execute the instructions of all ranks.
 
     Args:
         code: The instructions of each rank.
         members: How many members each communicator has.
+        leaving: How members leave an operation; None if all of them leave when the transfer has passed.
         record: Whether to keep what a profiler would have seen.
 
     Raises:
         RuntimeError: The program never ends.
     """
-    return _Machine(code, members, record=record).run()
+    return _Machine(code, members, leaving, record=record).run()

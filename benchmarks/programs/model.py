@@ -53,12 +53,15 @@ class Communicator:
     """Ranks that communicate.
 
     Attributes:
-        role: What for: `tp`, `cp`, `dp`, `ep`, `shard`, `replicate`, `forward`, `backward` or `norm`.
+        role: What for: `tp`, `cp`, `dp`, `ep`, `shard`, `replicate`, `forward`, `backward`, `exchange` (batched sends and receives
+            between two stages) or `norm`.
         ranks: Its members, ascending.
-        stream: The CUDA stream of its kernels, the same on all members.
+        stream: The stream of its kernels as the program numbers it, the same on all members.
         identifier: The hash that NCCL would give it.
         bandwidth: Bytes a ns that a link of it moves.
         latency_ns: Of one message.
+        world: The members of the communicator of NCCL that it is a part of, where sends and receives between any two of them meet
+            on their own; empty if that is `ranks`.
     """
 
     role: str
@@ -67,6 +70,7 @@ class Communicator:
     identifier: int
     bandwidth: float
     latency_ns: int
+    world: tuple[int, ...] = ()
 
     def transfer_ns(self, operation: str, size_bytes: int) -> float:
         """Time from the last arrival to the end: NCCL's formula of bus bandwidth, solved for the time, and hops of a tree."""
@@ -124,7 +128,8 @@ class View:
         step_text: Range of a step with `{}` for its number, or None.
         phases: Whether forward, backward and optimizer have ranges.
         operators: Whether each layer's operators have ranges.
-        nccl: `json`, `binary`, `bytes` or `none`: the payload of NCCL's ranges.
+        nccl: The payload of NCCL's ranges: `json`, `binary`, `bytes` (the size alone), `names` (ranges without any, as
+            `nsys export` writes by default) or `none` (no ranges).
         data_text: Range around the wait for a batch, or None.
         osrt: Whether calls of the OS runtime were traced.
         graphs: `none`, `whole` or `nodes`: how CUDA graphs were traced.
@@ -133,6 +138,14 @@ class View:
         late: Ranks with a late start of the capture, with its true time, in steps.
         missing: Ranks without a report.
         naming: Style of the file names.
+        streams_differ: Whether each device numbers its streams on its own.
+        protocols_differ: Whether NCCL's kernels are named by the algorithm and protocol that suit the size, in some communicators
+            others on some members.
+        groups: Whether sends and receives that are issued together have ranges of `ncclGroupStart` and PyTorch's own ranges.
+        devices: Devices of a process, which are one rank of the job each with a launching thread of its own.
+        stamp_ns: By how much stamps of processes of one host differ at most.
+        windows: Ranks whose capture begins and ends at their own true times, in steps: (rank, begin, end).
+        dropped: Ranks that lost the records of a part of their events: (rank, begin, end), in steps.
     """
 
     step_text: str | None
@@ -147,6 +160,23 @@ class View:
     late: tuple[tuple[int, float], ...] = ()
     missing: tuple[int, ...] = ()
     naming: str = "rank{:03d}"
+    streams_differ: bool = False
+    protocols_differ: bool = False
+    groups: bool = False
+    devices: int = 1
+    stamp_ns: int = 0
+    windows: tuple[tuple[int, float, float], ...] = ()
+    dropped: tuple[tuple[int, float, float], ...] = ()
+
+
+SPECIALS = ("one group", "two streams", "split", "re-created", "captured", "captured before", "windows", "dropped")
+"""What makes order harder to see: operations of several communicators in one group of NCCL; a communicator on two streams; a
+communicator that `ncclCommSplit` replaces, or that is aborted and created again under its name, while the job runs; a step that is
+one captured graph, captured while reports are recorded or before; windows that begin and end at other operations on each rank;
+records that the profiler lost."""
+
+RENEWED = 3
+"""The step in which a communicator is replaced."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +218,10 @@ class Program:
         communicators: All of them.
         causes: What was planted.
         view: What the reports show.
+        scatter: How much ends of one operation scatter, in what was measured on real machines; 0 lets all members end at once.
+        batched: Whether stages of a pipeline exchange in groups of sends and receives on one communicator for each pipeline.
+        special: One of `SPECIALS`, or empty.
+        rooted: Whether each step begins with a broadcast of buffers and ends with a reduction of metrics to the first rank.
     """
 
     seed: int
@@ -224,6 +258,10 @@ class Program:
     communicators: tuple[Communicator, ...]
     view: View
     causes: tuple[Cause, ...] = ()
+    scatter: float = 0.0
+    batched: bool = False
+    rooted: bool = False
+    special: str = ""
 
     @cached_property
     def communicators_of(self) -> tuple[dict[str, int], ...]:
@@ -232,7 +270,7 @@ class Program:
         for index, communicator in enumerate(self.communicators):
             for rank in communicator.ranks:
                 role = communicator.role
-                if role in ("forward", "backward"):  # a stage has one to the stage before and one to the next
+                if role in ("forward", "backward", "exchange"):  # a stage has one to the stage before and one to the next
                     role += ">" if rank == communicator.ranks[0] else "<"
                 found[rank][role] = index
         return found

@@ -155,19 +155,39 @@ def layer_of(style: str) -> tuple[Layer, Layer]:
     return forward, backward
 
 
-def nccl_kernel(operation: str, style: str) -> Kernel:
-    """The kernel that NCCL launches for an operation."""
+def nccl_kernel(operation: str, style: str, algorithm: str = "RING_LL") -> Kernel:
+    """The kernel that NCCL launches for an operation, with one algorithm and protocol."""
     if operation in ("SendRecv", "AllToAll"):
         stem = "SendRecv"
-    elif operation in ("AllReduce", "ReduceScatter"):
-        stem = f"{operation}_Sum_{'bf16' if style != 'vision' else 'f32'}_RING_LL"
+    elif operation in ("AllReduce", "ReduceScatter", "Reduce"):
+        stem = f"{operation}_Sum_{'bf16' if style != 'vision' else 'f32'}_{algorithm}"
     else:
-        stem = f"{operation}_RING_LL"
+        stem = f"{operation}_{algorithm}"
     if style in ("volta", "vision"):  # before NCCL 2.19
         parts = stem.split("_")
-        old = f"{parts[0]}_RING_LL_Sum_{'float' if 'Sum' in stem else 'int8_t'}" if stem != "SendRecv" else stem
+        old = f"{parts[0]}_{algorithm}_Sum_{'float' if 'Sum' in stem else 'int8_t'}" if stem != "SendRecv" else stem
         return Kernel(f"ncclKernel_{old}(ncclDevComm *, unsigned long, ncclWork *)", f"ncclKernel_{old}", 8, 512, 96)
     argument = (
         "ncclDevKernelArgsStorage<(unsigned long)4096>" if style != "megatron" else "ncclDevComm *, unsigned long, ncclWork *"
     )
     return Kernel(f"ncclDevKernel_{stem}({argument})", f"ncclDevKernel_{stem}", 16, 544, 96)
+
+
+_ALGORITHMS = {"AllReduce": ("TREE_LL", "RING_LL", "NVLS_SIMPLE"), "AllGather": ("RING_LL", "RING_LL", "NVLS_SIMPLE")}
+_SIZES = (65_536, 16 << 20)
+
+
+def nccl_kernel_by_size(operation: str, style: str, size_bytes: int, *, other: bool) -> Kernel:
+    """The kernel that NCCL picks for a size.
+
+    Args:
+        operation: The operation.
+        style: Of the program.
+        size_bytes: Its message.
+        other: Take what another size would have, as a member does whose links differ.
+    """
+    names = _ALGORITHMS.get(operation, ("RING_LL", "RING_LL", "RING_SIMPLE"))
+    choice = sum(size_bytes > limit for limit in _SIZES)
+    if other:
+        choice = 2 if names[choice] != names[2] else 1
+    return nccl_kernel(operation, style, names[choice])

@@ -1,13 +1,14 @@
-"""Writes what Nsight Systems would have exported of an execution: an SQLite file for each rank."""
+"""Writes what Nsight Systems would have exported of an execution: an SQLite file for each process."""
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
-import struct
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.programs.nccl_ranges import DOMAIN, NcclRanges, schema_entries
+from benchmarks.programs.planted import Seen, Window, windows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _VM = 1 << 48
 _EPOCH_NS = 1_790_000_000_000_000_000
-_DOMAIN = 1
-_SCHEMAS = {"collective": 16_777_223, "message": 16_777_226, "plain": 16_777_220, "init": 16_777_227}
 
 _DDL = {
     "StringIds": "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
@@ -112,34 +111,69 @@ _GPUS = (
 )
 
 
-class _Report:
-    """One rank's export, in memory until all is written."""
+class _Device:
+    """A device of a process: how the report numbers it, its streams, its threads and its launches."""
 
-    def __init__(self, program: Program, lowered: Lowered, rank: int) -> None:
+    def __init__(self, report: _Report, rank: int, place: int) -> None:
+        program = report.program
+        chance = random.Random(program.seed * 1_000_003 + rank)
+        self.rank = rank
+        self.context = place + 1
+        self.number = 0 if report.hides_devices else report.local * program.view.devices + place
+        pid = report.pid + 4 * place
+        self.threads = (report.process | pid, report.process | pid + 211)
+        self.place, self._devices = place, program.view.devices
+        self._streams: dict[int, int] | None = {} if program.view.streams_differ else None
+        self._last = chance.choice((6, 6, 12, 14, 19))
+        self._chance = chance
+
+    def stream(self, number: int) -> int:
+        """The number that the report gives a stream of the program."""
+        if self._streams is None:
+            return number
+        if number not in self._streams:
+            self._last += self._chance.randint(1, 6)
+            self._streams[number] = self._last
+        return self._streams[number]
+
+    def correlation(self, number: int) -> int:
+        """The number that the process gives a launch onto this device."""
+        return number * self._devices + self.place
+
+
+class _Report:
+    """One process' export, in memory until all is written."""
+
+    def __init__(self, program: Program, lowered: Lowered, number: int) -> None:
         self.program = program
         self.lowered = lowered
-        self.rank = rank
-        grid = program.grid
-        self.host = grid.host_of(rank)
-        self.local = rank % (grid.ranks // grid.hosts)
-        chance = random.Random(program.seed * 1_000_003 + rank)
+        self.rank = number
+        grid, count = program.grid, program.view.devices
+        self.processes = grid.ranks // count
+        self.local_size = self.processes // grid.hosts
+        ranks = range(number * count, (number + 1) * count)
+        self.host = grid.host_of(ranks[0])
+        self.local = number % self.local_size
+        chance = random.Random(program.seed * 1_000_003 + ranks[0])
         shared = random.Random(program.seed)
-        self.hides_devices = shared.random() < 0.3  # each process sees one GPU, which it calls 0
+        self.hides_devices = shared.random() < 0.3 and count == 1  # each process sees one GPU, which it calls 0
         self.launcher = shared.choice(("torchrun", "slurm", "open mpi", "name only"))
         self.registered = shared.random() < 0.5
         self.inits = shared.random() < 0.4
         self.host_names = shared.choice(("node{:03d}", "gpu-{:d}.cluster", "nid{:06d}"))
         self.pid = 20_000 + 1_000 * self.host + 37 * self.local + chance.randrange(30)
         self.process = _VM | self.pid << 24
-        self.threads = (self.process | self.pid, self.process | self.pid + 211)
-        self.device = 0 if self.hides_devices else self.local
         self.begun_ns = -int(chance.uniform(2e9, 9e9))
         clock = program.view.clocks[self.host]
         self.rate = 1.0 + clock.drift
         jump = clock.jump_ns if self.local % 2 else 0
-        self.utc_ns = _EPOCH_NS + int(self.begun_ns * self.rate) + clock.offset_ns + jump
+        stamp = chance.randint(-program.view.stamp_ns, program.view.stamp_ns)
+        self.utc_ns = _EPOCH_NS + int(self.begun_ns * self.rate) + clock.offset_ns + jump + stamp
         self.strings: dict[str, int] = {}
         self.rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _DDL}
+        self.devices = [_Device(self, rank, place) for place, rank in enumerate(ranks)]
+        self.ranges = NcclRanges(program, lowered, self._range)
+        self.seen: list[Seen] = []
 
     def at(self, true_ns: int) -> int:
         """A true time on this report's clock, in ns since its session began."""
@@ -149,118 +183,94 @@ class _Report:
         """The id of a string."""
         return self.strings.setdefault(value, len(self.strings) + 16)
 
-    def fill(self, recorded: Recorded, window_ns: int) -> None:
-        """Take all that began in the capture window, which begins at a true time."""
-        self._about(recorded)
-        self._kernels(recorded, window_ns)
-        at, process, device = self.at, self.process, self.device
-        for start, end, stream, direction, size, memory, correlation in recorded.copies:
-            if start >= window_ns:
-                host_kind = 1 if memory == "pinned" else 0
-                kinds = (host_kind, 2) if direction == "HtoD" else (2, host_kind)
-                self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append(
-                    (at(start), at(end), device, 1, None, stream, correlation, process, size, _COPY_KINDS[direction], None, *kinds)
-                    + (None,) * 7
-                )
-        launch = _LAUNCHES.get(self.program.style, "cudaLaunchKernel_v7000")
-        for start, end, name, thread, correlation in recorded.calls:
-            if start >= window_ns:
-                name = launch if name == "cudaLaunchKernel_v7000" else name
-                driver = int(name.startswith("cu") and not name.startswith("cuda"))
-                self.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append(
-                    (at(start), at(end), driver, self.threads[thread], correlation, self.text(name), 0, None)
-                )
-        for start, end, kind, stream, correlation in recorded.waits:
-            if start >= window_ns:
-                number = 4_294_967_295 if stream < 0 else stream
-                kinds = (4 if kind == "context" else 3, 4_294_967_295)
-                self.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"].append(
-                    (at(start), at(end), device, 1, None, number, correlation, process, *kinds)
-                )
-        for start, end, text, domain, payload, thread in recorded.ranges:
-            if start >= window_ns:
-                if domain == "NCCL":
-                    self._nccl(start, end, text, payload, self.threads[thread])
-                else:
-                    self._range(start, end, text, self.threads[thread])
-        for start, end, name, thread in recorded.osrt:
-            if start >= window_ns:
-                self.rows["OSRT_API"].append((at(start), at(end), 27, self.threads[thread], self.text(name), 0, 0, 0))
-        self._mpi(recorded, window_ns)
+    def fill(self, recorded: Sequence[Recorded], windows: Sequence[Window]) -> None:
+        """Take all that each device and its threads did in the window in which they were captured."""
+        self._about(max((k[1] for own in recorded for k in own.kernels), default=0))
+        for device, own, window in zip(self.devices, recorded, windows, strict=True):
+            self._kernels(device, own, window)
+            self._device_work(device, own, window)
+            self._host_work(device, own, window)
+            self._mpi(device, own, window)
 
-    def _kernels(self, recorded: Recorded, window_ns: int) -> None:
-        at, process, device = self.at, self.process, self.device
+    def _kernels(self, device: _Device, recorded: Recorded, window: Window) -> None:
+        at, process, view = self.at, self.process, self.program.view
         kinds = [(self.text(k.name), self.text(k.short), k) for k in self.lowered.kernels]
-        whole = self.program.view.graphs == "whole"
-        for start, end, stream, number, correlation, work, _, node in recorded.kernels:
-            if start < window_ns or (node and whole):
+        whole = view.graphs == "whole"
+        for start, end, stream, number, launch, work, communicator, node, operation in recorded.kernels:
+            if not window.keeps(start) or (node and whole):
                 continue
             name, short, kernel = kinds[number]
+            if communicator >= 0 and view.protocols_differ:
+                kernel = self.ranges.kernel(device.rank, communicator, operation)
+                name, short = self.text(kernel.name), self.text(kernel.short)
             blocks = max(1, round(kernel.blocks * work))
+            stream, correlation = device.stream(stream), device.correlation(launch)
+            place = (device.number, device.context, None, stream, correlation)
+            if communicator >= 0:
+                self.seen.append(Seen(self.rank, device.place, at(start), stream, communicator, operation))
             self.rows["CUPTI_ACTIVITY_KIND_KERNEL"].append(
                 (
-                    *(at(start), at(end), device, 1, None, stream, correlation, process, name, short, None, 1, 0),
+                    *(at(start), at(end), *place, process, name, short, None, 1, 0),
                     *(kernel.registers, blocks, 1, 1, kernel.threads, 1, 1, 0, 0, 0, 0, correlation, 32_768, node or None, 0),
                 )
             )
         if whole:
-            for start, end, stream, correlation, size in recorded.graphs:
-                if start >= window_ns:
-                    self.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append(
-                        (at(start), at(end), device, 1, None, stream, correlation, process, size, size + 1)
-                    )
+            for start, end, stream, launch, size in recorded.graphs:
+                if window.keeps(start):
+                    place = (device.number, device.context, None, device.stream(stream), device.correlation(launch))
+                    self.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((at(start), at(end), *place, process, size, size + 1))
+
+    def _device_work(self, device: _Device, recorded: Recorded, window: Window) -> None:
+        """Copies and waits."""
+        at, process = self.at, self.process
+        for start, end, stream, direction, size, memory, launch in recorded.copies:
+            if window.keeps(start):
+                host_kind = 1 if memory == "pinned" else 0
+                kinds = (host_kind, 2) if direction == "HtoD" else (2, host_kind)
+                place = (device.number, device.context, None, device.stream(stream), device.correlation(launch))
+                self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append(
+                    (at(start), at(end), *place, process, size, _COPY_KINDS[direction], None, *kinds) + (None,) * 7
+                )
+        for start, end, kind, stream, launch in recorded.waits:
+            if window.keeps(start):
+                number = 4_294_967_295 if stream < 0 else device.stream(stream)
+                kinds = (4 if kind == "context" else 3, 4_294_967_295)
+                place = (device.number, device.context, None, number, device.correlation(launch))
+                self.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"].append((at(start), at(end), *place, process, *kinds))
+
+    def _host_work(self, device: _Device, recorded: Recorded, window: Window) -> None:
+        """Calls and ranges of the threads."""
+        at = self.at
+        usual = _LAUNCHES.get(self.program.style, "cudaLaunchKernel_v7000")
+        for start, end, name, thread, launch in recorded.calls:
+            if window.keeps(start):
+                name = usual if name == "cudaLaunchKernel_v7000" else name
+                driver = int(name.startswith("cu") and not name.startswith("cuda"))
+                self.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append(
+                    (at(start), at(end), driver, device.threads[thread], device.correlation(launch), self.text(name), 0, None)
+                )
+        for start, end, text, domain, payload, thread in recorded.ranges:
+            if window.contains(start):
+                if domain == "NCCL":
+                    self.ranges.write(start, end, device.rank, payload, device.threads[thread])
+                else:
+                    self._range(start, end, text, device.threads[thread])
+        for start, end, name, thread in recorded.osrt:
+            if window.contains(start):
+                self.rows["OSRT_API"].append((at(start), at(end), 27, device.threads[thread], self.text(name), 0, 0, 0))
 
     def _range(self, start: int, end: int, text: str, thread: int, **more: Any) -> None:
+        """A range; `more` has its `domain`, and of its payload `json` or `binary`."""
         named = (None, self.text(text)) if self.registered else (text, None)
         payload = (None,) * 7 + (more.get("json"), more.get("binary"))
         self.rows["NVTX_EVENTS"].append(
             (self.at(start), self.at(end), 59, None, None, None, named[0], thread, None, named[1], more.get("domain"), *payload)
         )
 
-    def _nccl(self, start: int, end: int, operation: str, payload: tuple[int, int], thread: int) -> None:
-        """The ranges of a call of NCCL; sends and receives issued together are a group, launched by its end."""
-        index, size = payload
-        members = self.program.communicators[index].ranks
-        place = members.index(self.rank)
-        if operation == "SendRecv" and len(members) == 2 and self.program.communicators[index].role != "cp":
-            sends = (place == 0) == (self.program.communicators[index].role == "forward")
-            self._nccl_range(start, end, "ncclSend" if sends else "ncclRecv", index, size, 1 - place, thread)
-            return
-        if operation not in ("SendRecv", "AllToAll"):
-            self._nccl_range(start, end, f"nccl{operation}", index, size, None, thread)
-            return
-        if operation == "SendRecv":
-            calls = [("ncclSend", (place + 1) % len(members), size), ("ncclRecv", (place - 1) % len(members), size)]
-        else:
-            calls = [(name, peer, size // len(members)) for peer in range(len(members)) for name in ("ncclSend", "ncclRecv")]
-        took = max(1, (end - start) // (4 * len(calls)))
-        for number, (name, peer, part) in enumerate(calls):
-            self._nccl_range(start + number * took, start + (number + 1) * took, name, index, part, peer, thread)
-        self._nccl_range(start + len(calls) * took, end, "ncclGroupEnd", index, 0, None, thread)
-
-    def _nccl_range(self, start: int, end: int, name: str, index: int, size: int, peer: int | None, thread: int) -> None:
-        more: dict[str, Any] = {"domain": _DOMAIN}
-        identifier = self.program.communicators[index].identifier
-        mode = self.program.view.nccl
-        reduces = name in ("ncclAllReduce", "ncclReduceScatter")
-        if name == "ncclGroupEnd":
-            pass
-        elif mode == "json":
-            told: dict[str, Any] = {"NCCL communicator ID": identifier, "Message size [bytes]": size}
-            told |= {"Reduction operation": "Sum"} if reduces else {"Peer rank": peer} if peer is not None else {}
-            more["json"] = json.dumps(told)
-        elif mode == "binary":
-            schema = _SCHEMAS["collective" if reduces else "message" if peer is not None else "plain"]
-            body = struct.pack("<QQ", identifier, size) + struct.pack("<ii", 0 if peer is None else peer, 0)
-            more["binary"] = (struct.pack("<QQQQ", _DOMAIN, schema, len(body), len(body) + 32) + body).hex().upper()
-        elif mode == "bytes":
-            more["json"] = json.dumps({"Message size [bytes]": size})
-        self._range(start, end, name, thread, **more)
-
-    def _mpi(self, recorded: Recorded, window_ns: int) -> None:
+    def _mpi(self, device: _Device, recorded: Recorded, window: Window) -> None:
         if not self.program.mpi:
             return
-        thread = self.threads[0]
+        thread = device.threads[0]
         self.rows["MPI_RANKS"].append((thread, self.rank))
         for index, link in enumerate(self.program.communicators):
             if self.rank in link.ranks:
@@ -269,19 +279,19 @@ class _Report:
                     (self.rank, self.at(0), 140_000_000_000 + 64 * index, 0, place, len(link.ranks), None, None, everyone)
                 )
         for start, end, name, index, size in recorded.mpi:
-            if start >= window_ns:
+            if window.contains(start):
                 total = size * len(self.program.communicators[index].ranks)
                 self.rows["MPI_COLLECTIVES_EVENTS"].append(
                     (self.at(start), self.at(end), thread, self.text(name), 140_000_000_000 + 64 * index, None, total, total, None)
                 )
 
-    def _about(self, recorded: Recorded) -> None:
+    def _about(self, last_ns: int) -> None:
         program, rows, view = self.program, self.rows, self.program.view
         version = view.schema.split(".")
         export = {"EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems", "EXPORT_SCHEMA_VERSION": view.schema}
         export |= dict(zip(("EXPORT_SCHEMA_VERSION_MAJOR", "EXPORT_SCHEMA_VERSION_MINOR"), version, strict=False))
         rows["META_DATA_EXPORT"] += export.items()
-        size, local_size = program.grid.ranks, program.grid.ranks // program.grid.hosts
+        size, local_size = self.processes, self.local_size
         launchers: dict[str, dict[str, Any]] = {
             "torchrun": {"RANK": self.rank, "LOCAL_RANK": self.local, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": local_size},
             "slurm": {"SLURM_PROCID": self.rank, "SLURM_LOCALID": self.local, "SLURM_NTASKS": size},
@@ -296,50 +306,35 @@ class _Report:
         rows["TARGET_INFO_SYSTEM_ENV"] += [(_VM, "Device", "Hostname", 1, host), (_VM, "Device", "CpuCores", 2, "96")]
         moment = datetime.fromtimestamp(self.utc_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         rows["TARGET_INFO_SESSION_START_TIME"].append((self.utc_ns, moment, moment))
-        last = self.at(max((k[1] for k in recorded.kernels), default=0))
+        last = self.at(last_ns)
         rows["ANALYSIS_DETAILS"].append((_VM, last - 400_000_000, 400_000_000, last))
         gpu = _GPUS[1 if program.style in ("hopper", "compiled") else 2 if program.style == "volta" else 0]
-        for device in range(local_size):
+        own = {d.number if not self.hides_devices else self.local: d for d in self.devices}
+        for device in range(local_size * view.devices):
             uuid = f"{program.seed & 0xFFFFFFFF:08x}-{self.host:04x}-4a5b-8c1d-{device:012x}"
             bus = f"0000:{16 + 9 * device:02x}:00.0"
             name, memory, bandwidth, clock, processors, major, minor = gpu
             rows["TARGET_INFO_GPU"].append(
                 (_VM, device, name, bus, memory, bandwidth, clock, processors, uuid, device, major, minor)
             )
-            if device == self.local:
-                rows["TARGET_INFO_CUDA_DEVICE"].append((device, self.device, self.pid, uuid, processors))
+            if device in own:
+                rows["TARGET_INFO_CUDA_DEVICE"].append((device, own[device].number, self.pid, uuid, processors))
         rows["PROCESSES"].append((self.process, self.pid, "python3.11"))
-        for number, thread in enumerate(self.threads):
-            rows["ThreadNames"].append((self.text("python3" if not number else "pt_autograd_0"), 10, thread))
+        for owner in self.devices:
+            for number, thread in enumerate(owner.threads):
+                rows["ThreadNames"].append((self.text("python3" if not number else "pt_autograd_0"), 10, thread))
         if view.nccl != "none":
             self._nccl_domain()
 
     def _nccl_domain(self) -> None:
         begin = self.at(self.begun_ns + 1_500_000_000)
-        rows = self.rows["NVTX_EVENTS"]
-        rows.append((begin, None, 75, None, None, None, "NCCL", self.threads[0], None, None, _DOMAIN, *(None,) * 9))
-        if self.program.view.nccl == "binary":
-            for schema in _SCHEMAS.values():
-                entries = [(18, "NCCL communicator ID", None), (22, "Message size [bytes]", 8)]
-                entries += [(5, "Peer rank", 16)] if schema == _SCHEMAS["message"] else []
-                entries += [(16_777_232, "Reduction operation", 16)] if schema == _SCHEMAS["collective"] else []
-                if schema == _SCHEMAS["init"]:
-                    entries = [entries[0], (5, "No. of ranks", 8), (5, "Rank", 12), (5, "CUDA device", 16)]
-                self.rows["NVTX_PAYLOAD_SCHEMA_ENTRIES"] += [
-                    (_DOMAIN, schema, number, None, kind, name, None, None, offset)
-                    for number, (kind, name, offset) in enumerate(entries)
-                ]
+        rows, thread = self.rows["NVTX_EVENTS"], self.devices[0].threads[0]
+        rows.append((begin, None, 75, None, None, None, "NCCL", thread, None, None, DOMAIN, *(None,) * 9))
+        if self.program.view.nccl in ("binary", "names"):
+            self.rows["NVTX_PAYLOAD_SCHEMA_ENTRIES"] += schema_entries()
         elif self.program.view.nccl == "json" and self.inits:
-            for index, link in enumerate(self.program.communicators):
-                if self.rank in link.ranks:
-                    told = {
-                        "NCCL communicator ID": link.identifier,
-                        "No. of ranks": len(link.ranks),
-                        "Rank": link.ranks.index(self.rank),
-                        "CUDA device": self.local,
-                    }
-                    start = self.begun_ns + 1_600_000_000 + index * 1_000_000
-                    self._range(start, start + 900_000, "ncclCommInitRank", self.threads[0], domain=_DOMAIN, json=json.dumps(told))
+            for device in self.devices:
+                self.ranges.inits(self.begun_ns + 1_600_000_000, device.rank, device.number, device.threads[0])
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -355,33 +350,57 @@ class _Report:
         database.close()
 
 
+class Written(NamedTuple):
+    """The report of a process.
+
+    Attributes:
+        path: The file.
+        rank: The process, as the job numbers it.
+        host: Number of its host.
+        seen: The kernels of communication in it.
+        begun_ns: True time of the start of its session.
+        rate: ns of its clock in a ns.
+    """
+
+    path: Path
+    rank: int
+    host: int
+    seen: list[Seen]
+    begun_ns: int
+    rate: float
+
+    def at(self, true_ns: int) -> int:
+        """A true time on the report's clock, in ns since its session began."""
+        return int((true_ns - self.begun_ns) * self.rate)
+
+
 def write_reports(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> list[Path]:
-    """Write the reports of all ranks that have one into a folder.
+    """`write_all`, of which only the files are of interest."""
+    return [written.path for written in write_all(program, lowered, timeline, folder)]
+
+
+def write_all(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> list[Written]:
+    """Write the reports of all processes that have one into a folder; in the order of ranks.
 
     Args:
         program: The program.
         lowered: Its instructions, with all causes.
         timeline: Their execution, recorded.
         folder: Where to.
-
-    Returns:
-        The files, in the order of ranks.
     """
-    ends = {step: max(rank[step] for rank in timeline.ends) for step in range(program.steps)}
-    late = dict(program.view.late)
+    count = program.view.devices
+    recorded = timeline.recorded or []
+    windows = windows_of(program, timeline)
     written = []
-    for rank, recorded in enumerate(timeline.recorded or ()):
-        if rank in program.view.missing:
+    for number in range(program.grid.ranks // count):
+        if number in program.view.missing:
             continue
-        window_ns = -(1 << 62)
-        if rank in late:
-            step, part = divmod(late[rank], 1)
-            window_ns = int(ends[int(step) - 1] + part * (ends[int(step)] - ends[int(step) - 1]))
-        report = _Report(program, lowered, rank)
-        report.fill(recorded, window_ns)
-        path = folder / f"{program.view.naming.format(rank)}.sqlite"
+        report = _Report(program, lowered, number)
+        own = slice(number * count, (number + 1) * count)
+        report.fill(recorded[own], windows[own])
+        path = folder / f"{program.view.naming.format(number)}.sqlite"
         report.write(path)
-        written.append(path)
+        written.append(Written(path, number, report.host, report.seen, report.begun_ns, report.rate))
     return written
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.programs import names
+from benchmarks.programs.leaving import ROOTED, Scatter
 from benchmarks.programs.machine import (
     CALL,
     COLLECTIVE,
@@ -27,12 +28,14 @@ from benchmarks.programs.machine import (
     SYNC,
     THREAD,
     WAIT,
+    execute,
 )
-from benchmarks.programs.model import Without
+from benchmarks.programs.model import RENEWED, Without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Cause, Program
 
 COMPUTE = 7
@@ -42,8 +45,32 @@ PINNED, PAGEABLE = 25.0, 6.0
 """Bytes a ns of copies between host and device."""
 
 EVENT_CALL_NS = 900
+CALL_IN_GROUP_NS = 400
+CAPTURED = 1
+"""The step whose work is captured as a graph and replayed from then on."""
+
 _SLOWER = ("straggler", "slow-host", "missing-rank")
 _SLOTS = 512
+
+
+class Operation(NamedTuple):
+    """An operation of a communicator.
+
+    Attributes:
+        name: As NCCL calls it, without prefix.
+        size_bytes: Its message.
+        direction: Of an exchange of two stages: `forward`, `backward` or `both`; empty otherwise.
+        renewed: Whether the communicator was replaced before.
+    """
+
+    name: str
+    size_bytes: int
+    direction: str = ""
+    renewed: bool = False
+
+    def calls(self, members: int) -> int:
+        """How many calls of NCCL issue it on a communicator with this many members."""
+        return {"AllToAll": 2 * members, "SendRecv": 2}.get(self.name, 1)
 
 
 class Lowered:
@@ -54,6 +81,7 @@ class Lowered:
         code: The instructions of each rank.
         members: The size of each communicator.
         kernels: The kinds of kernels that instructions refer to by their index.
+        operations: What each operation is, by communicator and its number there.
     """
 
     def __init__(self, program: Program, without: Without | None = None) -> None:
@@ -63,6 +91,7 @@ class Lowered:
         self.kernels: list[names.Kernel] = []
         self._numbers: dict[names.Kernel, int] = {}
         self._transfers: dict[tuple[int, int], int] = {}
+        self.operations: dict[tuple[int, int], Operation] = {}
         random = np.random.default_rng(program.seed)
         self._link_noise = np.exp(0.04 * random.standard_normal(_SLOTS)).tolist()
         self.forward, self.backward = ([(p, self.number(k), w) for p, k, w in part] for part in names.layer_of(program.style))
@@ -77,8 +106,15 @@ class Lowered:
             self.kernels.append(kernel)
         return found
 
-    def transfer_ns(self, communicator: int, number: int, operation: str, size_bytes: int) -> int:
+    def execute(self, *, record: bool = False) -> Timeline:
+        """Execute the instructions; members leave operations as the program's scatter wants it."""
+        rooted = any(o.name in ROOTED for o in self.operations.values())
+        leaving = Scatter(self, self.program.scatter) if self.program.scatter or rooted else None
+        return execute(self.code, self.members, leaving, record=record)
+
+    def transfer_ns(self, communicator: int, number: int, operation: Operation) -> int:
         """Time of a transfer, the same for all members."""
+        self.operations[communicator, number] = operation
         if "communication" in self.without.natural:
             return 0
         key = communicator, number
@@ -92,7 +128,7 @@ class Lowered:
                     slower *= cause.amount
                 if cause.kind == "low-bandwidth" and self._touched(cause, link.ranks):
                     slower *= cause.amount
-            found = self._transfers[key] = int(link.transfer_ns(operation, size_bytes) * noise * slower)
+            found = self._transfers[key] = int(link.transfer_ns(operation.name, operation.size_bytes) * noise * slower)
         return found
 
     def _touched(self, cause: Cause, ranks: Sequence[int]) -> bool:
@@ -129,7 +165,8 @@ class _RankCode:
         self._host_noise = np.exp(0.25 * random.standard_normal(_SLOTS)).tolist()
         self.host: Iterator[float] = itertools.cycle(self._host_noise)
         self.z: Iterator[float] = iter(())
-        self.collected: list[tuple[int, int, float]] | None = None
+        self.collected: list[tuple[Any, ...]] | None = None
+        self.last_of: dict[int, int] = {}
         self.mine = [c for c in lowered.active if not c.ranks or rank in c.ranks]
         self.now: dict[str, list[Cause]] = {}
         self.slow = self.gap = self.sigma = 1.0
@@ -241,43 +278,104 @@ class _RankCode:
         return 0 if "host" in self.free else EVENT_CALL_NS
 
     def _recorded(self, stream: int) -> int:
-        """A new event, recorded in a stream."""
+        """A new event, recorded in a stream; within a captured step nothing, for its stream is in order."""
+        if self.collected is not None:
+            return 0
         self.event += 1
         self.out.append((RECORD, stream, self.event, self._event_call()))
         return self.event
 
     def _wait(self, stream: int, event: int) -> None:
-        self.out.append((WAIT, stream, event, self._event_call()))
+        if self.collected is None:
+            self.out.append((WAIT, stream, event, self._event_call()))
 
-    def _communicate(self, role: str, operation: str, size_bytes: int, *, after: int | None = None, ordered: bool = True) -> int:
+    def _communicate(
+        self, role: str, name: str, size_bytes: int, *, after: int | None = None, ordered: bool = True, direction: str = ""
+    ) -> int:
         """Launch an operation of a communicator; its kernel waits for `after`, or for all work launched so far if `ordered`.
 
         Returns:
             The event of its end.
         """
         index = self.roles[role]
-        stream = self.low.stream_of(index)
+        renewed = role == "dp" and self.step >= RENEWED and self.program.special in ("split", "re-created")
+        operation = Operation(name, size_bytes, direction, renewed)
+        if self.collected is not None:
+            return self._capture(index, operation)
+        stream = self._stream_for(index)
         if stream != COMPUTE:
             if after is not None:
                 self._wait(stream, after)
             elif ordered:
                 self._wait(stream, self._recorded(COMPUTE))
+        self._open([(index, operation)])
+        self._issue(index, stream, operation)
+        self._close()
+        event = self._recorded(stream) if stream != COMPUTE else 0
+        self.last_of[index] = event
+        return event
+
+    def _stream_for(self, index: int) -> int:
+        """The stream of the next operation of a communicator; where it has two, NCCL keeps its operations in order."""
+        stream = self.low.stream_of(index)
+        if self.program.special == "two streams" and stream != COMPUTE:
+            stream += self.sequence[index] % 2
+            if index in self.last_of:
+                self._wait(stream, self.last_of[index])
+        return stream
+
+    def _open(self, calls: list[tuple[int, Operation]]) -> None:
+        """Begin the ranges of calls of NCCL; those of a group take time before it is launched."""
+        view = self.program.view
+        if view.nccl != "none":
+            self.out.append((PUSH, calls[0][1].name, "NCCL", calls))
+            if view.groups and "host" not in self.free:
+                self.out.append((HOST, CALL_IN_GROUP_NS * (1 + sum(o.calls(self.low.members[index]) for index, o in calls))))
+
+    def _close(self) -> None:
+        if self.program.view.nccl != "none":
+            self.out.append((POP,))
+
+    def _issue(self, index: int, stream: int, operation: Operation) -> None:
         number = self.sequence[index]
         self.sequence[index] += 1
-        transfer = self.low.transfer_ns(index, number, operation, size_bytes)
-        seen = self.program.view.nccl != "none"
-        if seen:
-            self.out.append((PUSH, operation, "NCCL", (index, size_bytes)))
-        kernel = self.low.number(names.nccl_kernel(operation, self.program.style))
+        transfer = self.low.transfer_ns(index, number, operation)
+        kernel = self.low.number(names.nccl_kernel(operation.name, self.program.style))
         gap = int(1.5 * self.gap * next(self.host))
         self.out.append((COLLECTIVE, stream, kernel, transfer, gap, 2 * self._call(), index, number))
-        if seen:
-            self.out.append((POP,))
-        return self._recorded(stream) if stream != COMPUTE else 0
 
-    def _blocking(self, role: str, operation: str, size_bytes: int) -> None:
+    def _together(self, roles: Sequence[str], size_bytes: int) -> None:
+        """All-reduces of several communicators in one group of NCCL, which the next kernel needs."""
+        indices = [self.roles[role] for role in roles]
+        operation = Operation("AllReduce", size_bytes)
+        streams = [self._stream_for(index) for index in indices]
+        for stream in streams:
+            if stream != COMPUTE:
+                self._wait(stream, self._recorded(COMPUTE))
+        self._open([(index, operation) for index in indices])
+        for index, stream in zip(indices, streams, strict=True):
+            self._issue(index, stream, operation)
+        self._close()
+        for stream in streams:
+            if stream != COMPUTE:
+                self._wait(COMPUTE, self._recorded(stream))
+
+    def _capture(self, index: int, operation: Operation) -> int:
+        """An operation as a node of the step's graph; its ranges exist in the step in which it is captured."""
+        number = self.sequence[index]
+        self.sequence[index] += 1
+        if self.step == CAPTURED:
+            self._open([(index, operation)])
+            self.out.append((HOST, 2 * CALL_IN_GROUP_NS))
+            self._close()
+        kernel = self.low.number(names.nccl_kernel(operation.name, self.program.style))
+        if self.collected is not None:
+            self.collected.append((kernel, self.low.transfer_ns(index, number, operation), 1.0, index, number))
+        return 0
+
+    def _blocking(self, role: str, name: str, size_bytes: int, direction: str = "") -> None:
         """An operation that the next kernel needs."""
-        event = self._communicate(role, operation, size_bytes)
+        event = self._communicate(role, name, size_bytes, direction=direction)
         if event:
             self._wait(COMPUTE, event)
 
@@ -324,12 +422,23 @@ class _RankCode:
             self.out.append((HOST, program.layer_ns * 2))
         if program.zero in (1, 2) and self.step and not program.mpi:
             self._gather_parameters()
-        for kind, micro in self._schedule():
-            if kind == "F":
-                self._forward()
-            else:
-                self._backward(micro)
+        if program.special in ("split", "re-created") and self.step == RENEWED and "dp" in self.roles:
+            self._renew()
+        if program.special.startswith("captured") and self.step >= CAPTURED:
+            self.collected = []
+        if program.rooted and "dp" in self.roles:
+            self._blocking("dp", "Broadcast", 8_192)
+        if program.batched and program.grid.pp > 1:
+            self._batched_schedule()
+        else:
+            for kind, micro in self._schedule():
+                if kind == "F":
+                    self._forward()
+                else:
+                    self._backward(micro)
         self._finish()
+        if program.rooted and "dp" in self.roles:
+            self._communicate("dp", "Reduce", 64)
         if self.step == program.checkpoint:
             self._sync("cudaDeviceSynchronize_v3020", None)
             self._copy(SIDE, "DtoH", 8 * program.parameter_bytes, blocks=True)
@@ -343,6 +452,30 @@ class _RankCode:
         for m in range(program.micro - ahead):
             order += [("F", ahead + m), ("B", m)]
         return order + [("B", m) for m in range(program.micro - ahead, program.micro)]
+
+    def _batched_schedule(self) -> None:
+        """The same order, where a stage sends and receives in one group what it exchanges with a neighbour at one time."""
+        micro, later = self.program.micro, self.program.grid.pp - 1 - self.stage
+        ahead = min(micro, later)
+        for _ in range(ahead):
+            self._exchange("<", "forward")
+            self._forward()
+            self._exchange(">", "forward")
+        if micro > ahead:
+            self._exchange("<", "forward")
+        for done in range(1, micro - ahead + 1):
+            self._forward()
+            self._exchange(">", "both")
+            self._backward(done - 1)
+            self._exchange("<", "both" if done < micro - ahead else "backward")
+        for done in range(micro - ahead, micro):
+            self._exchange(">", "backward")
+            self._backward(done)
+            self._exchange("<", "backward")
+
+    def _exchange(self, side: str, direction: str) -> None:
+        if f"exchange{side}" in self.roles:
+            self._blocking(f"exchange{side}", "SendRecv", self.program.activation_bytes, direction)
 
     def _gather_parameters(self) -> None:
         """ZeRO-1: what the optimizer has updated in shards is gathered before it is used."""
@@ -391,7 +524,8 @@ class _RankCode:
         self._batch()
         self._push("forward", shown=program.view.phases)
         if self.stage:
-            self._wait(COMPUTE, self._communicate("forward<", "SendRecv", program.activation_bytes))
+            if not program.batched:
+                self._wait(COMPUTE, self._communicate("forward<", "SendRecv", program.activation_bytes))
         else:
             self._launch(self.low.number(names.kernel(names.EMBEDDING, 1024)), 0.04 * program.layer_ns, "embedding")
         self.computed = []
@@ -400,7 +534,8 @@ class _RankCode:
             self._layer(layer, self.low.forward, program.layer_ns)
             self._between_layers(forward=True)
         if self.stage < program.grid.pp - 1:
-            self._communicate("forward>", "SendRecv", program.activation_bytes)
+            if not program.batched:
+                self._communicate("forward>", "SendRecv", program.activation_bytes)
         else:
             self._launch(self.low.number(names.kernel(names.LOSS, 2048, 256)), 0.06 * program.layer_ns, "loss")
         self._pop(shown=program.view.phases)
@@ -410,7 +545,7 @@ class _RankCode:
         last = micro == program.micro - 1
         self._push("backward", shown=program.view.phases)
         self.out.append((THREAD, 1))  # frameworks launch backward from a separate thread
-        if self.stage < program.grid.pp - 1:
+        if self.stage < program.grid.pp - 1 and not program.batched:
             self._wait(COMPUTE, self._communicate("backward>", "SendRecv", program.activation_bytes))
         self.computed = []
         every = max(1, program.layers // program.buckets)
@@ -431,7 +566,7 @@ class _RankCode:
             self._between_layers(forward=False)
         for size in late:
             self._reduce_bucket(size)
-        if self.stage:
+        if self.stage and not program.batched:
             self._communicate("backward<", "SendRecv", program.activation_bytes)
         self.out.append((THREAD, 0))
         self._pop(shown=program.view.phases)
@@ -543,10 +678,26 @@ class _RankCode:
         for _ in range(program.optimizer_kernels):
             self._launch(adam, 0.15 * share, "optimizer")
         self._pop(shown=program.view.phases)
+        if program.special == "one group" and {"tp", "dp"} <= self.roles.keys():
+            self._together(("tp", "dp"), 4_096)
+        if self.collected is not None and program.special.startswith("captured"):
+            nodes, self.collected = tuple(self.collected), None
+            self.out.append((GRAPH, COMPUTE, nodes, None, int(self.gap * next(self.host)), 2 * self._call()))
         every = program.loss_item_every
         if every and self.step % every == 0 and "sync" not in self.free:
             self._read_scalar(COMPUTE)
             self._sync()
+
+    def _renew(self) -> None:
+        """Replace the data-parallel communicator."""
+        index = self.roles["dp"]
+        self._sync()
+        names_of = {"split": ("CommSplit",), "re-created": ("CommAbort", "CommInitRankConfig")}[self.program.special]
+        for name in names_of:
+            if self.program.view.nccl != "none":
+                self.out.append((PUSH, name, "NCCL", [(index, Operation(name, 0, renewed=name != "CommAbort"))]))
+            self.out.append((HOST, 300_000))
+            self._close()
 
     def _reduce_on_hosts(self) -> None:
         program = self.program
@@ -558,7 +709,7 @@ class _RankCode:
                 self._copy(COMPUTE, "DtoH", size, blocks=True)
             number = self.sequence[index]
             self.sequence[index] += 1
-            transfer = self.low.transfer_ns(index, number, "AllReduce", size)
+            transfer = self.low.transfer_ns(index, number, Operation("AllReduce", size))
             self.out.append((MPI, "MPI_Allreduce", transfer, index, number, size))
             if program.staged:
                 self._copy(COMPUTE, "HtoD", size)

@@ -52,7 +52,7 @@ def test_nothing_is_told_without_a_log_or_steps():
 
 
 def test_a_capture_that_slows_the_program_is_a_fault_of_the_capture(tmp_path):
-    write_run("tiny", tmp_path / "reports", steps=10, logs=True)
+    write_run("tiny", tmp_path / "reports", steps=10, logs=True, ideal=True)
     log = tmp_path / "reports" / "logs" / "train.log"
     own = aligned(imported(tmp_path / "a", tmp_path / "reports", log)).steps
     longest = max(e - s for s, e in zip(own["start"].to_pylist(), own["end"].to_pylist(), strict=True)) / 1e6

@@ -44,7 +44,7 @@ def picked(rows, *columns):
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensor")
-    truth = write_run("tensor-data", folder / "reports", ranks=4, hosts=2, tensor_parallel=2, steps=3, drift_ppm=0.0)
+    truth = write_run("tensor-data", folder / "reports", ranks=4, hosts=2, tensor_parallel=2, steps=3, drift_ppm=0.0, ideal=True)
     return truth, open_run(folder / "reports", cache_dir=folder / "cache")
 
 

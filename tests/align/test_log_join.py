@@ -42,9 +42,9 @@ def joined(folder, name, form=None, *, drop=(), other=None, training=False, **ch
         training: Whether the training log is given too.
         changes: Changes of the scenario.
     """
-    write_run(name, folder / "reports", **changes)
+    write_run(name, folder / "reports", **changes, ideal=True)
     truth = pq.read_table(folder / "reports" / "truth_collectives.parquet")
-    scenario = scenario_named(name).override(**{**changes, **(other or {})})
+    scenario = scenario_named(name).override(**{**changes, **(other or {})}, ideal=True)
     people = identities(scenario)
     paths = write_logs(simulate(scenario), people, folder / "logs", form)
     paths = [str(p) for n, p in enumerate(paths) if n not in drop]
@@ -184,8 +184,8 @@ def test_the_log_of_another_run_fills_nothing(tmp_path, stamped):
 
 
 def test_sizes_in_the_trace_win_over_a_log_that_disagrees(tmp_path):
-    write_run("sharded", tmp_path / "reports", ranks=4, steps=3)
-    scenario = scenario_named("sharded").override(ranks=4, steps=3)
+    write_run("sharded", tmp_path / "reports", ranks=4, steps=3, ideal=True)
+    scenario = scenario_named("sharded").override(ranks=4, steps=3, ideal=True)
     logs = write_logs(simulate(scenario), identities(scenario), tmp_path / "logs")
     text = logs[1].read_text().splitlines(keepends=True)
     at = [n for n, line in enumerate(text) if "AllGather: opCount" in line][40]
@@ -211,8 +211,8 @@ def test_the_match_is_in_the_manifest_and_an_import_without_logs_takes_it_away(t
 
 
 def test_logs_that_break_off_are_told(tmp_path):
-    write_run("healthy", tmp_path / "reports", ranks=4, steps=4)
-    scenario = scenario_named("healthy").override(ranks=4, steps=4)
+    write_run("healthy", tmp_path / "reports", ranks=4, steps=4, ideal=True)
+    scenario = scenario_named("healthy").override(ranks=4, steps=4, ideal=True)
     logs = write_logs(simulate(scenario), identities(scenario), tmp_path / "logs")
     for log in logs[1:3]:
         log.write_bytes(gzip.compress(log.read_bytes())[:-20])

@@ -23,7 +23,7 @@ ANONYMOUS = ("communicator", "bytes", "group_size")
 def planted(request, tmp_path_factory):
     """A run of simulated reports, as collected, and what was planted."""
     folder = tmp_path_factory.mktemp("planted")
-    truth = write_run(folder=folder / "reports", ranks=8, hosts=2, steps=10, seed=17, **LAYOUTS[request.param])
+    truth = write_run(folder=folder / "reports", ranks=8, hosts=2, steps=10, seed=17, **LAYOUTS[request.param], ideal=True)
     made = collected(open_run(folder / "reports", cache_dir=folder / "cache"), truth)
     return request.param, made
 

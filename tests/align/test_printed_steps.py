@@ -18,7 +18,9 @@ from alltrace.trace.errors import InputError
 
 def steps_of(folder, *, edit=None, patterns=(), **changes):
     """The alignment of a simulated run that was imported with its training log, whose lines `edit` may change."""
-    write_run("sharded", folder / "reports", logs=True, **{"ranks": 4, "hosts": 1, "steps": 10, "nvtx": False, **changes})
+    write_run(
+        "sharded", folder / "reports", logs=True, **{"ranks": 4, "hosts": 1, "steps": 10, "nvtx": False, **changes}, ideal=True
+    )
     log = folder / "reports" / "logs" / "train.log"
     if edit is not None:
         log.write_text("".join(edit(log.read_text().splitlines(keepends=True))))

@@ -48,7 +48,7 @@ ask(run, "diagnose", jobs=1)
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    write_run("straggler", folder, ranks=4, hosts=2, steps=6, layers=4)
+    write_run("straggler", folder, ranks=4, hosts=2, steps=6, layers=4, ideal=True)
     return folder
 
 

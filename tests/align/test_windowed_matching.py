@@ -32,7 +32,7 @@ from alltrace.synth import write_run
 def planted(request, tmp_path_factory):
     """A run of simulated reports, as collected, and what was planted."""
     folder = tmp_path_factory.mktemp("planted")
-    truth = write_run(folder=folder / "reports", ranks=8, hosts=2, steps=12, seed=31, **LAYOUTS[request.param])
+    truth = write_run(folder=folder / "reports", ranks=8, hosts=2, steps=12, seed=31, **LAYOUTS[request.param], ideal=True)
     return collected(open_run(folder / "reports", cache_dir=folder / "cache"), truth)
 
 

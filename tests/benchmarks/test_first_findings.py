@@ -31,7 +31,7 @@ def test_times_have_three_digits_that_count():
 
 
 def test_findings_about_the_recording_are_left_out_and_the_steps_are_those_of_the_run(tmp_path):
-    write_run("tiny", tmp_path / "reports", faults=("data-stall:stall_ns=20000000", "dropped-events:ranks=0"), steps=6)
+    write_run("tiny", tmp_path / "reports", faults=("data-stall:stall_ns=20000000", "dropped-events:ranks=0"), steps=6, ideal=True)
     run = alltrace.open(tmp_path / "reports", cache_dir=tmp_path / "cache")
     assert "capture-fault" in {row["kind"] for row in run.recipe("diagnose").to_pylist()}
     found = diagnosed([tmp_path / "reports"], tmp_path / "cache")

@@ -52,7 +52,7 @@ def test_a_change_that_costs_time_gains_less_than_nothing():
 
 def test_a_pair_of_ones_own(tmp_path, capsys):
     for name, faults in (("before", ("data-stall:stall_ns=20000000",)), ("after", ())):
-        write_run("tiny", tmp_path / name, faults=faults, steps=6)
+        write_run("tiny", tmp_path / name, faults=faults, steps=6, ideal=True)
     assert pairs.main(["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == list(HEAD)

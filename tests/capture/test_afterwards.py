@@ -44,7 +44,7 @@ def world(rank, nodes=1):
 def traces(tmp_path_factory):
     """Traces of PyTorch's profiler of two ranks, the second of which is slow."""
     folder = tmp_path_factory.mktemp("traces")
-    write_run("healthy", folder, "kineto", ranks=RANKS, steps=4, faults=["slow-rank:ranks=1:factor=1.5"])
+    write_run("healthy", folder, "kineto", ranks=RANKS, steps=4, faults=["slow-rank:ranks=1:factor=1.5"], ideal=True)
     found = {}
     for path in folder.glob("*.pt.trace.json"):
         packed = path.with_suffix(".json.gz")

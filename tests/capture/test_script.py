@@ -54,7 +54,7 @@ def test_bad_input_is_said_in_a_sentence(capture, arguments, code, said):
 def test_the_filter_for_ncu_comes_from_a_run(capture, tmp_path):
     from alltrace.synth import write_run
 
-    write_run("tiny", tmp_path / "reports of a run")
+    write_run("tiny", tmp_path / "reports of a run", ideal=True)
     options = ["--profiler", "ncu", "--top", "2", "reports of a run"]
     done = capture("script", "slurm", *options, "--", "python", "train.py")
     assert done.returncode == 0, done.stderr

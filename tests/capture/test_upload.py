@@ -160,7 +160,7 @@ def test_a_server_that_fails_is_said_in_a_sentence_and_the_report_stays(reports,
 def test_only_what_was_scrubbed_leaves(tmp_path, capture):
     from alltrace.synth import write_run
 
-    write_run("healthy", tmp_path / "reports", ranks=2, steps=2)
+    write_run("healthy", tmp_path / "reports", ranks=2, steps=2, ideal=True)
     (tmp_path / "reports" / "r.pt.trace.json.gz").write_bytes(b"x")
     (tmp_path / "reports" / "j_on_n0.gpu-log.csv").write_text("timestamp")
     with putting() as server:

@@ -19,7 +19,7 @@ from alltrace.synth import write_run
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    write_run("tiny", folder)
+    write_run("tiny", folder, ideal=True)
     return folder / "tiny_rank0.sqlite"
 
 
@@ -196,7 +196,7 @@ def test_reports_below_a_path_that_is_no_utf8_are_answered(report, tmp_path):
 
 
 def test_secrets_are_in_no_answer(alltrace, tmp_path):
-    truth = write_run("tiny", tmp_path / "in", secrets=True)
+    truth = write_run("tiny", tmp_path / "in", secrets=True, ideal=True)
     for verb in (["info", "--format", "json"], ["info"], ["kernels"], ["sql", "select value from names"]):
         done = alltrace(verb[0], tmp_path / "in", *verb[1:], "--jobs", "1")
         assert done.code == 0

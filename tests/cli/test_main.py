@@ -66,8 +66,8 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
         (["stats"], "stats needs the name of a report"),
         (["stats", "nothing", "RUN"], "unknown stats report 'nothing'"),
         (["sql", "RUN", "drop table ranks"], "not one reading statement"),
-        (["synth", "healthy"], "synth needs a scenario and -o DIR"),
-        (["synth", "healty", "-o", "d"], "did you mean healthy"),
+        (["synth", "--ideal", "healthy"], "synth needs a scenario and -o DIR"),
+        (["synth", "--ideal", "healty", "-o", "d"], "did you mean healthy"),
         (["import", "RUN", "-o", "d", "--only", "kernel"], "unknown table for --only 'kernel'; did you mean kernels"),
     ],
 )
@@ -93,7 +93,7 @@ def test_an_input_that_cannot_be_read_is_exit_code_3(alltrace, verb, tmp_path):
 
 def test_a_report_that_cannot_be_read_is_noted_or_with_strict_exit_code_4(alltrace, tmp_path):
     folder = tmp_path / "here" / "reports"
-    assert alltrace("synth", "tiny", "-o", folder).code == 0
+    assert alltrace("synth", "--ideal", "tiny", "-o", folder).code == 0
     report = folder / "tiny_rank1.sqlite"
     report.write_bytes(report.read_bytes()[:200])
     done = alltrace("info", folder, "--format", "csv")

@@ -30,7 +30,7 @@ def test_a_report_as_text_goes_to_standard_output(alltrace, run):
         ["recipe", "all", "RUN", "-o", "-"],
         ["report", "RUN", "-o", "-"],
         ["breakdown", "RUN", "-o", "-", "--format", "parquet"],
-        ["synth", "tiny", "-o", "-"],
+        ["synth", "--ideal", "tiny", "-o", "-"],
     ],
 )
 def test_what_is_no_text_is_refused(alltrace, run, command):

@@ -39,7 +39,7 @@ def drawn(folder, *, on_terminal):
 
 
 def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(tmp_path):
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     plain, silent = drawn(tmp_path, on_terminal=False)
     output, bar = drawn(tmp_path, on_terminal=True)
     assert output == plain
@@ -89,7 +89,7 @@ def test_no_bar_of_what_is_soon_done_and_none_of_one_rank(monkeypatch):
 def test_questions_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):
     terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SOON_S", 0.0)
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     for verb in ("stragglers", "export"):
         output = ["-o", str(tmp_path / f"{verb}.{'prv' if verb == 'export' else 'csv'}")]
         arguments = [*(["paraver"] if verb == "export" else []), str(tmp_path / "reports"), *output]
@@ -103,7 +103,7 @@ def test_questions_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):
 def test_all_recipes_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):
     terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SOON_S", 0.0)
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     chosen = ["--recipes", "stragglers,breakdown", "-o", str(tmp_path / "out"), "--cache-dir", str(tmp_path / "cache")]
     assert main(["recipe", "all", str(tmp_path / "reports"), *chosen]) == 0
     assert "aligning clocks, ranks" in terminal.getvalue()

@@ -88,7 +88,7 @@ def address():
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    write_run("tiny", folder)
+    write_run("tiny", folder, ideal=True)
     return folder
 
 

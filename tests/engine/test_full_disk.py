@@ -81,7 +81,7 @@ if __name__ == "__main__":
 def test_a_full_disk_in_each_stage(tmp_path):
     disk, reports, program = tmp_path / "disk", tmp_path / "reports", tmp_path / "program.py"
     disk.mkdir()
-    write_run("straggler", reports, ranks=4, hosts=2, steps=4)
+    write_run("straggler", reports, ranks=4, hosts=2, steps=4, ideal=True)
     program.write_text(_PROGRAM)
     command = [*_ON_SMALL_DISK, str(disk), sys.executable, str(program), str(disk), str(reports)]
     root = Path(__file__).parent.parent.parent / "src"

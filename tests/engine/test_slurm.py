@@ -56,7 +56,7 @@ def test_fewer_jobs_than_hosts_are_refused(tmp_path, capsys):
 
 
 def test_answers_are_those_of_this_machine(slurm, tmp_path, capsys):
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     cluster = [part for key, value in SETTINGS.items() for part in ("--cluster", f"{key}={value}")]
     told = []
     for name, place in (("here", []), ("slurm", ["--slurm", "2", *cluster, "--cache-dir", str(tmp_path / "cache")])):
@@ -69,7 +69,7 @@ def test_answers_are_those_of_this_machine(slurm, tmp_path, capsys):
 
 
 def test_a_partition_that_is_not_there_is_told(slurm, tmp_path):
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     place = ["--slurm", "1", "--cluster", "queue=nowhere", "--cluster", "interface=lo", "--cache-dir", str(tmp_path / "cache")]
     command = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(tmp_path / "reports"), *place]
     ended = subprocess.run(command, capture_output=True, text=True)

@@ -39,7 +39,7 @@ AHEAD = 4  # tasks that one worker has at once
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    write_run("straggler", folder, ranks=RANKS, hosts=2, steps=4)
+    write_run("straggler", folder, ranks=RANKS, hosts=2, steps=4, ideal=True)
     return folder
 
 

@@ -23,7 +23,7 @@ def one_run(tmp_path, ranks, **making):
 def test_the_recipe_has_the_same_numbers(tmp_path, scenario):
     """`efficiency --convention talp` is the other way to these numbers: of the same time, with all digits."""
     if scenario == "tiny":
-        write_run("tiny", tmp_path / "in")
+        write_run("tiny", tmp_path / "in", ideal=True)
         run = open_run(tmp_path / "in", cache_dir=tmp_path / "cache")
     else:
         host = {"mpi": [{"start": 10, "end": 40, "name": "MPI_Send"}], "osrt": [{"start": -20, "end": 130, "name": "poll"}]}

@@ -77,7 +77,7 @@ def run_kills(kills: int, seed: int, progress: Callable[[int, int], None] = lamb
     draw, failures, when = random.Random(seed), [], [0, 0, 0]
     with tempfile.TemporaryDirectory() as folder:
         reports, run, whole = (Path(folder) / name for name in ("reports", "run", "whole"))
-        write_run("straggler", reports, ranks=4, hosts=2, steps=6)
+        write_run("straggler", reports, ranks=4, hosts=2, steps=6, ideal=True)
         took = []
         for jobs in ("1", "2"):
             shutil.rmtree(whole, ignore_errors=True)

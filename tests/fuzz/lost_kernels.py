@@ -248,7 +248,7 @@ def cases(data: Path | None, scratch: Path, seed: int) -> Iterator[tuple[str, li
     for number, (name, ranks) in enumerate(SIMULATED):
         folder = scratch / f"{name}-whole"
         form = "kineto" if number % 2 == 0 else "sqlite"
-        write_run(name, folder, format=form, seed=seed + number, steps=4, ranks=ranks)
+        write_run(name, folder, format=form, seed=seed + number, steps=4, ranks=ranks, ideal=True)
         paths = sorted(
             p for p in folder.iterdir() if p.suffix in (".sqlite", ".gz") or (p.name.endswith(".json") and "trace" in p.name)
         )

@@ -21,7 +21,9 @@ HOUR_NS = 3_600_000_000_000
 
 def simulated(folder, number, faults, job):
     """A run of 3 hosts with 2 ranks each that began `number` hours after the first; gives the names of its hosts."""
-    truth = write_run("healthy", folder / "reports" / str(number), ranks=6, hosts=3, steps=5, seed=number, nvtx=True, faults=faults)
+    truth = write_run(
+        "healthy", folder / "reports" / str(number), ranks=6, hosts=3, steps=5, seed=number, nvtx=True, faults=faults, ideal=True
+    )
     run = folder / "runs" / f"run{number}"
     import_reports([str(folder / "reports" / str(number))], run, jobs=1, labels=Labels(job))
     write_manifest(run, replace(read_manifest(run), zero_utc_ns=UTC_NS + number * HOUR_NS))

@@ -128,7 +128,7 @@ INSERT INTO StringIds VALUES (900001, 'pread64'), (900002, 'open64');
 
 @pytest.mark.parametrize("whole_ids", [False, True], ids=["plain ids", "global ids"])
 def test_a_report_with_accesses_to_files(tmp_path, whole_ids):
-    write_run("healthy", tmp_path / "reports", ranks=2, hosts=2, steps=2, layers=4)
+    write_run("healthy", tmp_path / "reports", ranks=2, hosts=2, steps=2, layers=4, ideal=True)
     for rank, report in enumerate(sorted((tmp_path / "reports").glob("*.sqlite"))):
         with closing(sqlite3.connect(report)) as database, database:
             database.executescript(TABLES)

@@ -150,7 +150,7 @@ def test_the_chosen_steps_are_what_is_cut(tmp_path):
 def two_hosts(tmp_path_factory):
     """Reports of two hosts whose clocks are 400 ms apart."""
     folder = tmp_path_factory.mktemp("two hosts")
-    write_run("healthy", folder, ranks=4, hosts=2, steps=3, layers=4, offset_ms=400)
+    write_run("healthy", folder, ranks=4, hosts=2, steps=3, layers=4, offset_ms=400, ideal=True)
     return folder
 
 

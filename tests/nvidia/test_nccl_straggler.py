@@ -11,7 +11,7 @@ from alltrace.synth import write_run
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straggler")
-    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=4)
+    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=4, ideal=True)
     return alltrace.open(folder / "reports", cache_dir=folder / "cache")
 
 

@@ -13,7 +13,7 @@ from alltrace.synth import write_run
 def runs(tmp_path_factory):
     """A simulated run whose reports name no communicator and no size, imported alone and with NCCL's logs."""
     folder = tmp_path_factory.mktemp("runs")
-    write_run("tiny", folder / "in", logs=True, nvtx=False, ranks=4, hosts=1)
+    write_run("tiny", folder / "in", logs=True, nvtx=False, ranks=4, hosts=1, ideal=True)
     logs = [str(p) for p in sorted((folder / "in" / "logs").glob("*")) if "train" not in p.name]
     import_reports([str(folder / "in")], folder / "alone", jobs=1)
     import_reports([str(folder / "in")], folder / "joined", jobs=1, nccl_logs=logs)

@@ -78,7 +78,7 @@ def sample(database: sqlite3.Connection, end: int) -> int:
 def simulated(nsys: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A simulated rank: our run, the end of its capture, and what nsys answers."""
     folder = tmp_path_factory.mktemp("heat maps")
-    write_run("healthy", folder / "reports", ranks=2, hosts=1, steps=3, schema="3.7.2")
+    write_run("healthy", folder / "reports", ranks=2, hosts=1, steps=3, schema="3.7.2", ideal=True)
     report = min((folder / "reports").glob("*.sqlite"))
     with closing(sqlite3.connect(report)) as database, database:
         database.executescript(PREPARATION)

@@ -130,7 +130,7 @@ def simulated(nsys: Path, made_once: Any, tmp_path_factory: pytest.TempPathFacto
         return ("one", reports[:1]), ("four", reports)
 
     def fill(folder: Path) -> None:
-        write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=4, schema="3.7.2")
+        write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=4, schema="3.7.2", ideal=True)
         for report in (folder / "reports").glob("*.sqlite"):
             with closing(sqlite3.connect(report)) as database, database:
                 database.executescript(WAITING)

@@ -21,7 +21,7 @@ SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "warmup_steps": 0, "layers": 6, "ke
     ],
 )
 def test_all_name_the_same_rank_first_and_the_same_loss(tmp_path, layout, fault, ranks):
-    write_run(SCENARIOS[layout].override(**SMALL, faults=(fault,)), tmp_path / "reports")
+    write_run(SCENARIOS[layout].override(**SMALL, faults=(fault,), ideal=True), tmp_path / "reports", ideal=True)
     run = alltrace.open(tmp_path / "reports", cache_dir=tmp_path / "cache")
     diagnosed = run.recipe("diagnose")
     found = [row for row in diagnosed.to_pylist() if row["lost_ns"] and set(row["ranks"]) <= ranks]

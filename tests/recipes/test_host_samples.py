@@ -144,7 +144,7 @@ def simulated(tmp_path_factory):
         place = folder / str(per_host)
         write_run(
             "healthy", place, ranks=8, hosts=2, steps=3, layers=4, gpu_metrics_hz=5000, gpu_metrics_per_host=per_host,
-            visible_devices=True,
+            visible_devices=True, ideal=True
         )  # fmt: skip
         runs.append(alltrace.open(*sorted(Path(place).glob("*.sqlite")), cache_dir=folder / "cache"))
     return runs

@@ -28,7 +28,7 @@ def simulated(folder, kind, layout=(), **fault):
         steps=6,
         seed=4711,
     )
-    truth = write_run(scenario, folder / "reports")
+    truth = write_run(scenario, folder / "reports", ideal=True)
     return truth, alltrace.open(folder / "reports", cache_dir=folder / "cache")
 
 
@@ -117,8 +117,8 @@ def test_waits_and_pauses_that_no_peer_has_come_back(kind, layout, values, share
 
 
 def test_pauses_that_each_rank_makes_elsewhere_come_back_too(tmp_path):
-    base = SCENARIOS["sharded"].override(ranks=8, hosts=2, steps=6, warmup_steps=0, faults=("host-pause",))
-    truth = write_run(base, tmp_path / "reports")
+    base = SCENARIOS["sharded"].override(ranks=8, hosts=2, steps=6, warmup_steps=0, faults=("host-pause",), ideal=True)
+    truth = write_run(base, tmp_path / "reports", ideal=True)
     run = alltrace.open(tmp_path / "reports", cache_dir=tmp_path / "cache")
     saved = run.recipe("whatif", rank="0-7").to_pylist()[0]["saved_ns"]
     assert saved == pytest.approx(truth.faults[0]["lost_ns"], rel=0.1)

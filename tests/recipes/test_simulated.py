@@ -17,7 +17,7 @@ def count_of(rank, table):
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straggler")
-    truth = write_run("straggler", folder / "reports", ranks=8, steps=3)
+    truth = write_run("straggler", folder / "reports", ranks=8, steps=3, ideal=True)
     return truth, alltrace.open(folder / "reports", cache_dir=folder / "cache")
 
 

@@ -24,8 +24,8 @@ SMALL = {"ranks": 8, "hosts": 4, "steps": 6, "layers": 4, "kernels_per_layer": 2
 def simulated(tmp_path_factory):
     """The reports of two jobs of eight ranks; one rank of the first is slow."""
     folder = tmp_path_factory.mktemp("jobs")
-    write_run("straggler", folder / "first", **SMALL)
-    write_run("sharded", folder / "second", **SMALL)
+    write_run("straggler", folder / "first", **SMALL, ideal=True)
+    write_run("sharded", folder / "second", **SMALL, ideal=True)
     return folder
 
 

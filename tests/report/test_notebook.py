@@ -68,7 +68,7 @@ def test_a_notebook_is_of_the_format_that_jupyter_reads(tmp_path):
 
 
 def test_a_notebook_of_reports_finds_the_cache_that_they_were_imported_into(tmp_path, monkeypatch):
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "not this one"))
     made = json.loads(notebook([str(tmp_path / "reports")], "r", [], str(tmp_path / "it's a cache")))
     facts, _ = run_cells(made)

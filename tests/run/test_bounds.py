@@ -96,7 +96,7 @@ def test_columns_without_any_value_are_told():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    write_run("tiny", folder)
+    write_run("tiny", folder, ideal=True)
     return folder / "tiny_rank0.sqlite"
 
 

@@ -53,7 +53,7 @@ def by_copies(path):
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("copies")
     kernels, copies = place / "kernels", place / "copies"
-    write_run("sharded", kernels, format="sqlite", seed=3, steps=3, ranks=4)
+    write_run("sharded", kernels, format="sqlite", seed=3, steps=3, ranks=4, ideal=True)
     shutil.copytree(kernels, copies)
     counts = [by_copies(path) for path in sorted(copies.glob("*.sqlite"))]
     with pytest.MonkeyPatch.context() as patch:

@@ -28,7 +28,7 @@ REASONS = {0: 0x4, 1: 0x0, 2: 0x40, 3: 0x1}
 def imported(tmp_path_factory):
     """Four ranks on two hosts, each with a GPU, and their reports."""
     folder = tmp_path_factory.mktemp("imported")
-    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=4)
+    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=4, ideal=True)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     return folder
 

@@ -26,7 +26,7 @@ def nodes(tmp_path_factory):
     pytest.importorskip("distributed")
     with dask_nodes(tmp_path_factory.mktemp("nodes")) as found:
         reports = found.local.parent / "reports"
-        write_run("straggler", reports, ranks=4, hosts=2, steps=4)
+        write_run("straggler", reports, ranks=4, hosts=2, steps=4, ideal=True)
         for report in reports.glob("*.sqlite"):
             node = "n0" if "rank0" in report.name or "rank1" in report.name else "n1"
             (found.disks[node] / "job").mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def test_a_host_and_a_path_are_told_from_all_else(tmp_path, monkeypatch):
 
 
 def test_without_a_cluster_only_the_own_host_is_read(tmp_path, capsys):
-    write_run("tiny", tmp_path / "reports")
+    write_run("tiny", tmp_path / "reports", ideal=True)
     here = f"{platform.node()}:{tmp_path / 'reports'}"
     assert main(["import", here, "-o", str(tmp_path / "run")]) == 0
     capsys.readouterr()
@@ -161,7 +161,7 @@ def test_workers_that_were_started_in_another_folder_take_relative_paths(nodes, 
 @emulated
 def test_many_reports_of_which_some_are_broken_and_some_are_missing(nodes, tmp_path, capsys):
     reports = tmp_path / "reports"
-    write_run("tiny", reports, ranks=12, hosts=3, steps=2)
+    write_run("tiny", reports, ranks=12, hosts=3, steps=2, ideal=True)
     for number in (4, 9):
         (reports / f"tiny_rank{number}.sqlite").write_bytes(b"SQLite format 3\0 and no more")
     (reports / "tiny_rank6.sqlite").unlink()

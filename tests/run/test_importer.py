@@ -121,7 +121,7 @@ import_reports([sys.argv[1]], Path(sys.argv[2]), jobs=int(sys.argv[3]))
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path, jobs):
     folder, run = tmp_path / "in", tmp_path / "run"
-    write_run("tiny", folder, ranks=4, steps=6)
+    write_run("tiny", folder, ranks=4, steps=6, ideal=True)
     command = [sys.executable, "-c", KILLED, str(folder), str(run), str(jobs)]
     started = time.monotonic()
     subprocess.run([*command[:4], str(tmp_path / "whole"), str(jobs)], check=True)
@@ -350,7 +350,7 @@ def test_a_run_among_reports_is_refused(reports, tiny_run, tmp_path):
 
 def two_ranges(folder: Path) -> list[Path]:
     """One process captured twice, five seconds apart; the second time it has other numbers for its strings."""
-    write_run("tiny", folder / "made", ranks=1, hosts=1)
+    write_run("tiny", folder / "made", ranks=1, hosts=1, ideal=True)
     (folder / "in").mkdir()
     places = [folder / "in" / f"x.{n}.sqlite" for n in (1, 2)]
     for place in places:
@@ -456,7 +456,7 @@ print(sum(manifest.ranks[0].rows.values()), peak_kib // 1024, file_kib // 1024)
 
 @pytest.mark.slow
 def test_two_million_rows_take_little_memory(tmp_path):
-    write_run("bench", tmp_path / "in", steps=2, gpu_metrics_hz=4_000)
+    write_run("bench", tmp_path / "in", steps=2, gpu_metrics_hz=4_000, ideal=True)
     own = []
     # the compiler, which only the first import ever needs, takes memory of its own; tests beside this one may be at it as well
     while len(own) < 4 and (len(own) < 2 or min(own) >= 200):
@@ -472,7 +472,7 @@ def test_two_million_rows_take_little_memory(tmp_path):
 
 
 def test_secrets_of_a_report_stay_in_it(tmp_path):
-    truth = write_run("tiny", tmp_path / "in", secrets=True)
+    truth = write_run("tiny", tmp_path / "in", secrets=True, ideal=True)
     assert len(truth.secrets) == 8
     raw = b"".join(p.read_bytes() for p in (tmp_path / "in").glob("*.sqlite"))
     assert all(s.encode() in raw for s in truth.secrets)
@@ -528,7 +528,7 @@ def test_only_what_keeps_a_process_busy_gets_one(monkeypatch):
 @pytest.fixture
 def four(tmp_path):
     """A folder of four reports whose ranks are on two hosts."""
-    write_run("healthy", tmp_path / "four", ranks=4)
+    write_run("healthy", tmp_path / "four", ranks=4, ideal=True)
     return tmp_path / "four"
 
 

@@ -24,8 +24,8 @@ from alltrace.trace.errors import InputError
 def job(folder, name="straggler", *, changes=None, **form):
     """A simulated run imported with its Inspector files; the true collectives."""
     changes = {"ranks": 4, "hosts": 2, "steps": 3, **(changes or {})}
-    write_run(name, folder / "reports", **changes)
-    files = write_job(folder / "inspector", scenario_named(name).override(**changes), **form)
+    write_run(name, folder / "reports", **changes, ideal=True)
+    files = write_job(folder / "inspector", scenario_named(name).override(**changes, ideal=True), **form)
     import_reports([str(folder / "reports")], folder / "run", jobs=1, inspector_logs=files)
     return open_run(str(folder / "run")), pq.read_table(folder / "reports" / "truth_collectives.parquet")
 
@@ -142,8 +142,8 @@ def test_messages_of_pipelines_are_joined_with_their_kernels(tmp_path):
 
 
 def test_files_of_processes_that_the_run_does_not_know_are_matched_by_rank(tmp_path):
-    write_run("straggler", tmp_path / "reports", ranks=4, hosts=2, steps=2)
-    files = write_job(tmp_path / "files", scenario_named("straggler").override(ranks=4, hosts=2, steps=2))
+    write_run("straggler", tmp_path / "reports", ranks=4, hosts=2, steps=2, ideal=True)
+    files = write_job(tmp_path / "files", scenario_named("straggler").override(ranks=4, hosts=2, steps=2, ideal=True))
     for path in map(Path, files):  # as in containers
         path.write_text(path.read_text().replace('"pid": ', '"pid": 9'))
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, inspector_logs=files)
@@ -154,8 +154,8 @@ def test_files_of_processes_that_the_run_does_not_know_are_matched_by_rank(tmp_p
 
 
 def test_files_of_another_job_are_refused(tmp_path):
-    write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2)
-    other = write_job(tmp_path / "other", scenario_named("healthy").override(ranks=2, hosts=1, steps=2))
+    write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2, ideal=True)
+    other = write_job(tmp_path / "other", scenario_named("healthy").override(ranks=2, hosts=1, steps=2, ideal=True))
     for path in map(Path, other):
         path.write_text(path.read_text().replace('"pid": ', '"pid": 9').replace('"rank": ', '"rank": 7'))
     with pytest.raises(InputError, match="no process in it is one of the run"):
@@ -163,7 +163,7 @@ def test_files_of_another_job_are_refused(tmp_path):
 
 
 def test_what_the_source_cannot_tell_is_said(tmp_path, straggling, capsys):
-    write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2)
+    write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2, ideal=True)
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     for question in ("collectives", "stragglers"):
         answer = ask(open_run(str(tmp_path / "run")), question, {"source": "inspector"}, jobs=1)
@@ -174,8 +174,8 @@ def test_what_the_source_cannot_tell_is_said(tmp_path, straggling, capsys):
 
 
 def test_the_option_is_one_of_import(tmp_path, capsys):
-    write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2)
-    files = write_job(tmp_path / "files", scenario_named("healthy").override(ranks=2, hosts=1, steps=2))
+    write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2, ideal=True)
+    files = write_job(tmp_path / "files", scenario_named("healthy").override(ranks=2, hosts=1, steps=2, ideal=True))
     assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "run"), "--inspector-log", *files]) == 0
     assert "100.0%" in capsys.readouterr().err
     assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "b"), "--inspector-log", str(tmp_path / "none")]) == 3

@@ -40,7 +40,7 @@ def test_a_damaged_side_file_is_said(tmp_path, text):
 
 
 def test_an_import_takes_it_over(tmp_path):
-    write_run("healthy", tmp_path / "reports", ranks=2, steps=2)
+    write_run("healthy", tmp_path / "reports", ranks=2, steps=2, ideal=True)
     export = next((tmp_path / "reports").glob("*rank1.sqlite"))
     export.with_name(f"{export.stem}.nsys-rep.capture.json").write_text(json.dumps(TOLD))
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
@@ -59,7 +59,7 @@ def test_the_role_of_a_rank_is_a_plain_word(tmp_path, told, role):
 def with_roles(folder, roles):
     """Reports of ranks 0 and 1 of each role, whose variables number them within it."""
     for role in roles:
-        write_run("healthy", folder / role, ranks=2, steps=2)
+        write_run("healthy", folder / role, ranks=2, steps=2, ideal=True)
         for export in (folder / role).glob("*.sqlite"):
             export.with_name(f"{export.stem}.nsys-rep.capture.json").write_text(
                 json.dumps({"alltrace_capture": 1, "left_out": [], "role": role})
@@ -85,7 +85,7 @@ def test_ranks_that_each_role_numbers_by_itself_follow_each_other(tmp_path):
 
 
 def test_without_roles_there_is_nothing_by_role(tmp_path):
-    write_run("healthy", tmp_path / "reports", ranks=2, steps=2)
+    write_run("healthy", tmp_path / "reports", ranks=2, steps=2, ideal=True)
     run = alltrace.open(str(tmp_path / "reports"))
     assert "role" not in run.recipe("info").to_pylist()[0]
     answer = run.recipe("breakdown", by="role")

@@ -8,7 +8,7 @@ from alltrace.synth.identity import JOB_START_UTC_NS, identities
 
 
 def test_the_first_host_is_true_and_the_others_stay_in_bounds():
-    people = identities(SCENARIOS["straggler"].override(hosts=4, ranks=8, offset_ms=500, drift_ppm=20))
+    people = identities(SCENARIOS["straggler"].override(hosts=4, ranks=8, offset_ms=500, drift_ppm=20, ideal=True))
     assert {(p.offset_ns, p.drift_ppm) for p in people[:2]} == {(0, 0.0)}
     others = {(p.offset_ns, p.drift_ppm) for p in people[2:]}
     assert len(others) == 3
@@ -40,12 +40,12 @@ def test_the_system_clock_is_one_clock_for_a_host():
 
 @pytest.mark.parametrize("seed", [1111, 4573, 631, 1289])
 def test_no_two_threads_of_a_host_have_one_number(seed):
-    people = identities(SCENARIOS["healthy"].override(hosts=1, ranks=64, seed=seed))
+    people = identities(SCENARIOS["healthy"].override(hosts=1, ranks=64, seed=seed, ideal=True))
     assert len({p.pid for p in people} | {p.autograd_tid for p in people}) == 128
 
 
 def test_containers_share_pids_and_renumber_devices():
-    people = identities(SCENARIOS["healthy"].override(shared_pids=True, visible_devices=True))
+    people = identities(SCENARIOS["healthy"].override(shared_pids=True, visible_devices=True, ideal=True))
     assert [p.pid for p in people[:8]] == [p.pid for p in people[8:]]
     assert {p.ordinal for p in people} == {0}
     assert [p.device for p in people[:8]] == list(range(8))

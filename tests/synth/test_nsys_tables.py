@@ -13,7 +13,7 @@ from alltrace.synth.simulate import simulate
 
 
 def _report(name="tiny", rank=0, **changes):
-    scenario = SCENARIOS[name].override(**changes)
+    scenario = SCENARIOS[name].override(**changes, ideal=True)
     report = Report(simulate(scenario), identities(scenario)[rank], "r.sqlite")
     return report, build_tables(report)
 
@@ -100,7 +100,7 @@ def test_device_ordinals():
 
 
 def test_gpu_metrics_follow_the_kernels():
-    scenario = SCENARIOS["healthy"].override(ranks=4, steps=2, gpu_metrics_hz=20_000)
+    scenario = SCENARIOS["healthy"].override(ranks=4, steps=2, gpu_metrics_hz=20_000, ideal=True)
     run = simulate(scenario)
     report = Report(run, identities(scenario)[0], "r.sqlite")
     tables = build_tables(report)

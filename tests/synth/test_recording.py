@@ -9,7 +9,7 @@ from alltrace.synth.simulate import simulate
 
 
 def _recorded(*faults, **changes):
-    run = simulate(SCENARIOS["healthy"].override(**{"steps": 4, "ranks": 4, "faults": faults, **changes}))
+    run = simulate(SCENARIOS["healthy"].override(**{"steps": 4, "ranks": 4, "faults": faults, **changes}, ideal=True))
     return run, record(run)
 
 

@@ -15,15 +15,15 @@ from alltrace.trace.errors import UsageError
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
     for folder in ("one", "two"):
-        write_run("tiny", tmp_path / folder, secrets=True, unordered=True, gpu_metrics_hz=500)
+        write_run("tiny", tmp_path / folder, secrets=True, unordered=True, gpu_metrics_hz=500, ideal=True)
     for path in sorted((tmp_path / "one").iterdir()):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
-    other = write_run("tiny", tmp_path / "three", seed=9)
+    other = write_run("tiny", tmp_path / "three", seed=9, ideal=True)
     assert other.reports[0].read_bytes() != (tmp_path / "one" / "tiny_rank0.sqlite").read_bytes()
 
 
 def test_a_tiny_report_is_tiny(tmp_path):
-    truth = write_run("tiny", tmp_path)
+    truth = write_run("tiny", tmp_path, ideal=True)
     assert max(path.stat().st_size for path in truth.reports) < 100_000
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "tiny_rank0.sqlite",
@@ -34,7 +34,7 @@ def test_a_tiny_report_is_tiny(tmp_path):
 
 
 def test_counted_rows_are_the_rows(tmp_path):
-    truth = write_run("tiny", tmp_path, rank_source="mpi", gpu_metrics_hz=500)
+    truth = write_run("tiny", tmp_path, rank_source="mpi", gpu_metrics_hz=500, ideal=True)
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
         with closing(sqlite3.connect(path)) as connection, connection:
             tables = [n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'ENUM%'")]
@@ -47,7 +47,7 @@ def test_counted_rows_are_the_rows(tmp_path):
 
 def test_planted_clocks_come_back_from_the_reports(tmp_path):
     """Ends of the same collective, by each report's own UTC, differ by what the truth says of the clocks."""
-    truth = write_run("healthy", tmp_path, steps=2, ranks=4)
+    truth = write_run("healthy", tmp_path, steps=2, ranks=4, ideal=True)
     ends = []
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -77,7 +77,7 @@ def test_planted_clocks_come_back_from_the_reports(tmp_path):
 )
 def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path, scenario, options, words):
     with pytest.raises(UsageError) as error:
-        write_run(scenario, tmp_path / "out", **options)
+        write_run(scenario, tmp_path / "out", **options, ideal=True)
     assert words in str(error.value)
     assert not (tmp_path / "out").exists()
 
@@ -85,15 +85,15 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path, scenario, 
 def test_a_file_is_not_a_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="is a file, and the run needs a folder"):
-        write_run("tiny", tmp_path / "file")
+        write_run("tiny", tmp_path / "file", ideal=True)
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_smaller_run_replaces_a_larger_one(tmp_path):
-    write_run("tiny", tmp_path, ranks=4)
-    write_run("tiny", tmp_path / "others")
+    write_run("tiny", tmp_path, ranks=4, ideal=True)
+    write_run("tiny", tmp_path / "others", ideal=True)
     (tmp_path / "mine_rank9.sqlite").write_text("mine")
-    write_run("tiny", tmp_path, format="parquetdir")
+    write_run("tiny", tmp_path, format="parquetdir", ideal=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "mine_rank9.sqlite",
         "others",
@@ -102,30 +102,30 @@ def test_a_smaller_run_replaces_a_larger_one(tmp_path):
         "truth.json",
         "truth_collectives.parquet",
     ]
-    assert len(write_run("tiny", tmp_path).reports) == 2
+    assert len(write_run("tiny", tmp_path, ideal=True).reports) == 2
     assert not (tmp_path / "tiny_rank1_pqtdir").exists()
 
 
 def test_logs_of_a_former_run_do_not_lie_among_those_of_the_next(tmp_path):
-    write_run("tiny", tmp_path, logs=True)
+    write_run("tiny", tmp_path, logs=True, ideal=True)
     (tmp_path / "logs" / "mine.log").write_text("kept")
-    truth = write_run("tiny", tmp_path, logs=True, seed=2)
+    truth = write_run("tiny", tmp_path, logs=True, seed=2, ideal=True)
     logs = {f"nccl.{rank['host']}.{rank['pid']}.log" for rank in truth.ranks}
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {*logs, "train.log", "mine.log"}
-    write_run("tiny", tmp_path)
+    write_run("tiny", tmp_path, ideal=True)
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["mine.log"]
 
 
 @pytest.mark.parametrize("name", ["../keep_rank0.sqlite", "notes.txt", "others/keep_rank0.sqlite", "/keep_rank0.sqlite"])
 def test_a_strangers_truth_removes_nothing_else(tmp_path, name):
     folder = tmp_path / "run"
-    truth = write_run("tiny", folder)
+    truth = write_run("tiny", folder, ideal=True)
     (folder / "others").mkdir()
     for path in (tmp_path / "keep_rank0.sqlite", folder / "notes.txt", folder / "others" / "keep_rank0.sqlite"):
         path.write_text("mine")
     truth.ranks[0]["report"] = name
     truth.write(folder)
-    write_run("tiny", folder)
+    write_run("tiny", folder, ideal=True)
     for path in (tmp_path / "keep_rank0.sqlite", folder / "notes.txt", folder / "others" / "keep_rank0.sqlite"):
         assert path.read_text() == "mine"
 
@@ -133,17 +133,17 @@ def test_a_strangers_truth_removes_nothing_else(tmp_path, name):
 @pytest.mark.parametrize("text", ["[1, 2]", "[" * 200_000])
 def test_a_truth_of_something_else_is_replaced(tmp_path, text):
     (tmp_path / "truth.json").write_text(text)
-    assert write_run("tiny", tmp_path).scenario == "tiny"
+    assert write_run("tiny", tmp_path, ideal=True).scenario == "tiny"
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match=r"cannot be written to .*file/below"):
-        write_run("tiny", tmp_path / "file" / "below")
+        write_run("tiny", tmp_path / "file" / "below", ideal=True)
 
 
 def test_a_scenario_of_ones_own(tmp_path):
-    truth = write_run(SCENARIOS["tiny"].override(steps=1), tmp_path, steps=3)
+    truth = write_run(SCENARIOS["tiny"].override(steps=1, ideal=True), tmp_path, steps=3, ideal=True)
     assert len(truth.steps_ns[0]) == 3
     step_ends = [step[1] for step in truth.steps_ns[0]]
     assert step_ends == sorted(step_ends)
@@ -157,7 +157,7 @@ def test_importing_the_package_loads_no_numpy():
 
 @pytest.mark.parametrize("values", [{"dropped_share": 1}, {"nvtx": False, "faults": ["cut-short:ranks=0,1:share=0"]}])
 def test_a_report_without_events_has_no_samples_of_metrics(tmp_path, values):
-    truth = write_run("tiny", tmp_path, gpu_metrics_hz=10_000, **values)
+    truth = write_run("tiny", tmp_path, gpu_metrics_hz=10_000, **values, ideal=True)
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
         assert path.is_file()
         assert "GPU_METRICS" not in rank["rows"]
@@ -166,9 +166,9 @@ def test_a_report_without_events_has_no_samples_of_metrics(tmp_path, values):
 def test_what_stands_in_a_reports_place_is_named_and_leaves_nothing_beside_it(tmp_path):
     (tmp_path / "tiny_rank0.sqlite").mkdir()
     (tmp_path / "tiny_rank0_pqtdir").write_text("mine")
-    kineto = write_run("tiny", tmp_path / "other", "kineto").ranks[0]["report"]
+    kineto = write_run("tiny", tmp_path / "other", "kineto", ideal=True).ranks[0]["report"]
     (tmp_path / kineto).mkdir()
     for form in ("sqlite", "parquetdir", "kineto"):
         with pytest.raises(UsageError, match="the run cannot be written to"):
-            write_run("tiny", tmp_path, form)
+            write_run("tiny", tmp_path, form, ideal=True)
     assert {p.name for p in tmp_path.iterdir()} == {"tiny_rank0.sqlite", "tiny_rank0_pqtdir", kineto, "other"}

@@ -21,19 +21,19 @@ def test_override_reaches_every_part_and_leaves_the_original():
 
 
 def test_faults_may_come_one_by_one():
-    assert SCENARIOS["healthy"].override(faults=(text for text in ["slow-rank:ranks=1:factor=1.5"])).faults == (
+    assert SCENARIOS["healthy"].override(faults=(text for text in ["slow-rank:ranks=1:factor=1.5"]), ideal=True).faults == (
         SlowRank(ranks=(1,), factor=1.5),
     )
 
 
 def test_a_whole_number_may_be_written_as_a_float():
-    changed = SCENARIOS["healthy"].override(gradient_bytes=8e8, ranks=4.0)
+    changed = SCENARIOS["healthy"].override(gradient_bytes=8e8, ranks=4.0, ideal=True)
     assert (repr(changed.work.gradient_bytes), repr(changed.layout.ranks)) == ("800000000", "4")
 
 
 def test_faults_move_to_ranks_that_exist():
-    assert SCENARIOS["straggler"].override(ranks=4).faults == (SlowRank(ranks=(3,), factor=1.25),)
-    assert SCENARIOS["straggler"].override(steps=1).faults == (SlowRank(ranks=(11,), factor=1.25),)
+    assert SCENARIOS["straggler"].override(ranks=4, ideal=True).faults == (SlowRank(ranks=(3,), factor=1.25),)
+    assert SCENARIOS["straggler"].override(steps=1, ideal=True).faults == (SlowRank(ranks=(11,), factor=1.25),)
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_faults_move_to_ranks_that_exist():
 )
 def test_values_that_do_not_fit_are_named(changes, words):
     with pytest.raises(UsageError) as error:
-        SCENARIOS["healthy"].override(**changes)
+        SCENARIOS["healthy"].override(**changes, ideal=True)
     assert words in str(error.value)

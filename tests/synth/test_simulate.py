@@ -15,7 +15,7 @@ from alltrace.synth.simulate import simulate
 
 @pytest.fixture(scope="module")
 def straggler():
-    return simulate(SCENARIOS["straggler"].override(steps=3))
+    return simulate(SCENARIOS["straggler"].override(steps=3, ideal=True))
 
 
 def _by_rank(values):
@@ -24,7 +24,7 @@ def _by_rank(values):
 
 @pytest.mark.parametrize("name", ["straggler", "tensor-data", "tiny"])
 def test_collectives_end_together_after_the_last_arrival(name):
-    scenario = SCENARIOS[name].override(steps=2)
+    scenario = SCENARIOS[name].override(steps=2, ideal=True)
     run = simulate(scenario)
     jitter = scenario.links.end_jitter_ns
     for one in run.collectives:
@@ -55,7 +55,7 @@ def test_the_slow_rank_arrives_last_and_the_others_wait(straggler):
 
 
 def test_a_step_lasts_the_slow_ranks_compute_and_an_exposed_tail(straggler):
-    fast = simulate(SCENARIOS["straggler"].override(steps=3, faults=()))
+    fast = simulate(SCENARIOS["straggler"].override(steps=3, faults=(), ideal=True))
     slow_ns = np.diff(straggler.steps[:, 1:], axis=2).mean()
     fast_ns = np.diff(fast.steps[:, 1:], axis=2).mean()
     kernels = fast.timelines[11].kernels
@@ -81,7 +81,7 @@ def test_all_kernels_of_a_stream_follow_one_another_and_their_launches(straggler
 
 
 def test_kernel_starts_obey_the_recurrence():
-    scenario = SCENARIOS["bench"].override(steps=1, layers=1, buckets=1, kernel_ns=6_000, jitter=0.5)
+    scenario = SCENARIOS["bench"].override(steps=1, layers=1, buckets=1, kernel_ns=6_000, jitter=0.5, ideal=True)
     line = simulate(scenario).timelines[0]
     rows = (line.kernels["stream"] == COMPUTE_STREAM) & (line.kernels["correlation"] > 0)
     ends_of_calls = dict(zip(line.api["correlation"].tolist(), line.api["end"].tolist(), strict=True))
@@ -117,7 +117,7 @@ def _depth_if_nested(ranges, thread):
 
 
 def test_operator_ranges_enclose_their_launches():
-    scenario = SCENARIOS["bench"].override(steps=1, layers=2, buckets=1)
+    scenario = SCENARIOS["bench"].override(steps=1, layers=2, buckets=1, ideal=True)
     line = simulate(scenario).timelines[0]
     operators = [n for n, text in enumerate(line.names.texts) if text.startswith("aten::")]
     mine = np.isin(line.ranges["name"], operators)
@@ -133,7 +133,7 @@ def test_operator_ranges_enclose_their_launches():
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not():
-    first, same, other = (simulate(SCENARIOS["tiny"].override(seed=seed)) for seed in (3, 3, 4))
+    first, same, other = (simulate(SCENARIOS["tiny"].override(seed=seed, ideal=True)) for seed in (3, 3, 4))
     for one, two in zip(first.timelines, same.timelines, strict=True):
         assert one.kernels["start"].tolist() == two.kernels["start"].tolist()
         assert one.api["end"].tolist() == two.api["end"].tolist()
@@ -154,7 +154,7 @@ def test_what_ranks_recorded_goes_with_the_run_without_a_look_for_garbage():
 
 
 def test_tensor_parallel_waits_for_each_layer():
-    run = simulate(SCENARIOS["tensor-data"].override(steps=1))
+    run = simulate(SCENARIOS["tensor-data"].override(steps=1, ideal=True))
     line = run.timelines[5]
     kernels = line.kernels
     compute, shared = (kernels["stream"] == stream for stream in (7, 17))
@@ -165,7 +165,7 @@ def test_tensor_parallel_waits_for_each_layer():
 
 
 def test_mpi_ranks_meet_in_a_barrier():
-    run = simulate(SCENARIOS["tiny"].override(rank_source="mpi"))
+    run = simulate(SCENARIOS["tiny"].override(rank_source="mpi", ideal=True))
     ends = np.array([line.mpi["end"] for line in run.timelines])
     starts = np.array([line.mpi["start"] for line in run.timelines])
     assert ends.shape == (2, 2)
@@ -189,7 +189,7 @@ def test_the_whole_device_is_waited_for(monkeypatch):
             return [Collective(0, "AllReduce", 8, 13), Synchronize(None)]
 
     monkeypatch.setitem(LAYOUTS, "data", Whole)
-    run = simulate(SCENARIOS["tiny"].override(steps=1))
+    run = simulate(SCENARIOS["tiny"].override(steps=1, ideal=True))
     for rank, line in enumerate(run.timelines):
         assert line.syncs["type"].tolist() == [4]
         assert line.syncs["end"][0] > run.collectives[0].ends[rank]
@@ -202,7 +202,7 @@ def test_a_gap_of_the_device_and_calls_that_drain_it(monkeypatch):
             return [one, DeviceGap(300_000), one, Call("cudaFree_v3020", 20_000, drains=True)]
 
     monkeypatch.setitem(LAYOUTS, "data", Gaps)
-    line = simulate(SCENARIOS["tiny"].override(steps=1)).timelines[0]
+    line = simulate(SCENARIOS["tiny"].override(steps=1, ideal=True)).timelines[0]
     starts, ends = line.kernels["start"], line.kernels["end"]
     assert starts[1] - ends[0] == 300_000 + 700
     free = line.api["name"] == line.names.number("cudaFree_v3020")
@@ -216,7 +216,7 @@ def test_a_synchronous_copy_returns_when_it_is_done(monkeypatch):
             return [one, Copy(100, 30_000, kind=2, synchronous=True), Copy(100, 20_000, pageable=True, blocking=True)]
 
     monkeypatch.setitem(LAYOUTS, "data", Copies)
-    line = simulate(SCENARIOS["tiny"].override(steps=1)).timelines[0]
+    line = simulate(SCENARIOS["tiny"].override(steps=1, ideal=True)).timelines[0]
     names = [line.names.texts[n] for n in line.api["name"].tolist()]
     assert names[-2:] == ["cudaMemcpy_v3020", "cudaMemcpyAsync_v3020"]
     assert line.copies["start"][0] == line.kernels["end"][0]
@@ -225,7 +225,7 @@ def test_a_synchronous_copy_returns_when_it_is_done(monkeypatch):
 
 
 def test_calls_of_a_benchmark_vary_as_real_ones_do():
-    run = simulate(SCENARIOS["bench"].override(steps=1, layers=10, buckets=1))
+    run = simulate(SCENARIOS["bench"].override(steps=1, layers=10, buckets=1, ideal=True))
     rows = run.timelines[0].api
     microseconds = (rows["end"] - rows["start"]) / 1e3
     assert 2.0 < np.median(microseconds) < 2.4  # the mean is 3, and the logarithm's standard deviation 0.8

@@ -16,11 +16,11 @@ from alltrace.synth.truth import describe
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    return write_run("straggler", tmp_path_factory.mktemp("run"), steps=3)
+    return write_run("straggler", tmp_path_factory.mktemp("run"), steps=3, ideal=True)
 
 
 def test_times_of_a_device_are_counted_once():
-    scenario = SCENARIOS["tiny"].override(ranks=1, hosts=1)
+    scenario = SCENARIOS["tiny"].override(ranks=1, hosts=1, ideal=True)
     line = Timeline()
     nccl = nccl_kernel_index("AllReduce")
     for start, end, kernel in ((100, 200, 0), (200, 260, 1), (180, 230, nccl), (250, 400, nccl), (300, 350, nccl)):
@@ -72,7 +72,7 @@ def test_collectives_are_in_order_with_one_row_for_each_member(truth):
 
 
 def test_a_run_of_one_rank_has_an_empty_table(tmp_path):
-    table = write_run("tiny", tmp_path, ranks=1, hosts=1).collectives()
+    table = write_run("tiny", tmp_path, ranks=1, hosts=1, ideal=True).collectives()
     assert table.num_rows == 0
     assert str(table.schema.field("arrival_ns").type) == "int64"
 

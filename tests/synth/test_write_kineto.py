@@ -23,7 +23,7 @@ def twins(request, tmp_path_factory):
     size = {} if request.param == "tiny" else {"ranks": 4, "steps": 2} if request.param == "sharded" else {"ranks": 8, "steps": 2}
     runs = []
     for form in ("sqlite", "kineto"):
-        write_run(request.param, folder / form, form, **size)
+        write_run(request.param, folder / form, form, **size, ideal=True)
         runs.append(imported([folder / form], folder / f"run-{form}"))
     return request.param, *runs
 
@@ -293,7 +293,7 @@ def _paths(run):
 
 
 def test_times_are_written_to_the_nanosecond_and_the_file_is_json(tmp_path):
-    truth = write_run("tiny", tmp_path, "kineto")
+    truth = write_run("tiny", tmp_path, "kineto", ideal=True)
     path = truth.reports[0]
     text = path.read_text(encoding="utf-8")
     content = json.loads(text)
@@ -313,7 +313,7 @@ def test_times_are_written_to_the_nanosecond_and_the_file_is_json(tmp_path):
 def test_events_in_no_order_are_the_same_events(tmp_path, scenario, values):
     found = []
     for unordered in (False, True):
-        truth = write_run(scenario, tmp_path, "kineto", unordered=unordered, **values)
+        truth = write_run(scenario, tmp_path, "kineto", unordered=unordered, **values, ideal=True)
         events = [json.dumps(e) for path in truth.reports for e in json.loads(path.read_text())["traceEvents"]]
         found.append(events)
     assert found[0] != found[1]
@@ -321,14 +321,14 @@ def test_events_in_no_order_are_the_same_events(tmp_path, scenario, values):
 
 
 def test_a_second_run_takes_the_place_of_the_first(tmp_path):
-    write_run("tiny", tmp_path, "kineto", ranks=2)
-    write_run("tiny", tmp_path, "sqlite", ranks=2)
+    write_run("tiny", tmp_path, "kineto", ranks=2, ideal=True)
+    write_run("tiny", tmp_path, "sqlite", ranks=2, ideal=True)
     assert not list(tmp_path.glob("*.pt.trace.json*"))
     assert len(Truth.read(tmp_path).reports) == 2
 
 
 def test_planted_operators_are_found_with_their_work(tmp_path):
-    truth = write_run("tiny", tmp_path / "traces", "kineto", operators=True)
+    truth = write_run("tiny", tmp_path / "traces", "kineto", operators=True, ideal=True)
     run = imported([tmp_path / "traces"], tmp_path / "run")
     found = {r["name"]: r for r in run.recipe("operators", top=0).to_pylist()}
     expected = {}

@@ -36,8 +36,8 @@ def _query(path, statement):
 @pytest.mark.parametrize("version", ["3.7.2", "3.25.0"])
 def test_both_forms_hold_the_same(tmp_path, version):
     options = {"schema": version, "gpu_metrics_hz": 2_000, "secrets": True, "rank_source": "mpi"}
-    files = write_run("tiny", tmp_path / "files", **options)
-    folders = write_run("tiny", tmp_path / "folders", format="parquetdir", **options)
+    files = write_run("tiny", tmp_path / "files", **options, ideal=True)
+    folders = write_run("tiny", tmp_path / "folders", format="parquetdir", **options, ideal=True)
     for file, folder in zip(files.reports, folders.reports, strict=True):
         tables = {name for (name,) in _query(file, "SELECT name FROM sqlite_master WHERE type = 'table'")}
         assert {path.stem for path in folder.iterdir()} == tables - {"META_DATA_CAPTURE"}
@@ -48,7 +48,7 @@ def test_both_forms_hold_the_same(tmp_path, version):
 
 
 def test_parquet_looks_like_the_exporters(tmp_path):
-    truth = write_run("tiny", tmp_path, format="parquetdir", gpu_metrics_hz=50_000)
+    truth = write_run("tiny", tmp_path, format="parquetdir", gpu_metrics_hz=50_000, ideal=True)
     file = pq.ParquetFile(truth.reports[0] / "GPU_METRICS.parquet")
     groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
     assert set(groups[:-1]) == {2_048}
@@ -86,7 +86,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, write):
     "options", [{"schema": "3.7.2"}, {"schema": "3.25.0", "unordered": True}, {"schema": "3.25.0", "visible_devices": True}]
 )
 def test_the_real_stats_count_what_was_planted(nsys, tmp_path, options):
-    truth = write_run("tensor-data", tmp_path, ranks=4, hosts=1, steps=2, layers=4, **options)
+    truth = write_run("tensor-data", tmp_path, ranks=4, hosts=1, steps=2, layers=4, **options, ideal=True)
     path = truth.reports[1]
     found = {name: _stats(nsys, name, path) for name in _REPORTS}
     rows = truth.ranks[1]["rows"]
@@ -127,7 +127,7 @@ def test_the_real_stats_count_what_was_planted(nsys, tmp_path, options):
     ],
 )
 def test_the_real_stats_count_what_was_planted_in_every_layout(nsys, tmp_path, scenario, options):
-    truth = write_run(scenario, tmp_path, hosts=1, steps=2, layers=4, buckets=1, **options)
+    truth = write_run(scenario, tmp_path, hosts=1, steps=2, layers=4, buckets=1, **options, ideal=True)
     path, rows = truth.reports[1], truth.ranks[1]["rows"]
     kernels = {row["Name"]: int(row["Instances"]) for row in _stats(nsys, "cuda_gpu_kern_sum", path)}
     assert sum(kernels.values()) == rows["CUPTI_ACTIVITY_KIND_KERNEL"]

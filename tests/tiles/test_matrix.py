@@ -19,7 +19,7 @@ def alignment(request, tmp_path_factory):
     from alltrace.run.store import Run
 
     folder = tmp_path_factory.mktemp(request.param)
-    write_run(request.param, folder / "reports", ranks=4, hosts=2, steps=3)
+    write_run(request.param, folder / "reports", ranks=4, hosts=2, steps=3, ideal=True)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     return request.param, aligned(Run(folder / "run"))
 

@@ -24,7 +24,13 @@ def address(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("first")
     write_run(
-        "healthy", folder / "reports", ranks=64, hosts=8, steps=3, faults=(parse_fault(f"slow-rank:ranks={SLOW}:factor=1.3"),)
+        "healthy",
+        folder / "reports",
+        ranks=64,
+        hosts=8,
+        steps=3,
+        faults=(parse_fault(f"slow-rank:ranks={SLOW}:factor=1.3"),),
+        ideal=True,
     )
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     base, stop = served([folder / "run"], folder / "scratch")

@@ -28,7 +28,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     paths = []
     for name, faults in (("healthy", ()), ("slow", (parse_fault("slow-rank:ranks=2:factor=1.6"),))):
-        write_run("healthy", folder / f"{name}-reports", ranks=4, hosts=2, steps=5, faults=faults)
+        write_run("healthy", folder / f"{name}-reports", ranks=4, hosts=2, steps=5, faults=faults, ideal=True)
         import_reports([str(folder / f"{name}-reports")], folder / name, jobs=1)
         paths.append(folder / name)
     base, stop = served([paths[1], paths[0]], folder / "scratch")

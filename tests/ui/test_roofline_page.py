@@ -47,7 +47,7 @@ def address(tmp_path_factory):
     from alltrace.ui.kernels import KernelReports
 
     folder = tmp_path_factory.mktemp("roofline")
-    write_run("healthy", folder / "reports", ranks=2, steps=3)
+    write_run("healthy", folder / "reports", ranks=2, steps=3, ideal=True)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     gemm, norm, attention = ALL_KERNELS[:3]
     memory, sm = f"gpu__compute_memory_throughput{ELAPSED}", f"sm__throughput{ELAPSED}"

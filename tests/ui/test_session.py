@@ -64,7 +64,7 @@ def test_a_rank_whose_record_is_damaged_is_not_there_yet(tmp_path):
 
 def test_a_run_is_shown_unaligned_then_aligned_then_with_its_levels(tmp_path, monkeypatch):
     """The clocks of two hosts are 5 ms apart by their stamps; each stage waits until the test has looked."""
-    write_run("tiny", tmp_path / "reports", ranks=2, hosts=2, steps=2)
+    write_run("tiny", tmp_path / "reports", ranks=2, hosts=2, steps=2, ideal=True)
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     gates = {name: Gate() for name in ("aligned", "pyramid", "diagnose")}
     hold(monkeypatch, "alltrace.ui.session.aligned", gates["aligned"])
@@ -94,7 +94,7 @@ def test_a_run_is_shown_unaligned_then_aligned_then_with_its_levels(tmp_path, mo
 
 
 def test_what_is_kept_is_shown_at_the_next_start_without_a_stage_of_waiting(tmp_path, monkeypatch):
-    write_run("tiny", tmp_path / "reports", ranks=2, hosts=2, steps=2)
+    write_run("tiny", tmp_path / "reports", ranks=2, hosts=2, steps=2, ideal=True)
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     first = client_of([tmp_path / "run"], tmp_path / "scratch", when_ready=make_answers)
     make_answers(first.sessions[0])

@@ -37,7 +37,7 @@ def address(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("timeline")
     faults = (parse_fault("slow-rank:ranks=2:factor=1.6"),)
-    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=5, faults=faults)
+    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=5, faults=faults, ideal=True)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     base, stop = served([folder / "run"], folder / "scratch")
     RUNS[base] = folder / "run"

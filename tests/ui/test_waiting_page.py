@@ -28,7 +28,7 @@ def address(tmp_path, monkeypatch, gates):
     from alltrace.run.importer import import_reports
     from alltrace.ui.facts import make_answers
 
-    write_run("straggler", tmp_path / "reports", ranks=4, hosts=2, steps=3)
+    write_run("straggler", tmp_path / "reports", ranks=4, hosts=2, steps=3, ideal=True)
     import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     hold(monkeypatch, "alltrace.ui.session.aligned", gates["aligned"])
     hold(monkeypatch, "alltrace.ui.session.pyramid", gates["pyramid"])

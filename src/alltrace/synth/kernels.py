@@ -91,23 +91,39 @@ KERNELS: tuple[Kernel, ...] = (*_MODEL, *_varied())
 NCCL_OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "SendRecv")
 
 
-def nccl_kernel(op: str) -> Kernel:
+_OTHER_ALGORITHMS = {"AllReduce": "TREE_LL", "AllGather": "NVLS_SIMPLE", "ReduceScatter": "NVLS_SIMPLE"}
+
+
+def nccl_kernel(op: str, algorithm: str = "RING_LL") -> Kernel:
     """The device kernel of an NCCL operation.
 
     Args:
         op: One of `NCCL_OPS`.
+        algorithm: Algorithm and protocol.
     """
     reduction = "_Sum_bf16" if op in {"AllReduce", "ReduceScatter"} else ""
-    short = f"ncclDevKernel_{op}{reduction}_RING_LL" if op != "SendRecv" else "ncclDevKernel_SendRecv"
+    short = f"ncclDevKernel_{op}{reduction}_{algorithm}" if op != "SendRecv" else "ncclDevKernel_SendRecv"
     mangled = f"_Z{len(short)}{short}24ncclDevKernelArgsStorageILm4096EE"
     return Kernel(short + _NCCL_ARGUMENTS, short, mangled, 1.0, (24, 1, 1), (544, 1, 1), 96, 0, 82_240)
 
 
-ALL_KERNELS: tuple[Kernel, ...] = (*KERNELS, *(nccl_kernel(op) for op in NCCL_OPS))
-"""Model kernels first, then one for each of `NCCL_OPS`; a kernel's index is its number everywhere in the simulator."""
+ALL_KERNELS: tuple[Kernel, ...] = (
+    *KERNELS,
+    *(nccl_kernel(op) for op in NCCL_OPS),
+    *(nccl_kernel(op, algorithm) for op, algorithm in _OTHER_ALGORITHMS.items()),
+)
+"""Model kernels first, then one for each of `NCCL_OPS`, then some with another algorithm; a kernel's index is its number everywhere
+in the simulator."""
 
 
-def nccl_kernel_index(op: str) -> int:
-    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives."""
+def nccl_kernel_index(op: str, *, other: bool = False) -> int:
+    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives.
+
+    Args:
+        op: The operation.
+        other: Of another algorithm, where it has one.
+    """
     op = "SendRecv" if op == "AlltoAll" else op
+    if other and op in _OTHER_ALGORITHMS:
+        return len(KERNELS) + len(NCCL_OPS) + list(_OTHER_ALGORITHMS).index(op)
     return len(KERNELS) + NCCL_OPS.index(op)

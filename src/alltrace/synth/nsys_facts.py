@@ -168,7 +168,7 @@ def fact_tables(report: Report) -> dict[str, _Facts]:
         "META_DATA_CAPTURE": (("name", "value"), _capture(report)),
         "META_DATA_EXPORT": (("name", "value"), _export(report)),
     }
-    if report.newer:
+    if report.newer and report.environment.device_table:
         tables["TARGET_INFO_CUDA_DEVICE"] = _cuda_devices(report)
     # the older exporter keeps them to itself
     if report.complaints and report.newer:
@@ -326,6 +326,8 @@ def _capture(report: Report) -> list[tuple[object, ...]]:
 def _export(report: Report) -> list[tuple[object, ...]]:
     version = report.environment.schema
     product = PRODUCTS[version]
+    payloads = str(report.environment.payloads).lower()
+    options = [(f"EXPORT_PARAM_INCLUDE_{what}", payloads) for what in ("BLOBS", "JSON")] if report.newer else []
     parts = zip(("MAJOR", "MINOR", "MICRO"), version.split("."), strict=True)
     return [
         ("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
@@ -340,4 +342,5 @@ def _export(report: Report) -> list[tuple[object, ...]]:
         ("EXPORT_PARAM_LAZY", "true"),
         ("EXPORT_PARAM_TIME_NORMALIZE", "false"),
         ("EXPORT_PARAM_TIME_SHIFT", "0"),
+        *options,
     ]

@@ -183,7 +183,8 @@ def _syncs(report: Report) -> Table:
     rows = report.timeline.syncs
     columns = {**_times(report, rows), **_device(report, rows), "syncType": rows["type"], "eventId": 0}
     # a wait for the whole context belongs to no stream, which nsys shows as all bits set
-    return Table(len(rows), {**columns, "streamId": np.where(rows["stream"] < 0, (1 << 32) - 1, rows["stream"])})
+    streams = np.where(rows["stream"] < 0, (1 << 32) - 1, rows["stream"])
+    return Table(len(rows), {**columns, "streamId": streams, "greenContextId": None})
 
 
 def _api(report: Report) -> Table:
@@ -206,7 +207,8 @@ def _ranges(report: Report) -> Table:
     nccl = rows["domain"] == 1
     times = _times(report, rows)
     texts = np.array([*line.names.texts, None], object)
-    payloads = np.array([*line.payloads.texts, None], object)
+    told = report.environment.payloads  # nsys exports them only if it is asked to
+    payloads = np.array([*(text if told else None for text in line.payloads.texts), None], object)
     text_ids = report.text_ids(np.unique(rows["name"][nccl])).astype(object)
     nothing = np.array(None, object)
     domain = report.nccl_domain

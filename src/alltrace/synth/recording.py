@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alltrace.synth.faults.capture import CUPTI_TABLES
 from alltrace.synth.kernels import KERNELS
+from alltrace.synth.program import COMPUTE_STREAM
+from alltrace.synth.timeline import ALL_STREAMS
 
 if TYPE_CHECKING:
     from alltrace.synth.scenario import Scenario
@@ -56,7 +58,22 @@ def _record(run: SimulatedRun, rank: int) -> Recording:
     if line is not None and share:
         rng = np.random.default_rng((scenario.seed, 9, rank))
         line = line.keep(lambda _, rows: rng.random(len(rows)) >= share)
+    if line is not None and scenario.environment.own_streams:
+        line = _with_own_streams(line, np.random.default_rng((scenario.seed, 11, rank)))
     return Recording(line, tuple(complaints))
+
+
+def _with_own_streams(line: Timeline, rng: np.random.Generator) -> Timeline:
+    """The events with streams as the rank numbers them; the default stream keeps its number, which all processes give it."""
+    tables = {name: rows for name, rows in line.tables.items() if "stream" in rows.columns and len(rows)}
+    used = {stream for rows in tables.values() for stream in np.unique(rows["stream"]).tolist()} - {ALL_STREAMS, COMPUTE_STREAM}
+    numbers = COMPUTE_STREAM + np.cumsum(rng.integers(1, 6, len(used)))
+    own = dict(zip(rng.permutation(sorted(used)).tolist(), numbers.tolist(), strict=True))
+    renumbered: dict[str, Any] = {
+        name: rows.changed("stream", np.array([own.get(s, s) for s in rows["stream"].tolist()], np.int64))
+        for name, rows in tables.items()
+    }
+    return dataclasses.replace(line, **renumbered)
 
 
 def _records(line: Timeline) -> int:

@@ -139,13 +139,18 @@ class Work:
 
 @dataclass(frozen=True)
 class Links:
-    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s."""
+    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s.
+
+    Ends of one collective scatter by `scatter` times what was measured on real machines, or, where that is 0, by up to
+    `end_jitter_ns`.
+    """
 
     within_host_gb_per_s: float = 300.0
     between_hosts_gb_per_s: float = 100.0
     copy_gb_per_s: float = 25.0
     latency_ns: int = 15_000
     end_jitter_ns: int = 2_000
+    scatter: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -188,6 +193,10 @@ class Environment:
             (`iteration 3`) or `none` for no such range.
         grouped_all_to_all: An all-to-all is a group of sends and receives, as before NCCL 2.28, and not one call.
         operators: Traces of the PyTorch profiler have operators with shapes, modules and frames.
+        payloads: The ranges of NCCL have payloads, which nsys exports only if it is asked to.
+        device_table: The newer schema has a table of the GPU that each CUDA device is; most exports lack it.
+        own_streams: Each rank numbers its streams on its own.
+        own_kernels: NCCL's kernels are named by the algorithm that suits the size, which in some communicators differs by rank.
         dropped_share: The share of events that is missing from each report, drawn for each event; nothing describes it.
     """
 
@@ -204,7 +213,22 @@ class Environment:
     step_names: str = "step"
     grouped_all_to_all: bool = False
     operators: bool = False
+    payloads: bool = True
+    device_table: bool = True
+    own_streams: bool = False
+    own_kernels: bool = False
     dropped_share: float = 0.0
+
+
+IDEAL: dict[str, Any] = {
+    "payloads": True, "device_table": True, "own_streams": False, "own_kernels": False, "grouped_all_to_all": False, "scatter": 0.0,
+}  # fmt: skip
+"""A world that is kinder than any recording: all is named, and members of a collective end together."""
+
+AS_RECORDED: dict[str, Any] = {
+    "payloads": False, "device_table": False, "own_streams": True, "own_kernels": True, "grouped_all_to_all": True, "scatter": 1.0,
+}  # fmt: skip
+"""What profilers write by default, of machines as they were measured."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +264,9 @@ class Scenario:
 
         Args:
             **changes: A field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`, `schema="3.7.2"`),
-                or `ranks`, which keeps the hosts and changes the ranks per host. Faults move to ranks that exist. New `faults`
-                may be texts, see `alltrace.synth.faults.parse`.
+                or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which sets the values of `IDEAL` or,
+                if false, of `AS_RECORDED` that are not given. Faults move to ranks that exist. New `faults` may be texts, see
+                `alltrace.synth.faults.parse`.
 
         Returns:
             A new, valid scenario.
@@ -249,6 +274,10 @@ class Scenario:
         Raises:
             UsageError: There is no such field, or the values do not fit together.
         """
+        if "ideal" in changes:
+            ideal = changes.pop("ideal")
+            _check_kind_of("ideal", ideal, "bool")
+            changes = {**(IDEAL if ideal else AS_RECORDED), **changes}
         if "ranks" in changes:
             hosts = _whole(changes.get("hosts", self.layout.hosts))
             ranks = _whole(changes.pop("ranks"))
@@ -270,7 +299,7 @@ class Scenario:
             elif name in homes:
                 inner.setdefault(homes[name], {})[name] = value
             else:
-                raise UsageError.unknown("scenario value", name, [*own, *homes, "ranks"])
+                raise UsageError.unknown("scenario value", name, [*own, *homes, "ranks", "ideal"])
         for part, value in parts.items():
             if not isinstance(outer.get(part, value), type(value)):
                 raise UsageError(f"{part} must be a {type(value).__name__}; its values are set by their own names")

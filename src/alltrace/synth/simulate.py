@@ -18,7 +18,8 @@ from alltrace.synth import program as p
 from alltrace.synth.kernels import nccl_kernel_index
 from alltrace.synth.layouts import LAYOUTS
 from alltrace.synth.nccl import host_ranges, launching_range, transfer_ns
-from alltrace.synth.timeline import NO_VALUE, Timeline
+from alltrace.synth.scatter import Delays
+from alltrace.synth.timeline import ALL_STREAMS, NO_VALUE, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -35,9 +36,9 @@ _KERNEL_GAP_NS = 700
 _GRAPH_GAP_NS = 300
 _WAKE_NS = 15_000
 _COMM_INIT_NS = 2_000_000
+_LARGE_BYTES = 64 << 20
 _EXTRA_CALLS = ("cudaStreamIsCapturing_v10000", "cudaEventQuery_v3020", "cudaGetLastError_v3020", "cudaEventRecord_v3020")
 _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
-_ALL_STREAMS = -1
 
 
 @dataclass
@@ -132,6 +133,7 @@ class _Meeting:
         self.faults = tuple(fault.placed(scenario.layout, program.groups) for fault in scenario.faults)
         self.instances: dict[tuple[str, int, int], Instance] = {}
         self.arrivals = 0
+        self._delays = Delays(scenario.seed, scenario.links.scatter) if scenario.links.scatter else None
 
     def arrive(
         self, kind: str, rank: int, op: p.Collective | None, group: int, sequence: int, step: int, times: tuple[int, int]
@@ -155,9 +157,13 @@ class _Meeting:
                 for fault in self.faults:
                     transfer = fault.transfer_ns(communicator, op, instance.step, transfer)
             end = max(instance.arrivals.values()) + transfer
-            rng = np.random.default_rng((self.scenario.seed, 5, group, sequence))
-            jitter = rng.integers(0, links.end_jitter_ns + 1, size=len(members))
-            instance.ends = {member: end + int(late) for member, late in zip(members, jitter, strict=True)}
+            if self._delays is not None and op is not None:
+                across = len({self.scenario.layout.host_of(member) for member in members}) > 1
+                late = self._delays.of(group, sequence, op.op, transfer, len(members), across=across)
+            else:
+                rng = np.random.default_rng((self.scenario.seed, 5, group, sequence))
+                late = rng.integers(0, links.end_jitter_ns + 1, size=len(members)).tolist()
+            instance.ends = {member: end + later for member, later in zip(members, late, strict=True)}
         return instance
 
 
@@ -205,7 +211,14 @@ class _Rank:
         """Records the kernels of collectives; their ends are known only when all ranks have run."""
         for start, stream, correlation, instance in self._nccl:
             end = instance.ends[self.rank]
-            self.timeline.kernels.add(start, end, stream, correlation, nccl_kernel_index(instance.op))
+            self.timeline.kernels.add(start, end, stream, correlation, self._nccl_kernel(instance))
+
+    def _nccl_kernel(self, instance: Instance) -> int:
+        if not self._scenario.environment.own_kernels:
+            return nccl_kernel_index(instance.op)
+        group = self._meeting.program.groups[instance.group]
+        differs = group.comm_hash % 3 == 0 and self.rank % 2 == 1
+        return nccl_kernel_index(instance.op, other=(instance.size_bytes > _LARGE_BYTES) != differs)
 
     def _init_communicators(self) -> None:
         for group in self._meeting.program.groups:
@@ -388,7 +401,7 @@ class _Rank:
         until = max((self._ready.get(stream, 0) for stream in streams), default=0) + _START_LATENCY_NS
         if op.stream is None:
             start, end, correlation = self._call("cudaDeviceSynchronize_v3020", op.thread, until)
-            self.timeline.syncs.add(start, end, _ALL_STREAMS, correlation, _CONTEXT_SYNC)
+            self.timeline.syncs.add(start, end, ALL_STREAMS, correlation, _CONTEXT_SYNC)
         else:
             start, end, correlation = self._call("cudaStreamSynchronize_v3020", op.thread, until)
             self.timeline.syncs.add(start, end, op.stream, correlation, _STREAM_SYNC)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_VALUE = -1
+ALL_STREAMS = -1
+"""The stream of a wait for the whole context."""
 
 
 class Names:

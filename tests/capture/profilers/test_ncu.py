@@ -177,7 +177,7 @@ def test_the_filter_comes_from_a_run_on_the_rank_that_is_measured(capture, ncu, 
     assert "--top N RUN" in made.stdout
     from alltrace.cli.main import main
 
-    assert main(["synth", "tiny", "-o", str(tmp_path / "a run")]) == 0
+    assert main(["synth", "--ideal", "tiny", "-o", str(tmp_path / "a run")]) == 0
     options = ["--profiler", "ncu", "--ncu", ncu, "--top", "3", "a run"]
     done = capture("exec", *options, "--dry-run", "--", "x", **rank(0))
     (found,) = re.findall(r"regex:\^\((.*?)\)\$", done.stdout)

@@ -48,7 +48,7 @@ OUR_COLUMNS = {"files": ("Rank",), "analysis": ("Overlap",)}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("simulated")
-    write_run("tiny", place)
+    write_run("tiny", place, ideal=True)
     (place / "tiny_rank1.sqlite").unlink()  # over one rank nothing is approximate
     return place
 

@@ -12,7 +12,7 @@ from alltrace.synth import SCENARIOS
 
 @pytest.fixture
 def reports(alltrace, tmp_path):
-    done = alltrace("synth", "tiny", "-o", tmp_path / "reports", "--set", "secrets=true")
+    done = alltrace("synth", "--ideal", "tiny", "-o", tmp_path / "reports", "--set", "secrets=true")
     assert (done.code, done.out, done.err) == (0, "", f"{tmp_path / 'reports'}: 2 reports and truth.json\n")
     return tmp_path / "reports"
 
@@ -23,13 +23,25 @@ def test_synth_lists_every_scenario(alltrace):
 
 def test_synth_changes_what_it_is_told_to(alltrace, tmp_path):
     done = alltrace(
-        "synth", "tiny", "-o", tmp_path / "r", "--ranks", "4", "--steps", "1", "--set", "schema=3.7.2", "--as", "parquetdir"
+        "synth",
+        "--ideal",
+        "tiny",
+        "-o",
+        tmp_path / "r",
+        "--ranks",
+        "4",
+        "--steps",
+        "1",
+        "--set",
+        "schema=3.7.2",
+        "--as",
+        "parquetdir",
     )
     assert done.code == 0
     truth = json.loads((tmp_path / "r" / "truth.json").read_text())
     assert (len(truth["ranks"]), len(truth["steps_ns"][0]), truth["schema"]) == (4, 1, "3.7.2")
     assert len(list((tmp_path / "r").glob("*_pqtdir"))) == 4
-    assert alltrace("synth", "tiny", "-o", tmp_path / "x", "--set", "steps").code == 2
+    assert alltrace("synth", "--ideal", "tiny", "-o", tmp_path / "x", "--set", "steps").code == 2
 
 
 def test_import_makes_a_run_and_says_so(alltrace, reports, tmp_path):

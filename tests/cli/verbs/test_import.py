@@ -11,7 +11,7 @@ from alltrace.synth import write_run
 
 @pytest.fixture
 def reports(tmp_path):
-    write_run("tiny", tmp_path / "here" / "reports")
+    write_run("tiny", tmp_path / "here" / "reports", ideal=True)
     return "reports"
 
 

@@ -8,7 +8,7 @@ from alltrace.synth.faults import FAULTS
 
 
 def test_faults_are_added_to_those_of_the_scenario(tmp_path, capsys):
-    arguments = ["synth", "straggler", "-o", str(tmp_path), "--ranks", "4", "--steps", "2"]
+    arguments = ["synth", "--ideal", "straggler", "-o", str(tmp_path), "--ranks", "4", "--steps", "2"]
     assert main([*arguments, "--fault", "missing-rank:ranks=1", "--fault", "sync:host_ns=90000"]) == 0
     truth = Truth.read(tmp_path)
     assert [fault["kind"] for fault in truth.faults] == ["slow-rank", "missing-rank", "sync"]
@@ -17,7 +17,7 @@ def test_faults_are_added_to_those_of_the_scenario(tmp_path, capsys):
 
 
 def test_a_pair_of_faults_has_the_loss_of_each(tmp_path):
-    arguments = ["synth", "sharded", "-o", str(tmp_path), "--ranks", "4", "--steps", "3"]
+    arguments = ["synth", "--ideal", "sharded", "-o", str(tmp_path), "--ranks", "4", "--steps", "3"]
     assert main([*arguments, "--fault", "idle-gap:ranks=2:gap_ns=5000000", "--fault", "data-stall:ranks=1:stall_ns=8000000"]) == 0
     losses = [fault["lost_ns"] for fault in Truth.read(tmp_path).faults]
     assert losses == [pytest.approx(3 * 5e6, rel=0.1), pytest.approx(3 * 8e6, rel=0.1)]
@@ -32,7 +32,7 @@ def test_a_pair_of_faults_has_the_loss_of_each(tmp_path):
     ],
 )
 def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments, words):
-    assert main(["synth", *arguments, "-o", str(tmp_path / "out")]) == 2
+    assert main(["synth", "--ideal", *arguments, "-o", str(tmp_path / "out")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -48,13 +48,13 @@ def test_faults_that_cannot_be_planted_leave_nothing(tmp_path, capsys, arguments
     ],
 )
 def test_values_that_cannot_be_set_are_one_sentence(tmp_path, capsys, value, words):
-    assert main(["synth", "tiny", "-o", str(tmp_path / "out"), "--set", value]) == 2
+    assert main(["synth", "--ideal", "tiny", "-o", str(tmp_path / "out"), "--set", value]) == 2
     assert words in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_a_name_of_digits_is_a_name(tmp_path):
-    assert main(["synth", "tiny", "-o", str(tmp_path), "--set", "name=2026"]) == 0
+    assert main(["synth", "--ideal", "tiny", "-o", str(tmp_path), "--set", "name=2026"]) == 0
     assert (tmp_path / "2026_rank0.sqlite").is_file()
 
 

@@ -24,7 +24,7 @@ IN_TURN = [f"slow-rank:ranks={1 + 4 * (step % 2)}:factor=1.4:steps={step}" for s
     ],
 )
 def test_the_pattern_is_that_planted(tmp_path, layout, faults, values, culprits, pattern):
-    write_run(layout, tmp_path / "reports", **{**SMALL, **values, "faults": tuple(faults)})
+    write_run(layout, tmp_path / "reports", **{**SMALL, **values, "faults": tuple(faults)}, ideal=True)
     rows = alltrace.open(tmp_path / "reports", cache_dir=tmp_path / "cache").recipe("stragglers").to_pylist()
     late = [r for r in rows if r["caused_ns"]]
     assert late[0]["rank"] in culprits

@@ -164,7 +164,7 @@ def test_options_that_do_not_fit_are_refused(given, says):
 def two_hosts(tmp_path_factory):
     """Four ranks on two hosts whose clocks are 400 ms apart."""
     folder = tmp_path_factory.mktemp("two hosts")
-    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=3, layers=4, offset_ms=400)
+    write_run("healthy", folder / "reports", ranks=4, hosts=2, steps=3, layers=4, offset_ms=400, ideal=True)
     return folder
 
 

@@ -58,7 +58,7 @@ def test_many_warnings_are_cut_short(tmp_path):
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    write_run("tiny", folder)
+    write_run("tiny", folder, ideal=True)
     return folder
 
 

@@ -23,7 +23,7 @@ from alltrace.synth import write_run
 def made(tmp_path_factory):
     """Four simulated ranks of which one is slow, imported."""
     folder = tmp_path_factory.mktemp("findings")
-    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=6, layers=4)
+    write_run("straggler", folder / "reports", ranks=4, hosts=2, steps=6, layers=4, ideal=True)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     return folder / "run"
 

@@ -31,9 +31,9 @@ def same(one, other):
 def reports(tmp_path_factory):
     """Two jobs of four ranks: one with a slow rank on one host, so that clocks do not differ, one whose two hosts' clocks do."""
     folder = tmp_path_factory.mktemp("parts")
-    write_run("straggler", folder / "one", hosts=1, **SMALL)
-    write_run("straggler", folder / "two", hosts=2, drift_ppm=200.0, **{**SMALL, "steps": 20})
-    write_run("straggler", folder / "longer", hosts=1, **{**SMALL, "steps": 7})
+    write_run("straggler", folder / "one", hosts=1, **SMALL, ideal=True)
+    write_run("straggler", folder / "two", hosts=2, drift_ppm=200.0, **{**SMALL, "steps": 20}, ideal=True)
+    write_run("straggler", folder / "longer", hosts=1, **{**SMALL, "steps": 7}, ideal=True)
     return folder
 
 

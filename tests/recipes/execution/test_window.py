@@ -167,7 +167,7 @@ def test_operations_have_one_row_number_in_what_ranks_and_the_alignment_tell(tmp
 
 
 def test_a_replay_of_some_steps_has_their_collectives(tmp_path):
-    write_run("tiny", tmp_path / "in", ranks=2, hosts=1, steps=6)
+    write_run("tiny", tmp_path / "in", ranks=2, hosts=1, steps=6, ideal=True)
     import_reports([str(tmp_path / "in")], tmp_path / "run", jobs=1)
     for steps in ("0:2", "3:6"):
         answer = ask(Run(tmp_path / "run"), "critical-path", steps=steps)

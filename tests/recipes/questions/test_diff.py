@@ -174,7 +174,7 @@ def test_other_numbers_of_ranks_are_told_where_all_are_asked(tmp_path):
 def test_a_planted_slow_rank_shows_in_its_steps_and_compute(tmp_path):
     runs = []
     for name, faults in (("a", []), ("b", ["slow-rank:ranks=1"])):
-        write_run("tiny", tmp_path / name / "in", faults=faults)
+        write_run("tiny", tmp_path / name / "in", faults=faults, ideal=True)
         import_reports([str(tmp_path / name / "in")], tmp_path / name / "run", jobs=1)
         runs.append(Run(tmp_path / name / "run"))
     answer = compare(*runs)

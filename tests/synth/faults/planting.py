@@ -17,7 +17,7 @@ LAYOUTS = ("healthy", "tensor-data", "pipeline", "experts", "sharded")
 @cache
 def run(name="healthy", *faults, **changes):
     """A simulated run of four steps with these faults."""
-    return simulate(SCENARIOS[name].override(steps=STEPS, faults=faults, **changes))
+    return simulate(SCENARIOS[name].override(steps=STEPS, faults=faults, **changes, ideal=True))
 
 
 def lost_ns(name, *faults, **changes):

@@ -74,5 +74,5 @@ def test_a_window_of_steps():
 )
 def test_faults_that_do_not_fit_are_named(text, words):
     with pytest.raises(UsageError) as error:
-        SCENARIOS["healthy"].override(faults=(text,))
+        SCENARIOS["healthy"].override(faults=(text,), ideal=True)
     assert words in str(error.value)

@@ -12,12 +12,12 @@ from alltrace.trace.errors import UsageError
 
 
 def _recorded(*faults, name="healthy", **changes):
-    run = simulate(SCENARIOS[name].override(**{"steps": 4, "ranks": 4, "faults": faults, **changes}))
+    run = simulate(SCENARIOS[name].override(**{"steps": 4, "ranks": 4, "faults": faults, **changes}, ideal=True))
     return run, record(run)
 
 
 def test_a_missing_rank_has_no_report(tmp_path):
-    truth = write_run("healthy", tmp_path, steps=2, ranks=4, faults=("missing-rank:ranks=2",))
+    truth = write_run("healthy", tmp_path, steps=2, ranks=4, faults=("missing-rank:ranks=2",), ideal=True)
     assert [path.name for path in truth.reports] == [f"healthy_rank{rank}.sqlite" for rank in (0, 1, 3)]
     assert sorted(path.name for path in tmp_path.glob("*.sqlite")) == [path.name for path in truth.reports]
     assert truth.ranks[2]["report"] is None
@@ -57,7 +57,7 @@ def test_dropped_records_leave_gaps_in_the_correlations_and_a_complaint(tmp_path
     names = ("kernels", "copies", "memsets", "api", "syncs")
     lost = sum(len(whole.tables[n]) - len(part.tables[n]) for n in names)
     assert complaint.startswith(f"CUPTI dropped {lost} records.")
-    truth = write_run("tiny", tmp_path, faults=("dropped-events:ranks=0:share=0.3",))
+    truth = write_run("tiny", tmp_path, faults=("dropped-events:ranks=0:share=0.3",), ideal=True)
     with closing(sqlite3.connect(truth.reports[0])) as connection, connection:
         rows = connection.execute("SELECT severity, source, text FROM DIAGNOSTIC_EVENT").fetchall()
     connection.close()
@@ -66,15 +66,16 @@ def test_dropped_records_leave_gaps_in_the_correlations_and_a_complaint(tmp_path
     assert "DIAGNOSTIC_EVENT" not in truth.ranks[1]["rows"]
     # the older exporter keeps it to itself
     assert (
-        "DIAGNOSTIC_EVENT" not in write_run("tiny", tmp_path, faults=("dropped-events:ranks=0",), schema="3.7.2").ranks[0]["rows"]
+        "DIAGNOSTIC_EVENT"
+        not in write_run("tiny", tmp_path, faults=("dropped-events:ranks=0",), schema="3.7.2", ideal=True).ranks[0]["rows"]
     )
 
 
 def test_no_ranges_on_any_rank_or_on_some(tmp_path):
-    truth = write_run("tiny", tmp_path, faults=("no-nvtx",))
+    truth = write_run("tiny", tmp_path, faults=("no-nvtx",), ideal=True)
     assert all("NVTX_EVENTS" not in rank["rows"] and rank["rows"]["DIAGNOSTIC_EVENT"] == 1 for rank in truth.ranks)
     assert truth.faults[0]["ranks"] == (0, 1)
-    truth = write_run("tiny", tmp_path, faults=("no-nvtx:ranks=1",))
+    truth = write_run("tiny", tmp_path, faults=("no-nvtx:ranks=1",), ideal=True)
     assert ["NVTX_EVENTS" in rank["rows"] for rank in truth.ranks] == [True, False]
 
 
@@ -86,9 +87,9 @@ def test_graphs_hide_the_kernels_of_layers(tmp_path):
     assert len(line.kernels) == 4 * (8 + 4)
     launches = dict(zip(line.api["correlation"].tolist(), line.api["name"].tolist(), strict=True))
     assert {line.names.texts[launches[c]] for c in line.graphs["correlation"].tolist()} == {"cudaGraphLaunch_v10000"}
-    truth = write_run("tiny", tmp_path, faults=("graphs",))
-    well = write_run("tiny", tmp_path / "well")
+    truth = write_run("tiny", tmp_path, faults=("graphs",), ideal=True)
+    well = write_run("tiny", tmp_path / "well", ideal=True)
     assert truth.ranks[0]["rows"]["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == 2 * 4
     assert truth.ranks[0]["compute_ns"] == pytest.approx(well.ranks[0]["compute_ns"], rel=0.05)
     with pytest.raises(UsageError, match=r"needs schema 3\.25\.0"):
-        write_run("tiny", tmp_path, faults=("graphs",), schema="3.7.2")
+        write_run("tiny", tmp_path, faults=("graphs",), schema="3.7.2", ideal=True)

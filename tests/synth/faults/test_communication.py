@@ -76,7 +76,9 @@ def test_serialized_collectives_share_a_stream(name):
 
 
 def test_two_stages_of_one_rank_have_nothing_to_serialize():
-    pair = SCENARIOS["pipeline"].override(hosts=1, ranks=2, pipeline_stages=2)
+    pair = SCENARIOS["pipeline"].override(hosts=1, ranks=2, pipeline_stages=2, ideal=True)
     with pytest.raises(UsageError, match="needs a layout in which a rank has several communicators"):
         pair.override(faults=["serialized-communication"])
-    SCENARIOS["pipeline"].override(hosts=1, ranks=4, pipeline_stages=2).override(faults=["serialized-communication"])
+    SCENARIOS["pipeline"].override(hosts=1, ranks=4, pipeline_stages=2, ideal=True).override(
+        faults=["serialized-communication"], ideal=True
+    )

@@ -27,7 +27,7 @@ def test_what_small_kernels_cost_the_device_is_no_loss_by_their_launches(tmp_pat
 
     def told(gap_ns):
         fault = f"launch-bound:gap_ns={gap_ns}"
-        return write_run("pipeline", tmp_path, faults=(fault,), steps=STEPS, **size).faults[0]["lost_ns"]
+        return write_run("pipeline", tmp_path, faults=(fault,), steps=STEPS, **size, ideal=True).faults[0]["lost_ns"]
 
     usual = SCENARIOS["pipeline"].work.host_gap_ns
     small = lost_ns("pipeline", f"launch-bound:gap_ns={usual}", **size)

@@ -11,7 +11,7 @@ from alltrace.synth.simulate import simulate
 
 
 def _step(step=0, **changes):
-    scenario = SCENARIOS["tiny"].override(**changes)
+    scenario = SCENARIOS["tiny"].override(**changes, ideal=True)
     return DataParallel(scenario).step(0, step, np.random.default_rng(0))
 
 
@@ -34,14 +34,14 @@ def test_a_checkpoint_copies_to_the_host_and_stops_it():
     assert len([op for op in saved if isinstance(op, Copy) and op.kind == 2]) == 1 + 8
     assert len([op for op in plain if isinstance(op, Copy) and op.kind == 2]) == 1
     assert [op.duration_ns for op in saved if isinstance(op, HostWork) and op.call == "write"] == [60_000_000]
-    run = simulate(SCENARIOS["healthy"].override(steps=4, ranks=4, checkpoint_every=3))
+    run = simulate(SCENARIOS["healthy"].override(steps=4, ranks=4, checkpoint_every=3, ideal=True))
     lengths = np.diff(run.steps, axis=2)[0, :, 0]
     # 200 MB at 25 GB/s, and 60 ms to write
     assert lengths[2] - lengths[1] == pytest.approx(68e6, rel=0.02)
 
 
 def test_many_names_on_three_streams_with_lengths_spread_widely():
-    run = simulate(SCENARIOS["bench"].override(steps=1, layers=20, buckets=1))
+    run = simulate(SCENARIOS["bench"].override(steps=1, layers=20, buckets=1, ideal=True))
     rows = run.timelines[0].kernels
     assert set(np.unique(rows["stream"]).tolist()) == {7, 37, 41}
     names = np.unique(rows["kernel"])

@@ -34,7 +34,7 @@ def test_kernels_of_a_step():
 
 
 def test_tensor_parallel_shares_every_layer_twice():
-    scenario = SCENARIOS["tensor-data"].override(layers=3, buckets=1)
+    scenario = SCENARIOS["tensor-data"].override(layers=3, buckets=1, ideal=True)
     ops = _step(scenario, rank=6)
     shared = [op for op in ops if isinstance(op, Collective) and op.size_bytes == scenario.work.activation_bytes]
     assert len(shared) == 6
@@ -43,7 +43,7 @@ def test_tensor_parallel_shares_every_layer_twice():
 
 
 def test_one_rank_has_nobody_to_talk_to():
-    ops = _step(SCENARIOS["bench"].override(layers=2, buckets=1, rank_source="mpi"))
+    ops = _step(SCENARIOS["bench"].override(layers=2, buckets=1, rank_source="mpi", ideal=True))
     assert not [op for op in ops if isinstance(op, (Collective, HostCollective, StreamWait))]
 
 
@@ -56,4 +56,4 @@ def test_ranges_open_and_close_on_each_thread_and_can_be_left_out():
             depth[op.thread] -= 1
             assert depth[op.thread] >= 0
     assert depth == {0: 0, 1: 0}
-    assert not [op for op in _step(SCENARIOS["tiny"].override(nvtx=False)) if isinstance(op, (Push, Pop))]
+    assert not [op for op in _step(SCENARIOS["tiny"].override(nvtx=False, ideal=True)) if isinstance(op, (Push, Pop))]

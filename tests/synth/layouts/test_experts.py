@@ -16,7 +16,7 @@ def test_communicators_are_neighbours_with_experts_and_those_with_the_same_ones(
     assert groups["expert 1"] == tuple(range(8, 16))
     assert groups["data 3"] == (3, 11)
     assert len(groups) == 1 + 2 + 8
-    alone = ExpertParallel(SCENARIOS["experts"].override(ranks=8, hosts=1))
+    alone = ExpertParallel(SCENARIOS["experts"].override(ranks=8, hosts=1, ideal=True))
     assert [group.name for group in alone.groups] == ["world", "expert 0"]
 
 
@@ -33,7 +33,7 @@ def test_two_exchanges_for_each_layer_and_direction():
 
 
 def test_an_exchange_takes_what_leaves_a_rank():
-    run = simulate(SCENARIOS["experts"].override(steps=1))
+    run = simulate(SCENARIOS["experts"].override(steps=1, ideal=True))
     links = run.scenario.links
     for one in run.collectives:
         if one.op == "AlltoAll":

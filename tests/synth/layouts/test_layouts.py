@@ -20,7 +20,7 @@ NAMES = ("healthy", "tensor-data", "pipeline", "experts", "sharded")
 
 @pytest.fixture(scope="module", params=NAMES)
 def run(request):
-    return simulate(SCENARIOS[request.param].override(steps=2))
+    return simulate(SCENARIOS[request.param].override(steps=2, ideal=True))
 
 
 def test_every_layout_has_a_scenario():
@@ -110,7 +110,7 @@ def test_the_first_step_is_slower_only_where_there_is_a_warm_up(run):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_truth_fits_the_reports(tmp_path, name):
-    truth = write_run(name, tmp_path, steps=2, ranks=8, gradient_bytes=1 << 20)
+    truth = write_run(name, tmp_path, steps=2, ranks=8, gradient_bytes=1 << 20, ideal=True)
     table = truth.collectives()
     per_rank = np.bincount(table["rank"].to_numpy(), minlength=8)
     for rank in truth.ranks:
@@ -137,5 +137,5 @@ def test_the_truth_fits_the_reports(tmp_path, name):
 )
 def test_layouts_that_cannot_be_are_named(name, changes, words):
     with pytest.raises(UsageError) as error:
-        SCENARIOS[name].override(**changes)
+        SCENARIOS[name].override(**changes, ideal=True)
     assert words in str(error.value)

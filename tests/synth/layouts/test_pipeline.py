@@ -13,7 +13,7 @@ from alltrace.synth.simulate import simulate
 
 @pytest.fixture(scope="module")
 def run():
-    return simulate(SCENARIOS["pipeline"].override(ranks=4, steps=3))
+    return simulate(SCENARIOS["pipeline"].override(ranks=4, steps=3, ideal=True))
 
 
 def test_communicators_are_pairs_of_neighbouring_stages_and_the_ranks_of_a_stage():

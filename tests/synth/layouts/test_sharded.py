@@ -19,7 +19,7 @@ def test_gathers_twice_and_reduces_once_for_each_layer():
 
 
 def test_the_next_gather_runs_under_the_kernels_of_this_layer():
-    run = simulate(SCENARIOS["sharded"].override(steps=3))
+    run = simulate(SCENARIOS["sharded"].override(steps=3, ideal=True))
     times = _device_times(run.timelines[5])
     assert times["communication_ns"] > 20_000_000
     # the first of each pass is exposed, and the last reduction; so is what ranks wait for each other

@@ -72,8 +72,7 @@ class _Completed(Parser):
 def _whole() -> _Completed:
     from alltrace.cli.recipe_verb import add_recipe_arguments
     from alltrace.recipes.reference import summary
-    from alltrace.recipes.registry import find, names
-    from alltrace.recipes.registry import REPORTS
+    from alltrace.recipes.registry import REPORTS, find, names
 
     root = _Completed(prog="alltrace")
     root.add_argument("-V", "--version", action="version", version="", help="show the version and exit")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    import argparse
 
 _NUMBERS = ("ranks", "hosts", "steps", "seed")
 EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks=3:factor=1.3"
@@ -40,6 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="KIND[:FIELD=VALUE]...",
         help="simulate a fault, such as slow-rank:ranks=3,4:factor=1.5; may be given several times",
     )
+    parser.add_argument(
+        "--ideal",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="members of a collective end together, and reports name communicators, streams and kernels alike; "
+        "--no-ideal: as measured on real machines, and as profilers write by default",
+    )
     parser.add_argument("--list-faults", action="store_true", help="list all faults and their fields")
     parser.add_argument(
         "--set",
@@ -66,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if args.scenario is None or args.output is None:
         raise UsageError("synth needs a scenario and -o DIR; `alltrace synth --list` lists the scenarios")
     changes: dict[str, Any] = {n: getattr(args, n) for n in _NUMBERS if getattr(args, n) is not None}
+    if args.ideal is not None:
+        changes["ideal"] = args.ideal
     changes.update(_field(text) for text in args.set)
     scenario = scenario_named(args.scenario).override(**changes)
     if args.fault:

@@ -68,7 +68,7 @@ def test_a_finding_of_no_rank_stays():
 @pytest.fixture
 def job(tmp_path):
     """A job with one slow rank, and its facts."""
-    truth = write_run("straggler", tmp_path / "reports", ranks=4, hosts=1, steps=6)
+    truth = write_run("straggler", tmp_path / "reports", ranks=4, hosts=1, steps=6, ideal=True)
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
     return tmp_path, manifest, truth
 
@@ -172,8 +172,8 @@ def with_adapter(report, number, bytes_per_ms):
 
 def test_a_slow_link_is_told_what_its_adapters_sent(tmp_path):
     fault = "slow-communicator:factor=4"
-    scenario = SCENARIOS["experts"].override(ranks=8, hosts=4, steps=6, expert_parallel=4, faults=(fault,))
-    truth = write_run(scenario, tmp_path / "reports")
+    scenario = SCENARIOS["experts"].override(ranks=8, hosts=4, steps=6, expert_parallel=4, faults=(fault,), ideal=True)
+    truth = write_run(scenario, tmp_path / "reports", ideal=True)
     slow = truth.faults[0]["ranks"]
     for rank in range(0, 8, 2):  # a host's adapters are sampled by its first rank
         (report,) = (tmp_path / "reports").glob(f"*_rank{rank}.sqlite")

@@ -12,8 +12,10 @@ from alltrace.synth import SCENARIOS, write_run
 
 def diagnose(folder, layout, *faults, **values):
     """The answer and the truth of a small run."""
-    scenario = SCENARIOS[layout].override(**{"ranks": 8, "hosts": 2, "steps": 6, "warmup_steps": 0, **values}, faults=faults)
-    truth = write_run(scenario, folder / "reports")
+    scenario = SCENARIOS[layout].override(
+        **{"ranks": 8, "hosts": 2, "steps": 6, "warmup_steps": 0, **values}, faults=faults, ideal=True
+    )
+    truth = write_run(scenario, folder / "reports", ideal=True)
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     return OpenRun(folder / "run").recipe("diagnose"), truth
 

@@ -1,0 +1,230 @@
+"""How surely operations are matched: `python -m benchmarks.matching --programs 108 --seed 7 --split unseen`.
+
+Programs of every layout are executed with ends that scatter as measured on real machines, and written as profilers write them:
+with identifiers, with the names of NCCL's ranges alone, or with nothing but kernels. alltrace aligns and diagnoses them, and what
+it matched is compared with what met: an operation is right if exactly its members, as (rank, device, n-th operation), are one
+matched instance. The first finding is compared with that about the same program written ideally.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import alltrace
+from alltrace.align.store import aligned
+from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
+from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, Setting, as_ideal, draw_for_matching, setting_of, special_of
+from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
+from benchmarks.programs.model import SPECIALS
+from benchmarks.programs.nsys_file import write_all
+from benchmarks.programs.planted import planted
+from benchmarks.programs.training import Lowered
+from benchmarks.truth import SPLITS, drawing_seed, seed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.programs.model import Program
+
+SAMPLE = 9
+"""Programs of the fixed sample: every combination of ids and scatter once, of at most 8 ranks."""
+
+
+@dataclass
+class Scored:
+    """What came of one program.
+
+    Attributes:
+        seed: Of the program.
+        setting: What it is.
+        ranks: Its devices.
+        hosts: Its hosts.
+        matching: How its operations were matched.
+        clocks: How the clocks of its hosts were found.
+        invented_fault: Whether a fault of the recording is reported that is not there.
+        diagnosed: Whether it was diagnosed, and the same program written ideally.
+        first: Kind and culprits of the first finding; None if there is none.
+        ideal: The same of the program written ideally.
+        cpu_s: CPU time of import, alignment and diagnosis.
+        error: What went wrong instead.
+    """
+
+    seed: int
+    setting: Setting
+    ranks: int
+    hosts: int
+    matching: MatchingScore
+    clocks: list[ClockScore]
+    invented_fault: bool = False
+    diagnosed: bool = False
+    first: tuple[str, tuple[int, ...]] | None = None
+    ideal: tuple[str, tuple[int, ...]] | None = None
+    cpu_s: float = 0.0
+    error: str | None = None
+
+
+def write_program(program: Program, folder: Path) -> tuple[Any, Any, list[int]]:
+    """Execute a program and write its reports; returns the truth about matching, the reports, and true times over the run."""
+    lowered = Lowered(program)
+    timeline = lowered.execute(record=True)
+    folder.mkdir(parents=True)
+    reports = write_all(program, lowered, timeline, folder)
+    recorded = timeline.recorded or []
+    starts, ends = zip(*((k[0], k[1]) for own in recorded for k in own.kernels), strict=True)
+    first, last = min(starts), max(ends)
+    times = [first + (last - first) * n // 8 for n in range(9)]
+    return planted(seen for report in reports for seen in report.seen), reports, times
+
+
+def first_finding(run: Path, devices: int) -> tuple[tuple[str, tuple[int, ...]] | None, bool]:
+    """Kind and culprits of the first finding about the program, as processes; and whether a fault of the recording is reported."""
+    rows: list[dict[str, Any]] = alltrace.open(run).recipe("diagnose").to_pylist()
+    about = [r for r in rows if r["kind"] != "capture-fault"]
+    first = (about[0]["kind"], tuple(sorted({r // devices for r in about[0]["ranks"] or ()}))) if about else None
+    return first, len(about) < len(rows)
+
+
+def score_program(seed: int, program: Program, setting: Setting, folder: Path, *, diagnose: bool) -> Scored:
+    """Execute, write, import, align and diagnose one program."""
+    truth, reports, times = write_program(program, folder / "reports")
+    begun = time.process_time()
+    scored = Scored(seed, setting, program.grid.ranks, program.grid.hosts, MatchingScore(planted=len(truth.instances)), [])
+    try:
+        import_reports([str(folder / "reports")], folder / "run", jobs=1)
+        alignment = aligned(Run(folder / "run"), jobs=1)
+        if diagnose:
+            scored.first, fault = first_finding(folder / "run", 1)
+            scored.invented_fault = fault and not program.view.dropped
+        scored.cpu_s = time.process_time() - begun
+        scored.matching = score_matches(alignment, truth)
+        scored.clocks = score_clocks(alignment, reports, times)
+        if diagnose:
+            write_program(as_ideal(program), folder / "ideal")
+            import_reports([str(folder / "ideal")], folder / "ideal-run", jobs=1)
+            scored.ideal = first_finding(folder / "ideal-run", program.view.devices)[0]
+            scored.diagnosed = True
+    except Exception as error:
+        scored.error = f"{type(error).__name__}: {error}"
+    (folder / "score.json").write_text(json.dumps(asdict(scored), indent=1))
+    return scored
+
+
+def share(part: float, whole: float) -> str:
+    """Such as `98.2 %`; empty without a whole."""
+    return f"{100 * part / whole:.2f} %" if whole else ""
+
+
+def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
+    """A table of the scores by a key, Markdown."""
+    groups: dict[Any, list[Scored]] = defaultdict(list)
+    for s in scored:
+        groups[key(s)].append(s)
+    lines = [
+        f"| {what} | programs | operations | right | wrong | sure and wrong | withheld | wrong communicators | clocks held "
+        "| worst clock, median | largest | faults invented | first finding as ideal | CPU s |",
+        "|" + "---|" * 14,
+    ]
+    for name, own in groups.items():
+        answered = [s for s in own if s.error is None]
+        m = [s.matching for s in own]
+        total = sum(x.planted for x in m)
+        clocks = [c for s in answered for c in s.clocks]
+        with_interval = [c for c in clocks if c.covered is not None]
+        held = share(sum(bool(c.covered) for c in with_interval), len(with_interval)) or "no interval"
+        worst = sorted(c.worst_ns / 1e3 for c in clocks)
+        compared = [s for s in answered if s.diagnosed]
+        same = share(sum(s.first == s.ideal for s in compared), len(compared))
+        lines.append(
+            f"| {name} | {len(own)} | {total} | {share(sum(x.right for x in m), total)} | {share(sum(x.wrong for x in m), total)} "
+            f"| {share(sum(x.sure_wrong for x in m), total)} | {share(sum(x.withheld for x in m), total)} "
+            f"| {sum(x.wrong_communicators for x in m)} | {held if clocks else ''} "
+            f"| {f'{worst[len(worst) // 2]:.1f} us' if worst else ''} | {f'{worst[-1]:.1f} us' if worst else ''} "
+            f"| {sum(s.invented_fault for s in own)} | {same} | {sum(s.cpu_s for s in own):.0f} |"
+        )
+    return lines
+
+
+def summary(scored: Sequence[Scored]) -> str:
+    """All tables."""
+    lines = table(scored, "ids and scatter", lambda s: f"{s.setting.ids}, x {s.setting.scatter:g}")
+    lines += ["", *table(scored, "layout", lambda s: s.setting.layout)]
+    lines += ["", *table(scored, "processes", lambda s: s.setting.processes)]
+    lines += ["", *table(scored, "ranks", lambda s: s.ranks)]
+    if any(s.setting.special for s in scored):
+        lines += ["", *table(scored, "special", lambda s: s.setting.special)]
+    failed = [s for s in scored if s.error]
+    lines += ["", *(f"* seed {s.seed} ({s.setting}): {s.error}" for s in failed)]
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.Namespace:
+    """The command's options."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.matching", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--programs", type=int, default=54, help="how many programs (default: 54)")
+    parser.add_argument("--sample", action="store_true", help=f"the fixed sample of {SAMPLE} small programs")
+    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
+    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
+    parser.add_argument("--layout", choices=LAYOUTS, help="this layout alone")
+    parser.add_argument("--ids", choices=IDS, help="tell this of communicators alone")
+    parser.add_argument("--scatter", type=float, help="this scatter alone")
+    parser.add_argument("--processes", choices=PROCESSES, help="these processes alone")
+    parser.add_argument("--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}")
+    parser.add_argument("--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)")
+    parser.add_argument("--no-diagnosis", action="store_true", help="align without diagnosing")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and scores there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's score there")
+    args = parser.parse_args()
+    if args.programs < 1:
+        parser.error(f"--programs must be at least 1; {args.programs} was given")
+    return args
+
+
+def settings(args: argparse.Namespace) -> list[Setting]:
+    """The settings of all programs."""
+    wanted = []
+    for index in range(SAMPLE if args.sample else args.programs):
+        base = special_of(index) if args.special else setting_of(index)
+        if args.sample:
+            base = Setting(LAYOUTS[index % len(LAYOUTS)], base.ids, base.scatter, PROCESSES[0])
+        scatter = base.scatter if args.scatter is None else args.scatter
+        layout, ids, processes = args.layout or base.layout, args.ids or base.ids, args.processes or base.processes
+        wanted.append(replace(base, layout=layout, ids=ids, scatter=scatter, processes=processes))
+    return wanted
+
+
+def main() -> None:
+    """Score the programs and print the tables."""
+    args = arguments()
+    scored: list[Scored] = []
+    begun = time.process_time()
+    for index, setting in enumerate(settings(args)):
+        seed = seed_of(args.seed, index)
+        folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-matching-"))
+        try:
+            program = draw_for_matching(drawing_seed(args.split, seed), setting, 8 if args.sample else args.most_ranks)
+            scored.append(score_program(seed, program, setting, folder, diagnose=not args.no_diagnosis))
+        finally:
+            if not args.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        if sys.stderr.isatty():
+            print(f"\r{index + 1}", end="", file=sys.stderr, flush=True)
+    if args.json:
+        args.json.write_text(json.dumps([{**asdict(s), "setting": str(s.setting)} for s in scored], indent=1))
+    with contextlib.suppress(BrokenPipeError):
+        print(f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n")
+        print(summary(scored))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The command that scores matching by planted truth."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from alltrace.align.store import aligned
+from alltrace.run.importer import import_reports
+from alltrace.run.store import Run
+from benchmarks.matching import SAMPLE, main, write_program
+from benchmarks.programs import matched
+from benchmarks.programs.layouts import IDS, LAYOUTS, SCATTERS, Setting, as_ideal, draw_for_matching, setting_of
+from benchmarks.programs.matched import Match, score_clocks, score_matches
+from benchmarks.programs.planted import Planted
+
+A, B, C, D = (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0)
+
+
+def scored(monkeypatch, instances, matches):
+    monkeypatch.setattr(matched, "matches_of", lambda *_: matches)
+    truth = Planted({(0, n): frozenset(i) for n, i in enumerate(instances)}, {}, {})
+    return score_matches(SimpleNamespace(groups=()), truth)
+
+
+@pytest.mark.parametrize(
+    ("matches", "right", "wrong", "incomplete"),
+    [
+        ([({A, B, C, D}, True)], 1, 0, 0),
+        ([({A, B, C}, False)], 0, 0, 1),  # which says itself that one lacks
+        ([({A, B, C}, True)], 0, 1, 0),
+        ([({A, B}, False), ({C, D}, False)], 0, 1, 0),  # one communicator split in two
+        ([({A, B, C, D, (4, 0, 0)}, True)], 0, 1, 0),
+        ([], 0, 0, 0),
+    ],
+)
+def test_a_match_is_right_wrong_incomplete_or_withheld(monkeypatch, matches, right, wrong, incomplete):
+    found = scored(monkeypatch, [{A, B, C, D}], [Match(frozenset(m), c, 1.0) for m, c in matches])
+    assert (found.right, found.wrong, found.incomplete) == (right, wrong, incomplete)
+    assert found.withheld == 1 - right - wrong
+    assert found.sure_wrong == wrong
+
+
+def test_two_operations_that_are_mixed_up_are_both_wrong(monkeypatch):
+    matches = [Match(frozenset({A, D}), True, 0.5), Match(frozenset({C, B}), True, 0.95)]
+    found = scored(monkeypatch, [{A, B}, {C, D}], matches)
+    assert (found.right, found.wrong, found.sure_wrong) == (0, 2, 2)
+    assert found.examples[0] == {"planted": [A, B], "matched": [[A, D], [B, C]]} or len(found.examples) == 2
+
+
+@pytest.mark.parametrize("layout", ["tp-dp", "fsdp"])
+def test_the_kind_world_is_matched_as_planted_and_its_clocks_are_exact(layout, tmp_path):
+    program = as_ideal(draw_for_matching(5, Setting(layout, "ids", 1.0), 8))
+    truth, reports, times = write_program(program, tmp_path / "reports")
+    import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
+    alignment = aligned(Run(tmp_path / "run"), jobs=1)
+    score = score_matches(alignment, truth)
+    operations = {len(i) for i in truth.instances.values()}
+    assert operations >= {program.grid.ranks} if layout == "fsdp" else operations == {program.grid.tp, program.grid.dp}
+    assert (score.right, score.wrong) == (score.planted, 0)
+    clocks = score_clocks(alignment, reports, times)
+    assert [c.host for c in clocks] == list(range(1, program.grid.hosts))
+    assert all(c.connected and c.worst_ns < 100_000 for c in clocks)
+
+
+def test_settings_hold_every_combination():
+    found = [setting_of(index) for index in range(324)]
+    assert {(s.ids, s.scatter, s.layout) for s in found} == {(i, x, lay) for i in IDS for x in SCATTERS for lay in LAYOUTS}
+    assert len({(s.ids, s.scatter) for s in found[:SAMPLE]}) == SAMPLE
+    for layout in LAYOUTS:
+        several = Counter(s.processes for s in found[:54] if s.layout == layout)
+        assert several == {"one device": 7, "4 devices": 1, "4 x 8 devices": 1}
+
+
+def test_a_program_is_scored_and_kept(monkeypatch, capsys, tmp_path):
+    command = [
+        "matching",
+        "--programs",
+        "1",
+        "--layout",
+        "dp",
+        "--most-ranks",
+        "8",
+        "--keep",
+        tmp_path / "kept",
+        "--json",
+        tmp_path / "j",
+    ]
+    monkeypatch.setattr(sys, "argv", [*map(str, command)])
+    main()
+    assert "| ids, x 1 | 1 |" in capsys.readouterr().out
+    [score] = json.loads((tmp_path / "j").read_text())
+    assert score["error"] is None
+    assert score["matching"]["planted"] >= score["matching"]["right"]
+    assert score["diagnosed"]
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["dev-1"]
+
+
+def test_a_number_of_programs_that_makes_no_sense_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["matching", "--programs", "0"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--programs must be at least 1" in capsys.readouterr().err
