@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.api import OpenRun
 from alltrace.cli.output import to_json
 from alltrace.recipes.execution.ask import ask
-from alltrace.recipes.registry import find, names
-from alltrace.recipes.stats import REPORTS
+from alltrace.recipes.registry import REPORTS, find, names
 from alltrace.trace.errors import AlltraceError
 from tests.recorded.making import HERE, RUNS
 
