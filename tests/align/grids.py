@@ -35,6 +35,7 @@ class Grid:
         offset_s: Bound of the hosts' offsets; likewise `drift_ppm`.
         stamp_ms: Standard deviation of each report's stamp about its host's clock.
         late_ns: Mean lateness of a recorded end.
+        causal: Whether what follows an end moves with its lateness, as on real devices.
         edge: Ranks' captures begin and end up to this share of the run late and early.
         seed: Everything random follows from it.
     """
@@ -54,6 +55,7 @@ class Grid:
     drift_ppm: float = 20.0
     stamp_ms: float = 1.0
     late_ns: float = 500.0
+    causal: bool = False
     edge: float = 0.0
     seed: int = 0
 
@@ -142,7 +144,7 @@ def execute(job: Grid) -> Executed:
             number = ids.setdefault(members, len(ids))
             late = rng.exponential(job.late_ns)
             rows[member].append((here[member], end + late, instance, number, own, stream, round(length), len(members)))
-            now[member] = end
+            now[member] = end + (late if job.causal else 0.0)
             at[member] += 1
         todo.extend(members)
         del waiting[members]

@@ -148,7 +148,7 @@ def _relations(
     component = DisjointSets(ranks[-1] + 1)
 
     def connect(chosen: NDArray[np.bool_], line_of: Callable[[int, int], ClockLine | None]) -> None:
-        for first, second in _pairs(kinds.communicator[chosen], kinds.rank[chosen], timelines.counts[chosen]):
+        for first, second in pairs(kinds.communicator[chosen], kinds.rank[chosen], timelines.counts[chosen]):
             if component.of(first) != component.of(second):
                 line = line_of(first, second)
                 if line is not None and line.scale_ns <= _WIDEST_KNOWN_NS:
@@ -267,7 +267,7 @@ def _connect_parts(
 ) -> None:
     """Relate ranks that may share some of their operations: sharp relations at once, others in order of scatter."""
     doubtful: list[tuple[float, int, int, ClockLine]] = []
-    for first, second in _guesses(sorted(ends)):
+    for first, second in guesses(sorted(ends)):
         if component.of(first) == component.of(second):
             continue
         one_clock = first in hosts and hosts[first] == hosts[second]
@@ -296,7 +296,7 @@ def pair_keys(operations: Operations) -> NDArray[np.int64]:
     return result
 
 
-def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64], many: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64], many: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Pairs of ranks that share a communicator, by decreasing number of operations of the communicator."""
     pairs, codes = distinct_rows(communicators, of_rank)
     counts = np.bincount(codes, many).astype(np.int64)
@@ -311,7 +311,7 @@ def _pairs(communicators: NDArray[np.int64], of_rank: NDArray[np.int64], many: N
                     yield hub, other
 
 
-def _guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
+def guesses(ranks: list[int]) -> Iterator[tuple[int, int]]:
     """Pairs of ranks that may share a communicator: each with the one before, those at a stride of a grid before, and the first."""
     strides = sorted({1 << k for k in range(12)} | {t for t in range(1, len(ranks)) if len(ranks) % t == 0})
     for place, rank in enumerate(ranks):

@@ -42,7 +42,7 @@ FEW = 10
 """Of so few operations a share says nothing."""
 _FARTHEST_NS = 2_000_000_000
 _SURE, _BY_TIME, _OTHER, _FILLED, _BY_ORDER = 1.0, 0.98, 0.8, 0.7, 0.5
-_GUESSED = 0.9
+GUESSED = 0.9
 _DENSE = 0.9
 """The least share of pairs of members that send to each other if each sends to every other."""
 
@@ -119,7 +119,7 @@ def match(
     told = np.ones(len(operations))
     guessed = inferred >= 0
     if guessed.any():
-        told[guessed] = _GUESSED * np.array(known.scores)[inferred[guessed]]
+        told[guessed] = GUESSED * np.array(known.scores)[inferred[guessed]]
         operations = with_inferred(operations, inferred, len(known.scores))
     timing = common_time(operations, known.clocks)
     number = np.full(len(operations), -1, np.int64)
@@ -129,7 +129,7 @@ def match(
     by_pairs(operations, timing, number, confidence)
     by_order(operations, number, confidence)
     confidence *= told
-    return _result(operations, timing, number, confidence, unmatched, guessed, connecting=whole and bool(guessed.any()))
+    return result_of(operations, timing, number, confidence, unmatched, guessed, connecting=whole and bool(guessed.any()))
 
 
 def clocks_and_communicators(
@@ -219,9 +219,9 @@ def by_order(operations: Operations, number: NDArray[np.int64], confidence: NDAr
     rows = np.flatnonzero(known & ~np.isin(operations.communicator, matched))
     rows = rows[np.lexsort((operations.end[rows], operations.rank[rows], operations.communicator[rows]))]
     following = int(number.max(initial=-1)) + 1
-    for mine in _split(rows, operations.communicator):
+    for mine in split(rows, operations.communicator):
         sequences: dict[bytes, list[NDArray[np.int64]]] = {}
-        for part in _split(mine, operations.rank):
+        for part in split(mine, operations.rank):
             sequences.setdefault(operations.token[part].tobytes(), []).append(part)
         for parts in sequences.values():
             ends = np.array([operations.shifted_end[p] for p in parts])
@@ -234,7 +234,7 @@ def by_order(operations: Operations, number: NDArray[np.int64], confidence: NDAr
             following += length
 
 
-def _split(rows: NDArray[np.int64], values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def split(rows: NDArray[np.int64], values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Runs of rows of equal value."""
     if not len(rows):
         return []
@@ -279,7 +279,7 @@ def _sizes(number: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return count[1:], count[number + 1]
 
 
-def _result(
+def result_of(
     operations: Operations,
     timing: Timing,
     number: NDArray[np.int64],

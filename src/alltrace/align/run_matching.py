@@ -15,7 +15,9 @@ from alltrace.align.clocks import place_ranks, solve
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of, meet
 from alltrace.align.operations import MATCHED_COLUMNS
-from alltrace.align.schema import NEARLY_ALL
+from alltrace.align.related_clocks import placing_of
+from alltrace.align.scattered_matching import match_by_order
+from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.spilled_operations import SpilledOperations
 from alltrace.align.windowed_matching import match_in_windows
 from alltrace.run.manifest import NAMES
@@ -224,6 +226,12 @@ def _at_once(
     if found != shifts and (any(matching.unmatched.values()) or not meet(evidence, found)):
         again = match(tables, names.texts, found, hosts)
         if not again.members.equals(matching.members):
+            matching = again
+            solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
+    if matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
+        # ends that scatter widely fit many operations; their order and who overlaps still tell
+        again = match_by_order(tables, names.texts, placing_of(ranks))
+        if again.reason is None and (again.score or 0.0) > matching.score:
             matching = again
             solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
     if joined is not None and joined.complete:  # logs have the communicators, which are otherwise inferred

@@ -6,7 +6,7 @@ first call and after the last one, and calls before the first operation. Arrays 
 """
 
 from libc.math cimport fabs, isnan
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef double SKIP = -0.7
 cdef double NEVER = -1e9  # the score of an impossible match
@@ -193,3 +193,41 @@ def certain_matches(
                 else:
                     other = max(other, score)
             out[i] = same - other >= margin
+
+
+def cheapest_path(const double[:, ::1] costs, double change, double[::1] total, int32_t[:, ::1] came, int64_t[::1] out):
+    """The state at each place that makes the sum of costs and changes of state least.
+
+    Args:
+        costs: The cost of each state at each place, states x places.
+        change: What another state than at the place before costs.
+        total: Room for a number for each state.
+        came: Room for places x states.
+        out: The state at each place.
+    """
+    cdef Py_ssize_t s, j, states = costs.shape[0], places = costs.shape[1], best = 0, following
+    cdef double least
+    if places == 0:
+        return
+    with nogil:
+        for s in range(states):
+            total[s] = costs[s, 0]
+            if total[s] < total[best]:
+                best = s
+        for j in range(1, places):
+            least = total[best] + change
+            following = 0
+            for s in range(states):
+                if total[s] <= least:
+                    came[j, s] = <int32_t>s
+                else:
+                    came[j, s] = <int32_t>best
+                    total[s] = least
+                total[s] += costs[s, j]
+                if total[s] < total[following]:
+                    following = s
+            best = following
+        out[places - 1] = best
+        for j in range(places - 1, 0, -1):
+            best = came[j, best]
+            out[j - 1] = best

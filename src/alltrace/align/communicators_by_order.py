@@ -1,0 +1,318 @@
+"""Communicators that nothing names, inferred from structure: who does the same in the same order, and who waits for whom.
+
+Ranks of a job do the same on their streams, so the n-th operation of a stream has a counterpart on the streams of others, even
+where these are of another communicator. Such streams form a class. Which of its ranks meet is one of few partitions: groups of
+equal size at a constant stride, as grids of tensor, data, pipeline, context and expert parallel groups have. A partition is judged
+by what holds for members of one instance and not for others:
+
+* no member ends before the last has started;
+* ends differ by their scatter alone, and not by what groups are ahead of each other;
+* the transfer, from the last start to the first end, is alike each time: a group that lacks a member seems to transfer while it
+  waits for that one, and in a group with a stranger the transfer is cut short.
+
+A stream may carry operations of several communicators. These return at the same places of each step, so the places of a period are
+judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from alltrace.align.communicator_inference import Inferred
+from alltrace.align.message_pairs import message_pairs
+from alltrace.align.order_matching import Member, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.coarse_clocks import RankClock
+    from alltrace.align.timelines import Timelines
+
+    Floats = NDArray[np.float64]
+    Numbers = NDArray[np.int64]
+    Members = tuple[int, ...]
+
+_MARGIN_NS = 1e12
+_ALIKE = 0.7
+"""The least share of operations with a counterpart for streams of one class."""
+_LAWFUL = 0.98
+_SAMPLE = 1 << 20
+"""Ends that a class is judged by."""
+_FLOOR_NS = 500.0
+_SURE = 0.7
+_CLOSE = 0.1
+_UNLAWFUL = 4.0
+
+
+class Lane(NamedTuple):
+    """The operations of one stream of a rank that no communicator is known of, by their start.
+
+    Attributes:
+        rank: The rank.
+        place: Their places in the rank's timeline.
+        op: Number of the operation.
+        start: Start on the common clock, ns; likewise `end`.
+        exchanging: Whether they are sends, receives or both.
+    """
+
+    rank: int
+    place: Numbers
+    op: Numbers
+    start: Floats
+    end: Floats
+    exchanging: bool
+
+
+class _Class(NamedTuple):
+    """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN where one is missing."""
+
+    lanes: list[Lane]
+    places: list[Numbers]
+    """For each stream the row of each of its operations, -1 without a counterpart."""
+    start: Floats
+    end: Floats
+    slack: Floats
+    """How far the common clock may be off for each stream, ns."""
+
+
+class _Verdict(NamedTuple):
+    """Which ranks meet in the operations of a class.
+
+    Attributes:
+        period: After how many operations the same communicators return.
+        groups: For each place of a period, for each stream the members of its group; empty where nothing is inferred.
+        scores: For each place how clearly the groups were distinguished.
+    """
+
+    period: int
+    groups: list[list[Members]]
+    scores: list[float]
+
+
+def communicators_by_order(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Inferred:
+    """The communicators of operations that nothing names.
+
+    Args:
+        timelines: The operations of all ranks.
+        clocks: The clock of each rank.
+    """
+    numbers: dict[tuple[int, Members], int] = {}
+    scores: list[list[float]] = []
+    labels: dict[int, list[tuple[Numbers, Numbers]]] = {}
+
+    def number_of(kind: int, members: Members, score: float) -> int:
+        number = numbers.setdefault((kind, members), len(numbers))
+        if number == len(scores):
+            scores.append([])
+        scores[number].append(score)
+        return number
+
+    rest: list[Lane] = []
+    for kind, alike in enumerate(_classes(timelines, clocks)):
+        verdict = _judged(alike) if len(alike.lanes) > 1 else None
+        if verdict is None:
+            rest += [lane for lane in alike.lanes if lane.exchanging]
+            continue
+        for column, (lane, row) in enumerate(zip(alike.lanes, alike.places, strict=True)):
+            of_place = np.array(
+                [
+                    number_of(kind, groups[column], score) if groups[column] else -1
+                    for groups, score in zip(verdict.groups, verdict.scores, strict=True)
+                ]
+            )
+            labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, of_place[row % verdict.period], -1)))
+    for members, score, parts in message_pairs(rest):
+        number = number_of(-1, members, score)
+        for rank, place in parts:
+            labels.setdefault(rank, []).append((place, np.full(len(place), number)))
+
+    def of(rank: int) -> Numbers:
+        label = np.full(len(timelines.of(rank).end), -1, np.int64)
+        for place, its in labels.get(rank, ()):
+            label[place] = its
+        return label
+
+    return Inferred(of, [float(np.mean(s)) for s in scores])
+
+
+def _lanes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
+    """The streams with operations that nothing names."""
+    kinds = timelines.kinds
+    nameless = (kinds.synchronising | kinds.exchanging) & (kinds.communicator < 0)
+    zero = min((clocks[r].common(first) for r, (first, _) in timelines.extents.items()), default=0.0) - _MARGIN_NS
+    for rank in np.unique(kinds.rank[nameless]).tolist():
+        its = timelines.of(rank)
+        rows = np.flatnonzero(nameless[its.kind])
+        clock = clocks[rank]
+        start, end = ((t[rows] + clock.shift_ns) * (1.0 - clock.rate) - zero for t in (its.start, its.end))
+        order = np.argsort(start, kind="stable")
+        stream = kinds.stream[its.kind[rows]]
+        for one in np.unique(stream).tolist():
+            mine = order[stream[order] == one]
+            kind = its.kind[rows[mine]]
+            yield Lane(rank, rows[mine], kinds.op[kind], start[mine], end[mine], bool(kinds.exchanging[kind].any()))
+
+
+def _classes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
+    """Streams that do the same, those with most operations first; each stream is in one class, at most one of a rank."""
+    lanes = list(_lanes(timelines, clocks))
+    error = {rank: clock.scale_ns for rank, clock in clocks.items()}
+    component = {rank: clock.component for rank, clock in clocks.items()}
+    left = sorted(lanes, key=lambda lane: (-len(lane.op), lane.rank, float(lane.start[0])))
+    while left:
+        first = left[0]
+        chosen: dict[int, tuple[float, Lane, Numbers]] = {}
+        reference = _member(first, component[first.rank])
+        ops = set(first.op.tolist())
+        for lane in left[1:]:
+            if lane.rank == first.rank or set(lane.op.tolist()) != ops or component[lane.rank] != component[first.rank]:
+                continue
+            if 2 * len(lane.op) < len(first.op):
+                break
+            place = positions(reference, _member(lane, component[lane.rank]))
+            paired = place >= 0
+            within = (lane.end >= first.end[0]) & (lane.end <= first.end[-1])
+            own = (first.end >= lane.end[0]) & (first.end <= lane.end[-1])
+            if paired.sum() < _ALIKE * max(within.sum(), own.sum(), 1):
+                continue
+            apart = float(np.median(np.abs(lane.end[paired] - first.end[place[paired]])))
+            if lane.rank not in chosen or apart < chosen[lane.rank][0]:
+                chosen[lane.rank] = apart, lane, place
+        alike = sorted([(0.0, first, np.arange(len(first.op))), *chosen.values()], key=lambda c: c[1].rank)
+        taken = {id(c[1]) for c in alike}
+        left = [lane for lane in left if id(lane) not in taken]
+        shape = len(first.op), len(alike)
+        start, end = np.full(shape, np.nan), np.full(shape, np.nan)
+        for column, (_, lane, place) in enumerate(alike):
+            fits = place >= 0
+            start[place[fits], column], end[place[fits], column] = lane.start[fits], lane.end[fits]
+        yield _Class([c[1] for c in alike], [c[2] for c in alike], start, end, np.array([error[c[1].rank] for c in alike]))
+
+
+def _member(lane: Lane, clock: int) -> Member:
+    none = np.full(len(lane.op), -1, np.int64)
+    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0)
+
+
+def _partitions(ranks: Sequence[int]) -> list[Numbers]:
+    """Partitions of ranks into groups of equal size at a constant stride: for each the group of every rank."""
+    count = max(ranks) + 1
+    at = np.array(ranks)
+    partitions: dict[bytes, Numbers] = {}
+    for base, total in ((at, count), (np.arange(len(ranks)), len(ranks))):
+        for stride in [t for t in range(1, total) if total % t == 0]:
+            for size in [s for s in range(2, total // stride + 1) if total % (stride * s) == 0]:
+                label = base // (stride * size) * stride + base % stride
+                label = np.unique(label, return_inverse=True)[1].reshape(-1)
+                if (np.bincount(label) > 1).any():
+                    partitions.setdefault(label.tobytes(), label)
+    return list(partitions.values())
+
+
+class _Judged(NamedTuple):
+    """What shows of a partition: arrays of n operations, and of n x groups."""
+
+    label: Numbers
+    spread: Floats
+    transfer: Floats
+    unlawful: Floats
+
+
+def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
+    """The evidence for a partition."""
+    order = np.argsort(label, kind="stable")
+    heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
+    many = np.diff(np.append(heads, len(order)))
+    there = np.isfinite(end[:, order])
+    counts = np.add.reduceat(there, heads, axis=1, dtype=np.int64)
+    ends = np.where(there, end[:, order], 0.0)
+    middle = np.divide(np.add.reduceat(ends, heads, axis=1), counts, out=np.zeros(counts.shape), where=counts > 0)
+    away = np.where(there, np.abs(ends - np.repeat(middle, many, axis=1)), 0.0).sum(axis=1)
+    free = np.maximum(counts - 1, 0).sum(axis=1)
+    spread = np.divide(away, free, out=np.full(len(end), np.nan), where=free > 0)
+    last = np.maximum.reduceat(np.where(there, start[:, order], -np.inf), heads, axis=1)
+    first = np.minimum.reduceat(np.where(there, ends, np.inf), heads, axis=1)
+    several = counts > 1
+    transfer = np.where(several, first - last, np.nan)
+    error = np.maximum.reduceat(slack[order], heads)
+    broken = several & (transfer < -error)
+    unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
+    return _Judged(label, spread, transfer, unlawful)
+
+
+def _judged(alike: _Class) -> _Verdict | None:
+    """Who meets in the operations of a class; None if no partition explains them."""
+    rows = np.arange(len(alike.end))
+    most = max(_SAMPLE // alike.end.shape[1], 64)
+    rows = rows[:most]
+    ranks = [lane.rank for lane in alike.lanes]
+    evidence = [_evaluated(alike.start[rows], alike.end[rows], alike.slack, label) for label in _partitions(ranks)]
+    period = _period(evidence, len(rows))
+    groups: list[list[Members]] = []
+    scores: list[float] = []
+    for place in range(period):
+        chosen, score = _best(evidence, rows[place::period])
+        if chosen is None:
+            groups.append([()] * len(ranks))
+        else:
+            sets = {g: tuple(ranks[i] for i in np.flatnonzero(chosen == g)) for g in np.unique(chosen).tolist()}
+            groups.append([sets[g] if len(sets[g]) > 1 else () for g in chosen.tolist()])
+        scores.append(score)
+    return _Verdict(period, groups, scores) if any(g for place in groups for g in place) else None
+
+
+def _period(evidence: Sequence[_Judged], count: int) -> int:
+    """After how many operations the partitions that explain them best return, 1 if all have one: the least description length."""
+    weight = max(np.isfinite(e.transfer).sum() for e in evidence) / max(count, 1)
+    parts = []
+    for one in evidence:
+        there = np.isfinite(one.transfer)
+        transfer = np.where(there, one.transfer, 0.0)
+        sums = [transfer.sum(axis=1), np.square(transfer).sum(axis=1), there.sum(axis=1), np.nan_to_num(one.spread), one.unlawful]
+        parts.append(np.array(sums, np.float64))
+    best, least = 1, np.inf
+    for period in range(1, count // 4 + 1):
+        place = np.arange(count) % period
+        many = np.bincount(place, minlength=period)
+        costs = []
+        for part in parts:
+            total, square, there, spread, unlawful = (np.bincount(place, values, period) for values in part)
+            middle = total / np.maximum(there, 1)
+            variation = np.sqrt(np.maximum(square / np.maximum(there, 1) - np.square(middle), 0.0))
+            cost = np.log(spread / many + _FLOOR_NS) + np.log(variation + _FLOOR_NS) + _UNLAWFUL * unlawful / many
+            costs.append(np.where(there > 0, cost, np.inf))
+        description = float((np.min(costs, axis=0) * many).sum()) * weight + 2.0 * period * np.log(count)
+        if description < least:
+            best, least = period, description
+    return best
+
+
+def _best(evidence: Sequence[_Judged], rows: Numbers) -> tuple[Numbers | None, float]:
+    """The partition that explains some operations, and how clearly it does."""
+    costs = []
+    for one in evidence:
+        spread = float(np.nanmedian(one.spread[rows])) if np.isfinite(one.spread[rows]).any() else np.inf
+        transfer = one.transfer[rows]
+        transfer = transfer[np.isfinite(transfer)]
+        if not len(transfer):
+            costs.append(np.inf)
+            continue
+        middle = float(np.median(transfer))
+        variation = float(np.median(np.abs(transfer - middle)) + np.mean(np.abs(transfer - middle))) / 2.0
+        cost = np.log(spread + _FLOOR_NS) + np.log(variation + _FLOOR_NS + 0.02 * abs(middle))
+        costs.append(cost + _UNLAWFUL * float(one.unlawful[rows].mean()))
+    order = np.argsort(costs, kind="stable")
+    best = costs[order[0]]
+    if not np.isfinite(best):
+        return None, 0.0
+    close = [i for i in order.tolist() if costs[i] - best < _CLOSE]
+    chosen = min(close, key=lambda i: (len(np.unique(evidence[i].label)), costs[i]))
+    if float(evidence[chosen].unlawful[rows].mean()) > 1.0 - _LAWFUL:
+        return None, 0.0
+    rivals = [costs[i] for i in order.tolist() if i != chosen]
+    margin = min(rivals, default=np.inf) - costs[chosen]
+    return evidence[chosen].label, float(np.clip(margin / _SURE, 0.0, 1.0))

@@ -1,0 +1,191 @@
+"""Which operations of a communicator are one instance: all members call its operations in the same order.
+
+The n-th operation of one member is the n-th of every other, unless a recording begins or ends elsewhere or lost some. So each
+member is laid along the one with most operations: a path of shifts, on which kinds agree and no member ends before another has
+started. That law holds for operations that no member can leave before the last has arrived; ends only decide between paths that
+it leaves. What finds no place there is laid along each other in turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from alltrace.core import sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+    Floats = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+_SHIFTS = 8
+_ALONE, _LATE, _CHANGE, _OTHER_SIZE = 4.0, 3.0, 6.0, 2.0
+"""What an operation without a partner costs, one that ends far from its partner, another shift, and another size."""
+_LEAST_NS = 1_000.0
+_ROUNDS = 8
+_FARTHEST_NS = 2e9
+"""Clocks that nothing relates are off by no more."""
+
+
+class Member(NamedTuple):
+    """The operations of one communicator on one of its members, in their order: arrays of n.
+
+    Attributes:
+        op: Number of the operation.
+        size: Bytes, -1 if unknown.
+        start: Start on the common clock, ns; likewise `end`.
+        meets: Whether no member can leave the operation before the last has arrived.
+        number: Sequence number, -1 without one.
+        clock: What is equal for members whose times can be compared.
+        error_ns: How far the common clock may be off for this member.
+    """
+
+    op: Int64
+    size: Int64
+    start: Floats
+    end: Floats
+    meets: Flags
+    number: Int64
+    clock: int
+    error_ns: float
+
+    def take(self, rows: NDArray[np.intp]) -> Member:
+        """Some of them."""
+        return self._replace(
+            op=self.op[rows],
+            size=self.size[rows],
+            start=self.start[rows],
+            end=self.end[rows],
+            meets=self.meets[rows],
+            number=self.number[rows],
+        )
+
+
+def matched(members: Sequence[Member]) -> list[Int64]:
+    """For each member the instance of each of its operations, from 0 on, -1 without a partner."""
+    instances = [np.full(len(m.op), -1, np.int64) for m in members]
+    following = 0
+    for _ in range(_ROUNDS):
+        left = [np.flatnonzero(i < 0) for i in instances]
+        open_members = [k for k, rows in enumerate(left) if len(rows)]
+        if len(open_members) < 2:
+            break
+        first = max(open_members, key=lambda k: (len(left[k]), -k))
+        reference = members[first].take(left[first])
+        used = np.zeros(len(reference.op), np.bool_)
+        for k in open_members:
+            if k != first:
+                place = positions(reference, members[k].take(left[k]))
+                fits = place >= 0
+                instances[k][left[k][fits]] = following + place[fits]
+                used[place[fits]] = True
+        if not used.any():
+            break
+        instances[first][left[first][used]] = following + np.flatnonzero(used)
+        following += len(used)
+    return instances
+
+
+def positions(reference: Member, own: Member) -> Int64:
+    """For each operation of a member its place in the reference's, -1 without one; places ascend."""
+    n, m = len(reference.op), len(own.op)
+    if (reference.number >= 0).all() and (own.number >= 0).all():
+        return _by_number(reference, own)
+    comparable = reference.clock == own.clock
+    if n == m and (reference.op == own.op).all():
+        lawful = _lawful(reference, own, np.arange(n)) if comparable else np.abs(reference.end - own.end) < _FARTHEST_NS
+        if lawful.all():
+            return np.arange(n)
+    if not comparable:
+        return np.full(m, -1, np.int64)
+    shifts = _shifts(reference, own)
+    place = np.arange(m) + shifts[:, None]
+    inside = (place >= 0) & (place < n)
+    at = np.clip(place, 0, n - 1)
+    apart = np.abs(reference.end[at] - own.end)
+    possible = inside & (reference.op[at] == own.op) & np.array([_lawful(reference, own, a) for a in at])
+    if not possible.any():
+        return np.full(m, -1, np.int64)
+    nearest = np.where(possible, apart, np.inf).min(axis=0)
+    scale = 4.0 * float(np.median(nearest[np.isfinite(nearest)])) + _LEAST_NS
+    cost = apart / scale
+    cost = np.where(reference.meets[at] & own.meets, np.minimum(cost, _LATE), cost)
+    cost += np.where((reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0), _OTHER_SIZE, 0.0)
+    cost = np.where(possible, np.minimum(cost, _ALONE), _ALONE)
+    path = np.empty(m, np.int64)
+    room, came = np.empty(len(shifts)), np.empty((m, len(shifts)), np.int32)
+    sequences.cheapest_path(np.ascontiguousarray(cost), _CHANGE, room, came, path)
+    columns = np.arange(m)
+    found = np.where(cost[path, columns] < _ALONE, at[path, columns], -1)
+    found = _ascending(found, cost[path, columns])
+    # between two that are sure, one alone can only be what is left there
+    best, closest = at[cost.argmin(axis=0), columns], cost.min(axis=0)
+    before = np.maximum.accumulate(found)
+    after = np.minimum.accumulate(np.where(found >= 0, found, n)[::-1])[::-1]
+    fits = (found < 0) & (closest < _LATE) & (best > before) & (best < after)
+    return _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns]))
+
+
+def _by_number(reference: Member, own: Member) -> Int64:
+    """Places by operation and sequence number; operations that share one are taken in their order."""
+    keys = []
+    for member in (reference, own):
+        # numbers fall where a communicator was made again under its name
+        attempt = np.cumsum(np.concatenate(([0], np.diff(member.number) < 0)))
+        key = np.stack((attempt, member.number, member.op))
+        order = np.lexsort(key[::-1])
+        again = np.zeros(len(order), np.int64)
+        if len(order):
+            fresh = np.concatenate(([True], (np.diff(key[:, order]) != 0).any(axis=0)))
+            place = np.arange(len(order))
+            again[order] = place - np.maximum.accumulate(np.where(fresh, place, 0))
+        keys.append(np.concatenate((key, again[None])))
+    first, second = keys
+    codes = np.unique(np.concatenate((first, second), axis=1), axis=1, return_inverse=True)[1].reshape(-1)
+    known, wanted = codes[: first.shape[1]], codes[first.shape[1] :]
+    order = np.argsort(known, kind="stable")
+    at = np.minimum(np.searchsorted(known[order], wanted), len(order) - 1)
+    return np.where(known[order][at] == wanted, order[at], -1)
+
+
+def _lawful(reference: Member, own: Member, at: Int64) -> Flags:
+    """Whether neither of two operations ends before the other has started, where they are of those that meet."""
+    error = reference.error_ns + own.error_ns
+    late, early = reference.start[at] > own.end + error, own.start > reference.end[at] + error
+    return ~((late | early) & reference.meets[at] & own.meets)
+
+
+def _shifts(reference: Member, own: Member) -> Int64:
+    """The shifts that are tried: those at which most ends are nearest to each other, and those at the ends of both."""
+    n, m = len(reference.op), len(own.op)
+    order = np.argsort(reference.end, kind="stable")
+    ends = reference.end[order]
+    at = np.searchsorted(ends, own.end)
+    before, after = np.maximum(at - 1, 0), np.minimum(at, n - 1)
+    nearest = order[np.where(np.abs(ends[before] - own.end) <= np.abs(ends[after] - own.end), before, after)]
+    shift, votes = np.unique(nearest - np.arange(m), return_counts=True)
+    best = shift[np.argsort(-votes, kind="stable")[:_SHIFTS]]
+    return np.unique(np.concatenate((best, best - 1, best + 1, [0, n - m])))
+
+
+def _ascending(place: Int64, cost: Floats) -> Int64:
+    """Places without those that do not ascend: of two the dearer one is left out."""
+    result = place.copy()
+    last = -1
+    for j in np.flatnonzero(place >= 0).tolist():
+        while last >= 0 and result[last] >= result[j]:
+            if cost[last] <= cost[j]:
+                result[j] = -1
+                break
+            result[last] = -1
+            earlier = np.flatnonzero(result[:last] >= 0)
+            last = int(earlier[-1]) if len(earlier) else -1
+        if result[j] >= 0:
+            last = j
+    return result

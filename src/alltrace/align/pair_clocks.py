@@ -1,0 +1,298 @@
+"""How the clocks of two ranks differ, by the pattern of the ends of operations that both have.
+
+Ranks of one job do the same in the same order, so the gaps between the ends of one rank return on another. Short pieces of the
+first rank's ends are laid on every place of the second's; where the differences of the ends hardly vary, their median is the
+offset there. A line through the offsets of many pieces gives offset and rate. How far ends scatter is measured by the remaining
+differences and never assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from alltrace.align.clock_fit import MAD_TO_SIGMA
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+    Floats = NDArray[np.float64]
+
+_PIECE = 16
+_PIECES = 16
+_PLACES = 8
+"""The places of a piece that are tried."""
+_CHUNK = 8192
+"""Ends that a piece is compared with at once, so that the sums of squares keep their digits."""
+_FASTEST = 3e-4
+"""More than the rates of two clocks differ."""
+_ROUNDS = 8
+_LEAST_SCALE_NS = 200.0
+
+
+@dataclass(frozen=True)
+class ClockLine:
+    """t_first = t_second + offset + slope * (t_second - middle), for times of two ranks.
+
+    Attributes:
+        offset_ns: Difference at `middle_ns`.
+        slope: Relative difference of rates.
+        middle_ns: A time of the second rank.
+        scale_ns: Standard deviation of the remaining differences, robust.
+        count: The ends it is from.
+        certainty: 1 if no other offset fits nearly as well, down to 0 if another fits as well.
+    """
+
+    offset_ns: float
+    slope: float
+    middle_ns: float
+    scale_ns: float
+    count: int
+    certainty: float
+
+    def apply(self, times: Floats) -> Floats:
+        """Times of the second rank on the first's clock."""
+        return times + self.offset_ns + self.slope * (times - self.middle_ns)
+
+    def then(self, outer: ClockLine) -> ClockLine:
+        """The second rank's relation to a third, to which `outer` relates the first: both relations composed."""
+        return ClockLine(
+            self.offset_ns + outer.offset_ns + outer.slope * (self.middle_ns + self.offset_ns - outer.middle_ns),
+            self.slope + outer.slope + self.slope * outer.slope,
+            self.middle_ns,
+            math.hypot(self.scale_ns, outer.scale_ns),
+            min(self.count, outer.count),
+            min(self.certainty, outer.certainty),
+        )
+
+    def reversed(self) -> ClockLine:
+        """The same relation, from the second rank to the first."""
+        slope = -self.slope / (1.0 + self.slope)
+        return replace(self, offset_ns=-self.offset_ns, slope=slope, middle_ns=self.middle_ns + self.offset_ns)
+
+
+class Ends(NamedTuple):
+    """Ends of operations of one rank, by time.
+
+    Attributes:
+        time: End, ns, float64.
+        key: What must be equal of two that can be one instance.
+        number: A number that is the same on all ranks, -1 without one.
+    """
+
+    time: Floats
+    key: Int64
+    number: Int64
+
+    def of(self, keys: Int64) -> Ends:
+        """Those with one of some keys."""
+        return self.take(np.isin(self.key, keys))
+
+    def take(self, rows: NDArray[np.bool_]) -> Ends:
+        """Some of them."""
+        return Ends(self.time[rows], self.key[rows], self.number[rows])
+
+
+def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
+    """The line of the second rank's clock against the first's, or None if their ends show none.
+
+    Args:
+        first: Ends of the first rank.
+        second: Ends of the second.
+        rate: Whether their rates can differ.
+    """
+    keys = np.intersect1d(first.key, second.key)
+    first, second = first.of(keys), second.of(keys)
+    if not len(keys) or min(len(first.time), len(second.time)) < 3:
+        return None
+    line = _by_numbers(first, second, rate=rate)
+    if line is not None:
+        return line
+    lines = _lines(first, second, rate=rate)
+    fitted = [_refined(first, second, *line, rate=rate) for line in lines]
+    ranked = sorted(
+        ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None), key=lambda r: r[:2]
+    )
+    if not ranked:
+        return None
+    cost, _, best = ranked[0]
+    spacing = _spacing(second)
+    rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
+    sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
+    return replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * min(best.count / _PIECE, 1.0))
+
+
+def _spacing(ends: Ends) -> float:
+    """The usual distance of successive ends, ns."""
+    return float(np.median(np.diff(ends.time))) if len(ends.time) > 1 else math.inf
+
+
+def _cost(line: ClockLine, first: Ends, second: Ends) -> float:
+    """The logarithm of the scatter of the sharpest part, and what the line lacks: ends that overlap, and nearness to the stamps."""
+    nearest, near = nearest_ends(first, second, line)
+    left = np.abs(nearest[near] - line.apply(second.time[near]))
+    sharp = float(np.quantile(left, 0.3)) if near.any() else math.inf
+    share = float(near.sum()) / max(len(first.time), len(second.time))
+    return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + 0.1 * math.log10(1.0 + abs(line.offset_ns) / 1e6)
+
+
+def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
+    """The line by ends of equal key and number."""
+    pairs = []
+    for ends in (first, second):
+        told = ends.number >= 0
+        pair = ends.key[told] * (1 << 40) + ends.number[told] % (1 << 40)
+        number, index, many = np.unique(pair, return_index=True, return_counts=True)
+        pairs.append((number[many == 1], ends.time[told][index[many == 1]]))
+    _, one, other = np.intersect1d(pairs[0][0], pairs[1][0], assume_unique=True, return_indices=True)
+    if len(one) < 3:
+        return None
+    return _fitted(pairs[0][1][one], pairs[1][1][other], rate=rate)
+
+
+def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float, float]]:
+    """Lines that several pieces agree on, the best first: (offset, slope, middle)."""
+    length = min(_PIECE, len(first.time), len(second.time))
+    begins = np.unique(np.linspace(0, len(first.time) - length, _PIECES).astype(np.int64))
+    time, offset, spread, piece = [], [], [], []
+    for number, begin in enumerate(begins.tolist()):
+        part = slice(begin, begin + length)
+        for place, variance in _places(first.time[part], first.key[part], second):
+            difference = first.time[part] - second.time[place : place + length]
+            time.append(float(second.time[place : place + length].mean()))
+            offset.append(float(np.median(difference)))
+            spread.append(max(math.sqrt(max(variance, 0.0)), _LEAST_SCALE_NS))
+            piece.append(number)
+    if not time:
+        return []
+    at, ahead, width, of = np.array(time), np.array(offset), np.array(spread), np.array(piece)
+    good = np.argsort(width, kind="stable")[: 4 * _PIECES]
+    lines: list[tuple[float, float, float, float]] = []
+    for i in good.tolist():
+        others = good[of[good] != of[i]] if rate else good[:0]
+        apart = at[others] - at[i]
+        slope = np.divide(ahead[others] - ahead[i], apart, out=np.full(len(others), np.inf), where=apart != 0.0)
+        for s in [0.0, *slope[np.abs(slope) < _FASTEST].tolist()]:
+            error = np.abs(ahead - ahead[i] - s * (at - at[i]))
+            near = error < 3.0 * (width + width[i])
+            weight = np.zeros(len(begins))  # each piece counts once, the sharper the more
+            sharp = 1.0 / (1.0 + np.log(width[near] / width.min()))
+            np.maximum.at(weight, of[near], sharp - error[near] / (8.0 * (width[near] + width[i])))
+            lines.append((-float(weight.sum()), ahead[i], s, at[i]))
+    lines.sort()
+    kept: list[tuple[float, float, float]] = []
+    spacing = _spacing(second)
+    for _, o, s, m in lines:
+        if all(abs(o + s * (k[2] - m) - k[0]) > spacing / 2 for k in kept):
+            kept.append((o, s, m))
+            if len(kept) == _PLACES:
+                break
+    return kept
+
+
+def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
+    """Where in the second rank's ends a piece fits best, with the variance of the differences, ns^2."""
+    m, n = len(time), len(second.time)
+    centred = time - time.mean()
+    own = float(np.square(centred).mean())
+    variance = np.empty(n - m + 1)
+    for begin in range(0, n - m + 1, _CHUNK):
+        part = second.time[begin : begin + _CHUNK + m - 1]
+        part = part - part[0]
+        sums = np.concatenate(([0.0], np.cumsum(part)))
+        squares = np.concatenate(([0.0], np.cumsum(np.square(part))))
+        mean = (sums[m:] - sums[:-m]) / m
+        spread = (squares[m:] - squares[:-m]) / m - np.square(mean)
+        variance[begin : begin + len(mean)] = spread + own - 2.0 * np.correlate(part, centred, "valid") / m
+    best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
+    found = []
+    for place in best[np.argsort(variance[best])].tolist():
+        if (second.key[place : place + m] == key).all():
+            difference = second.time[place : place + m] - time
+            found.append((place, float(np.square(difference - difference.mean()).mean())))
+    return found[:_PLACES]
+
+
+def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: float, *, rate: bool) -> ClockLine | None:
+    """The line after it was fitted to the nearest ends of equal key."""
+    line = ClockLine(offset, slope, middle, math.inf, 0, 1.0)
+    for _ in range(3):
+        nearest, near = nearest_ends(first, second, line)
+        if near.sum() < 3:
+            return None
+        line = _fitted(nearest[near], second.time[near], rate=rate)
+    return line
+
+
+def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, NDArray[np.bool_]]:
+    """For each end of the second rank the nearest of the first with its key, and whether each is the nearest of the other."""
+    times = line.apply(second.time)
+    nearest, near = np.full(len(times), np.nan), np.zeros(len(times), np.bool_)
+    for key in np.unique(second.key).tolist():
+        mine, theirs = np.flatnonzero(second.key == key), first.time[first.key == key]
+        if not len(theirs):
+            continue
+        at = _nearest(theirs, times[mine])
+        back = _nearest(times[mine], theirs)
+        nearest[mine] = theirs[at]
+        near[mine] = back[at] == np.arange(len(mine))
+    return nearest, near
+
+
+def _nearest(values: Floats, times: Floats) -> Int64:
+    """The place of the value nearest to each time; values ascend."""
+    at = np.searchsorted(values, times)
+    before, after = np.maximum(at - 1, 0), np.minimum(at, len(values) - 1)
+    return np.where(np.abs(values[before] - times) < np.abs(values[after] - times), before, after)
+
+
+def _fitted(first: Floats, second: Floats, *, rate: bool) -> ClockLine:
+    """The robust line through ends of both ranks, with a rate where the evidence shows one."""
+    middle = float(second.min() + second.max()) / 2
+    x, y = second - middle, first - second
+    steady = _weighted(x, y, rate=False)
+    line = steady
+    if rate:
+        offset, slope, scale = _weighted(x, y, rate=True)
+        error = 2.0 * scale / math.sqrt(max(float(np.square(x - x.mean()).sum()), 1.0))
+        sharper = len(x) * math.log(steady[2] / scale) > math.log(len(x))
+        if sharper and 3.0 * error < abs(slope) < _FASTEST:
+            line = offset, slope, scale
+    offset, slope, scale = line
+    near = np.abs(y - offset - slope * x) <= 4.0 * scale
+    return ClockLine(offset, slope, middle, scale, int(near.sum()), 1.0)
+
+
+def _weighted(x: Floats, y: Floats, *, rate: bool) -> tuple[float, float, float]:
+    """Offset, slope and scale of a line by weighted least squares, with less weight for what is far."""
+    slope = float(_theil(x, y)) if rate else 0.0
+    offset = float(np.median(y - slope * x))
+    for _ in range(_ROUNDS):
+        left = y - offset - slope * x
+        scale = _scale(left - np.median(left))
+        weight = 1.0 / (1.0 + np.square(left / (2.0 * scale)))
+        total = weight.sum()
+        cx, cy = (weight * x).sum() / total, (weight * y).sum() / total
+        across = (weight * np.square(x - cx)).sum()
+        if rate and across > 0.0:
+            slope = float((weight * (x - cx) * (y - cy)).sum() / across)
+        offset = float(cy - slope * cx)
+    left = y - offset - slope * x
+    return offset, slope, _scale(left)
+
+
+def _theil(x: Floats, y: Floats) -> float:
+    """The median slope between the first and the second half."""
+    half = len(x) // 2
+    apart = x[half : 2 * half] - x[:half]
+    slopes = np.divide(y[half : 2 * half] - y[:half], apart, out=np.zeros(half), where=apart != 0.0)
+    return float(np.median(slopes)) if half else 0.0
+
+
+def _scale(left: Floats) -> float:
+    return MAD_TO_SIGMA * float(np.median(np.abs(left))) + 1.0

@@ -1,0 +1,36 @@
+"""Which ranks meet, by order, overlap and transfers."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.align.grids import Grid, execute
+
+from alltrace.align.communicators_by_order import communicators_by_order
+from alltrace.align.operations import flatten
+from alltrace.align.related_clocks import placing_of, related_clocks
+from alltrace.align.timelines import HeldTimelines
+
+
+def inferred(grid):
+    executed = execute(grid).anonymous()
+    placing = placing_of(executed.placed)
+    timelines = HeldTimelines(flatten(executed.made.tables, executed.made.texts, placing.shifts_ns))
+    first = communicators_by_order(timelines, related_clocks(timelines, placing))
+    clocks = related_clocks(timelines.named(first.of, len(first.scores)), placing)
+    return timelines, communicators_by_order(timelines, clocks)
+
+
+def test_places_of_a_period_on_one_stream_are_of_their_own_communicators():
+    timelines, found = inferred(Grid(tensor=2, data=4, streams="one", stamp_ms=0.0, hosts=1, late_ns=300.0, causal=True))
+    one = found.of(0).reshape(10, -1)
+    assert (one == one[0]).all()  # each step is like the first
+    assert len(set(one[0].tolist())) == 3  # tensor, data and all
+    assert (found.of(1) == found.of(0))[:16].all()
+    assert len(found.scores) == len({n for r in timelines.extents for n in found.of(r).tolist()}) == 7
+    assert all(0.0 <= s <= 1.0 for s in found.scores)
+
+
+def test_a_rank_alone_has_no_communicator():
+    _, found = inferred(Grid(tensor=2, data=1, hosts=1, world=False))
+    assert set(found.of(0).tolist()) == {0}
+    assert np.array_equal(found.of(0), found.of(1))

@@ -1,0 +1,61 @@
+"""The relation of two clocks by the pattern of ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from alltrace.align.pair_clocks import ClockLine, Ends, relate
+
+
+def ends(time, key=None, number=None):
+    time = np.asarray(time, float)
+    count = len(time)
+    return Ends(
+        time,
+        np.zeros(count, np.int64) if key is None else np.asarray(key),
+        np.full(count, -1, np.int64) if number is None else np.asarray(number),
+    )
+
+
+def made_up(scatter_ns, *, count=300, drift=0.0, offset=7.3e11, seed=1):
+    rng = np.random.default_rng(seed)
+    true = np.cumsum(rng.uniform(3e5, 2e6, count)) + 1e12
+    first = true + rng.exponential(scatter_ns, count)
+    second = (true + rng.exponential(scatter_ns, count)) * (1.0 + drift) + offset
+    return true, first, second
+
+
+@pytest.mark.parametrize("scatter_ns", [500.0, 20e3, 200e3])
+def test_offset_and_scatter_follow_from_the_pattern_whatever_the_scatter(scatter_ns):
+    true, first, second = made_up(scatter_ns)
+    line = relate(ends(first), ends(second[40:]), rate=False)
+    assert np.abs(line.apply(true + 7.3e11) - true).max() < 0.3 * scatter_ns
+    assert line.scale_ns == pytest.approx(1.43 * scatter_ns, rel=0.4)
+    assert line.certainty > 0.9
+
+
+def test_a_rate_is_found_where_it_shows_and_not_otherwise():
+    _, first, second = made_up(2e3, drift=2e-5)
+    assert relate(ends(first), ends(second)).slope == pytest.approx(-2e-5, rel=0.1)
+    _, first, second = made_up(20e3)
+    assert relate(ends(first), ends(second)).slope == 0.0
+
+
+def test_numbers_decide_where_steps_are_exactly_alike():
+    steps = np.arange(50) * 1e6
+    line = relate(ends(steps[:40], number=np.arange(40)), ends(steps[:40] + 5e9, number=np.arange(10, 50)), rate=False)
+    assert line.offset_ns == pytest.approx(-5e9 + 1e7)
+
+
+def test_ends_without_a_common_key_relate_nothing():
+    assert relate(ends(np.arange(9) * 1e6), ends(np.arange(9) * 1e6, key=[1] * 9)) is None
+    assert relate(ends([1.0, 2.0]), ends([1.0, 2.0])) is None
+
+
+def test_relations_are_turned_and_joined_as_applying_them_in_turn_gives():
+    inner, outer = ClockLine(5e8, 3e-5, 1e12, 300.0, 9, 0.9), ClockLine(-2e8, -1e-5, 2e12, 400.0, 7, 0.8)
+    times = np.array([1e12, 1.5e12, 3e12])
+    assert inner.then(outer).apply(times) == pytest.approx(outer.apply(inner.apply(times)), abs=0.01, rel=0)
+    assert inner.then(outer).scale_ns == pytest.approx(500.0)
+    assert inner.reversed().apply(inner.apply(times)) == pytest.approx(times, abs=0.5, rel=0)
