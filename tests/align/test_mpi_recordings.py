@@ -20,7 +20,7 @@ RECORDINGS = ("openmpi-4", "mpich-3")
 BLOCKING = ("world", "copy", "halves")
 PARTS = (*BLOCKING, "non-blocking", "messages")
 SIZES = {"openmpi": {"world": 168, "copy": 168, "halves": 168}, "mpich": {"world": 126, "copy": 126, "halves": 84}}
-BY_TIME = "operations are matched by their ends, not by their order on a communicator"
+BY_TIME = "the end of a wait is not known, and calls that only begin an operation, and messages, are no operations yet"
 
 
 @pytest.fixture(scope="module", params=RECORDINGS)
@@ -55,9 +55,10 @@ def test_no_calls_are_put_together_that_do_not_belong_together(score):
     assert score.wrong == 0
 
 
-@pytest.mark.xfail(strict=True, reason=BY_TIME)
 @pytest.mark.parametrize("part", PARTS)
-def test_every_instance_is_as_in_the_record(score, part):
+def test_every_instance_is_as_in_the_record(request, score, part):
+    if part not in BLOCKING:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=BY_TIME))
     found = score.total(part)
     assert (found.right, found.partial) == (found.planted, 0)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alltrace.align.communicator_inference import Inferred
-from alltrace.align.message_pairs import message_pairs
+from alltrace.align.message_pairs import Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 
 if TYPE_CHECKING:
@@ -46,25 +46,6 @@ _FLOOR_NS = 500.0
 _SURE = 0.7
 _CLOSE = 0.1
 _UNLAWFUL = 4.0
-
-
-class Lane(NamedTuple):
-    """The operations of one stream of a rank that no communicator is known of, by their start.
-
-    Attributes:
-        rank: The rank.
-        place: Their places in the rank's timeline.
-        op: Number of the operation.
-        start: Start on the common clock, ns; likewise `end`.
-        exchanging: Whether they are sends, receives or both.
-    """
-
-    rank: int
-    place: Numbers
-    op: Numbers
-    start: Floats
-    end: Floats
-    exchanging: bool
 
 
 class _Class(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,30 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.align.communicators_by_order import Lane
-
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 _LEAST = 3
 _LEAST_SHARE = 0.05
+
+
+class Lane(NamedTuple):
+    """The operations of one stream of a rank that no communicator is known of, by their start.
+
+    Attributes:
+        rank: The rank.
+        place: Their places in the rank's timeline.
+        op: Number of the operation.
+        start: Start on the common clock, ns; likewise `end`.
+        exchanging: Whether they are sends, receives or both.
+    """
+
+    rank: int
+    place: Numbers
+    op: Numbers
+    start: Floats
+    end: Floats
+    exchanging: bool
 
 
 def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], float, list[tuple[int, Numbers]]]]:

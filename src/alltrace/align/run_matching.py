@@ -228,8 +228,8 @@ def _at_once(
         if not again.members.equals(matching.members):
             matching = again
             solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
-    if matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
-        # ends that scatter widely fit many operations; their order and who overlaps still tell
+    if matching.score is not None and (matching.score < LEAST_MATCHING_SCORE or _of_mpi(tables)):
+        # ends that scatter widely fit many operations, as those of MPI do; their order and who overlaps still tell
         again = match_by_order(tables, names.texts, placing_of(ranks))
         if again.reason is None and (again.score or 0.0) > matching.score:
             matching = again
@@ -250,6 +250,11 @@ def _at_once(
         score=matching.score,
         reason=matching.reason,
     )
+
+
+def _of_mpi(tables: AllCollectives) -> bool:
+    """Whether all operations are calls of MPI."""
+    return bool(pc.all(pc.equal(tables.whole.column("evidence").cast(pa.string()), "mpi")).as_py())
 
 
 def _without_members(solution: Solution) -> Solution:
