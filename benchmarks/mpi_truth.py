@@ -63,7 +63,7 @@ def tables(scores: Sequence[Score], loads: Sequence[str]) -> str:
 def load_of(folder: Path) -> str:
     """How busy the machine was during the recording."""
     facts = json.loads((folder / DONE).read_text())
-    busy = f", {facts['busy']} processes computed beside it" if facts["busy"] else ""
+    busy = f", {facts['busy']} processes computed at the same time" if facts["busy"] else ""
     return f"load {facts['load_before']:.1f} before, {facts['load_after']:.1f} after, of {facts['cores']} cores{busy}"
 
 
@@ -79,7 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--each", type=int, default=8, help="operations of a kind on each communicator (default: 8)")
     parser.add_argument("--sleep-us", type=int, default=20_000, help="longest sleep before a call (default: 20000)")
     parser.add_argument("--features", default="halves", help=f"of {EVERYTHING} (default: halves)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that compute beside the program (default: 0)")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that compute at the same time (default: 0)")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep recordings and runs there; what is there is not recorded again"
     )

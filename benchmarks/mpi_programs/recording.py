@@ -30,7 +30,7 @@ DONE = "recording.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """A recording: what the program is called with, and the number of `busy` processes that compute beside it."""
+    """A recording: what the program is called with, and the number of `busy` processes that compute at the same time."""
 
     implementation: str
     ranks: int

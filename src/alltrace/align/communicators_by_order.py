@@ -65,7 +65,7 @@ class _Verdict(NamedTuple):
 
     Attributes:
         period: After how many operations the same communicators return.
-        groups: For each place of a period, for each stream the members of its group; empty where nothing is inferred.
+        groups: For each place of a period, for each stream the members of its group; empty if nothing is inferred.
         scores: For each place how clearly the groups were distinguished.
     """
 

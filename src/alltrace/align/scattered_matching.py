@@ -41,7 +41,7 @@ def match_by_order(tables: Mapping[int, Any], texts: Callable[[Any], Any], placi
     clocks = related_clocks(timelines, placing)
     inferred = communicators_by_order(timelines, clocks)
     if inferred.scores:
-        # with communicators, the clocks use all shared operations, and more precise clocks tell more communicators apart
+        # with communicators, the clocks use all shared operations, and more precise clocks distinguish more communicators
         clocks = related_clocks(timelines.named(inferred.of, len(inferred.scores)), placing)
         inferred = communicators_by_order(timelines, clocks)
     label = np.concatenate([inferred.of(rank) for rank in timelines.extents])

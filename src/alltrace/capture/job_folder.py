@@ -23,7 +23,7 @@ _POLL_S = 0.2
 
 
 class JobFolder:
-    """The folder, for one rank of so many that are profiled, None if that is unknown."""
+    """The folder, for one rank of the given number that are profiled; None if that is unknown."""
 
     def __init__(self, folder: Path, rank: int, count: int | None = None) -> None:
         self.folder = folder

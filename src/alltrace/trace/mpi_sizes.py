@@ -68,13 +68,13 @@ def message_bytes(
 
     Args:
         name: Ids of the functions' names, n values.
-        sent: Bytes that the profiler counts as sent, n values, -1 where there are none.
+        sent: Bytes that the profiler counts as sent, n values, -1 if there are none.
         received: Bytes that it counts as received, likewise.
         ranks: Sizes of the communicators, n values, -1 if unknown.
         place: The rank's number in the communicator, n values, -1 if unknown.
 
     Returns:
-        n sizes, -1 where the size is not known. Nothing shows that an all-reduce or all-gather is in place but a count that
+        n sizes, -1 if the size is not known. Nothing shows that an all-reduce or all-gather is in place but a count that
         is no multiple of the ranks. One in place with such a count is taken for one that is not, and its size is too low.
     """
     result = np.full(len(name), _NONE, np.int64)
@@ -138,6 +138,6 @@ def _times(count: Count, ranks: NDArray[np.int64], place: NDArray[np.int64]) -> 
 
 
 def _divided(counted: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The whole quotient; -1 where the count is not a multiple."""
+    """The whole quotient; -1 if the count is not a multiple."""
     divisor = np.maximum(times, 1)
     return np.where((counted >= 0) & (times > 0) & (counted % divisor == 0), counted // divisor, _NONE)

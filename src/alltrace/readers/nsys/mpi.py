@@ -112,7 +112,7 @@ class Communicators:
         return np.array([*(_or(row[column], _NONE) for row in self._rows), _NONE], np.int64)
 
     def _rows_of(self, handle: Any, process: Any, start: Any) -> Any:
-        """The row of each call's communicator, the last of its handle before the call; -1 where it is not recorded."""
+        """The row of each call's communicator, the last of its handle before the call; -1 if it is not recorded."""
         count = len(self._rows)
         keys = [
             np.concatenate((self._numbers(column)[:-1], own))
