@@ -40,8 +40,8 @@ _MARGIN_NS = 1e12
 _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""
 _LAWFUL = 0.98
-_SAMPLE = 1 << 20
-"""Ends that a class is judged by."""
+_SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
+"""Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
 _SURE = 0.7
 _CLOSE = 0.1
@@ -228,7 +228,7 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Ju
 def _judged(alike: _Class) -> _Verdict | None:
     """Who meets in the operations of a class; None if no partition explains them."""
     rows = np.arange(len(alike.end))
-    most = max(_SAMPLE // alike.end.shape[1], 64)
+    most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
     rows = rows[:most]
     ranks = [lane.rank for lane in alike.lanes]
     evidence = [_evaluated(alike.start[rows], alike.end[rows], alike.slack, label) for label in _partitions(ranks)]

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _PIECE = 16
 _PIECES = 16
-_PLACES = 8
-"""The places of a piece that are tried."""
+_PLACES, _LINES = 8, 4
+"""The places of a piece that are tried, and the lines through them."""
 _CHUNK = 8192
 """Ends that a piece is compared with at once, so that the sums of squares keep their digits."""
 _FASTEST = 3e-4
 """More than the rates of two clocks differ."""
-_ROUNDS = 8
+_ROUNDS = 4
 _LEAST_SCALE_NS = 200.0
 
 
@@ -190,7 +190,7 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
     for _, o, s, m in lines:
         if all(abs(o + s * (k[2] - m) - k[0]) > spacing / 2 for k in kept):
             kept.append((o, s, m))
-            if len(kept) == _PLACES:
+            if len(kept) == _LINES:
                 break
     return kept
 
@@ -221,7 +221,7 @@ def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
 def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: float, *, rate: bool) -> ClockLine | None:
     """The line after it was fitted to the nearest ends of equal key."""
     line = ClockLine(offset, slope, middle, math.inf, 0, 1.0)
-    for _ in range(3):
+    for _ in range(2):
         nearest, near = nearest_ends(first, second, line)
         if near.sum() < 3:
             return None
