@@ -20,23 +20,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from alltrace.align.communicator_inference import Inferred
 from alltrace.align.message_pairs import Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.align.coarse_clocks import RankClock
-    from alltrace.align.timelines import Timelines
+    from alltrace.align.related_clocks import RankClock
+    from alltrace.align.timelines import AnyTimelines
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Members = tuple[int, ...]
 
-_MARGIN_NS = 1e12
 _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""
 _LAWFUL = 0.98
@@ -46,6 +44,18 @@ _FLOOR_NS = 500.0
 _SURE = 0.7
 _CLOSE = 0.1
 _UNLAWFUL = 4.0
+
+
+class Inferred(NamedTuple):
+    """Communicators that were inferred.
+
+    Attributes:
+        of: For each operation of a member, as its timeline has them, the number of its communicator, -1 for none.
+        scores: How sure each communicator is, from 0 to 1.
+    """
+
+    of: Callable[[int], Numbers]
+    scores: list[float]
 
 
 class _Class(NamedTuple):
@@ -74,7 +84,7 @@ class _Verdict(NamedTuple):
     scores: list[float]
 
 
-def communicators_by_order(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Inferred:
+def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
     """The communicators of operations that nothing names.
 
     Args:
@@ -120,16 +130,15 @@ def communicators_by_order(timelines: Timelines, clocks: Mapping[int, RankClock]
     return Inferred(of, [float(np.mean(s)) for s in scores])
 
 
-def _lanes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
+def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
     """The streams with operations that nothing names."""
     kinds = timelines.kinds
     nameless = (kinds.synchronising | kinds.exchanging) & (kinds.communicator < 0)
-    zero = min((clocks[r].common(first) for r, (first, _) in timelines.extents.items()), default=0.0) - _MARGIN_NS
-    for rank in np.unique(kinds.rank[nameless]).tolist():
+    for rank in np.unique(kinds.member[nameless]).tolist():
         its = timelines.of(rank)
         rows = np.flatnonzero(nameless[its.kind])
         clock = clocks[rank]
-        start, end = ((t[rows] + clock.shift_ns) * (1.0 - clock.rate) - zero for t in (its.start, its.end))
+        start, end = clock.common_times(its.start[rows]), clock.common_times(its.end[rows])
         order = np.argsort(start, kind="stable")
         stream = kinds.stream[its.kind[rows]]
         for one in np.unique(stream).tolist():
@@ -138,7 +147,7 @@ def _lanes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[La
             yield Lane(rank, rows[mine], kinds.op[kind], start[mine], end[mine], bool(kinds.exchanging[kind].any()))
 
 
-def _classes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
+def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
     """Streams that do the same, those with most operations first; each stream is in one class, at most one of a rank."""
     lanes = list(_lanes(timelines, clocks))
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
