@@ -14,7 +14,7 @@ from tests.align.tables import match_tables
 from alltrace.align.clocks import solve
 from alltrace.align.schema import LEAST_MATCHING_SCORE
 
-MINUTES_S = 600.0
+MINUTES_S = 300.0
 
 GRIDS = {
     "data": Grid(data=8),

@@ -24,7 +24,7 @@ from alltrace.align.message_pairs import Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +42,8 @@ _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
 _SURE = 0.7
-_CLOSE = 0.1
+_CLOSE, _NEAR = 0.1, 0.2
+"""Costs that hardly differ, and that differ little."""
 _UNLAWFUL = 4.0
 
 
@@ -242,16 +243,24 @@ def _judged(alike: _Class) -> _Verdict | None:
     ranks = [lane.rank for lane in alike.lanes]
     evidence = [_evaluated(alike.start[rows], alike.end[rows], alike.slack, label) for label in _partitions(ranks)]
     period = _period(evidence, len(rows))
+    costs = [_costs(evidence, rows[place::period]) for place in range(period)]
+    sure = {
+        best
+        for of_place in costs
+        if (best := int(np.argmin(of_place))) == _chosen(evidence, of_place) and _margin(of_place, best) >= 0.5
+    }
     groups: list[list[Members]] = []
     scores: list[float] = []
-    for place in range(period):
-        chosen, score = _best(evidence, rows[place::period])
-        if chosen is None:
+    for place, of_place in enumerate(costs):
+        at = _chosen(evidence, of_place, sure)
+        if at is None or float(evidence[at].unlawful[rows[place::period]].mean()) > 1.0 - _LAWFUL:
             groups.append([()] * len(ranks))
-        else:
-            sets = {g: tuple(ranks[i] for i in np.flatnonzero(chosen == g)) for g in np.unique(chosen).tolist()}
-            groups.append([sets[g] if len(sets[g]) > 1 else () for g in chosen.tolist()])
-        scores.append(score)
+            scores.append(0.0)
+            continue
+        label = evidence[at].label
+        sets = {g: tuple(ranks[i] for i in np.flatnonzero(label == g)) for g in np.unique(label).tolist()}
+        groups.append([sets[g] if len(sets[g]) > 1 else () for g in label.tolist()])
+        scores.append(_margin(of_place, at))
     return _Verdict(period, groups, scores) if any(g for place in groups for g in place) else None
 
 
@@ -281,28 +290,33 @@ def _period(evidence: Sequence[_Judged], count: int) -> int:
     return best
 
 
-def _best(evidence: Sequence[_Judged], rows: Numbers) -> tuple[Numbers | None, float]:
-    """The partition that explains some operations, and how clearly it does."""
-    costs = []
-    for one in evidence:
-        spread = float(np.nanmedian(one.spread[rows])) if np.isfinite(one.spread[rows]).any() else np.inf
+def _costs(evidence: Sequence[_Judged], rows: Numbers) -> Floats:
+    """How badly each partition explains some operations."""
+    costs = np.full(len(evidence), np.inf)
+    for place, one in enumerate(evidence):
         transfer = one.transfer[rows]
         transfer = transfer[np.isfinite(transfer)]
         if not len(transfer):
-            costs.append(np.inf)
             continue
+        spread = float(np.nanmedian(one.spread[rows])) if np.isfinite(one.spread[rows]).any() else np.inf
         middle = float(np.median(transfer))
         variation = float(np.median(np.abs(transfer - middle)) + np.mean(np.abs(transfer - middle))) / 2.0
         cost = np.log(spread + _FLOOR_NS) + np.log(variation + _FLOOR_NS + 0.02 * abs(middle))
-        costs.append(cost + _UNLAWFUL * float(one.unlawful[rows].mean()))
-    order = np.argsort(costs, kind="stable")
-    best = costs[order[0]]
+        costs[place] = cost + _UNLAWFUL * float(one.unlawful[rows].mean())
+    return costs
+
+
+def _chosen(evidence: Sequence[_Judged], costs: Floats, sure: Collection[int] = ()) -> int | None:
+    """The partition that explains some operations: of those nearly as good as the best one that is sure elsewhere, or the coarsest."""
+    best = float(costs.min())
     if not np.isfinite(best):
-        return None, 0.0
-    close = [i for i in order.tolist() if costs[i] - best < _CLOSE]
-    chosen = min(close, key=lambda i: (len(np.unique(evidence[i].label)), costs[i]))
-    if float(evidence[chosen].unlawful[rows].mean()) > 1.0 - _LAWFUL:
-        return None, 0.0
-    rivals = [costs[i] for i in order.tolist() if i != chosen]
-    margin = min(rivals, default=np.inf) - costs[chosen]
-    return evidence[chosen].label, float(np.clip(margin / _SURE, 0.0, 1.0))
+        return None
+    known = [i for i in np.flatnonzero(costs - best < _NEAR).tolist() if i in sure]
+    close = known or np.flatnonzero(costs - best < _CLOSE).tolist()
+    return int(min(close, key=lambda i: (costs[i] if known else len(np.unique(evidence[i].label)), costs[i])))
+
+
+def _margin(costs: Floats, chosen: int) -> float:
+    """How clearly a partition was distinguished from others, from 0 to 1."""
+    rivals = np.delete(costs, chosen)
+    return float(np.clip((rivals.min(initial=np.inf) - costs[chosen]) / _SURE, 0.0, 1.0))

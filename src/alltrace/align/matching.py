@@ -177,13 +177,18 @@ def match(operations: Timelines, placing: Placing | None = None) -> Matching:
     timelines: AnyTimelines = operations
     if inferred.scores:
         # with communicators, the clocks use all shared operations, and more precise clocks distinguish more communicators
-        clocks = related_clocks(operations.named(inferred.of, len(inferred.scores)), placing)
-        inferred = communicators_by_order(operations, clocks)
+        again = related_clocks(operations.named(inferred.of, len(inferred.scores)), placing)
+        if _components(again) <= _components(clocks):
+            clocks, inferred = again, communicators_by_order(operations, again)
         timelines = operations.named(inferred.of, len(inferred.scores))
-    named = len(operations.kinds.names)
+    named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
     instances = _instances(timelines, clocks)
     return _result(timelines, clocks, instances, certainty, named, unmatched)
+
+
+def _components(clocks: Mapping[int, RankClock]) -> int:
+    return len({c.component for c in clocks.values()})
 
 
 class _Instances(NamedTuple):

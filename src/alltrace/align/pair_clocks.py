@@ -36,6 +36,9 @@ _CHUNK = 8192
 _FASTEST = 3e-4
 """More than the rates of two clocks differ."""
 _ROUNDS = 4
+_PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
+"""Shares of differences, how wide these would be of a normal distribution in its scales, and how much sharper they must be."""
+_DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
 
 
@@ -102,13 +105,14 @@ class Ends(NamedTuple):
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
 
-def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
+def relate(first: Ends, second: Ends, *, rate: bool = True, partly: bool = False) -> ClockLine | None:
     """The line of the second rank's clock against the first's, or None if their ends show none.
 
     Args:
         first: Ends of the first rank.
         second: Ends of the second.
         rate: Whether their rates can differ.
+        partly: Whether they may share some of their operations only.
     """
     keys = np.intersect1d(first.key, second.key)
     first, second = first.of(keys), second.of(keys)
@@ -125,10 +129,12 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     if not ranked:
         return None
     cost, _, best = ranked[0]
+    count = best.count
     spacing = _spacing(second)
     rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
     sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
-    return replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * min(best.count / _CERTAIN_COUNT, 1.0))
+    best = _sharpened(first, second, best, rate=rate) if partly else best
+    return replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * min(count / _CERTAIN_COUNT, 1.0))
 
 
 def _spacing(ends: Ends) -> float:
@@ -309,6 +315,37 @@ def _fitted(first: Floats, second: Floats, *, rate: bool) -> ClockLine:
     offset, slope, scale = line
     near = np.abs(y - offset - slope * x) <= 4.0 * scale
     return ClockLine(offset, slope, middle, scale, int(near.sum()), 1.0)
+
+
+def _sharpened(first: Ends, second: Ends, line: ClockLine, *, rate: bool) -> ClockLine:
+    """The line through the part of the ends that lies much closer to one than all do: the operations that both share.
+
+    It is the line with the least quantile of the distances (Rousseeuw 1984), of those through two ends each.
+    """
+    nearest, near = nearest_ends(first, second, line)
+    second_ns, first_ns = second.time[near], nearest[near]
+    x, left = second_ns - line.middle_ns, first_ns - line.apply(second_ns)
+    draw = np.random.default_rng(len(x))
+    some = draw.choice(len(x), _MOST_SHARPENED, replace=False) if len(x) > _MOST_SHARPENED else np.arange(len(x))
+    one, other = draw.integers(0, len(some), (2, _DRAWN if rate else 0))
+    apart = x[some[one]] - x[some[other]]
+    slopes = np.divide(left[some[one]] - left[some[other]], apart, out=np.zeros(len(one)), where=apart != 0.0)
+    slopes = np.concatenate(([0.0], slopes[np.abs(slopes) < _FASTEST]))
+    turned = left[some] - slopes[:, None] * x[some]
+    ordered = np.sort(turned, axis=1)
+    for share, of_normal, much in _PARTS:
+        many = int(share * len(some))
+        if many < _FEWEST_OF_PART:
+            break
+        width = ordered[:, many - 1 :] - ordered[:, : len(some) - many + 1]
+        best, at = np.unravel_index(width.argmin(), width.shape)
+        scale = float(width[best, at]) / of_normal
+        if scale < line.scale_ns / much:
+            middle = float(ordered[best, at : at + many].mean())
+            close = np.abs(left - slopes[best] * x - middle) <= 4.0 * (scale + _LEAST_SCALE_NS)
+            sharp = _fitted(first_ns[close], second_ns[close], rate=rate)
+            return replace(sharp, certainty=line.certainty)
+    return line
 
 
 def _weighted(x: Floats, y: Floats, *, rate: bool) -> tuple[float, float, float]:

@@ -137,6 +137,7 @@ class _Edge(NamedTuple):
     first: int
     second: int
     ends: Callable[[int], Ends]
+    partly: bool = False
 
 
 class _Forest:
@@ -168,7 +169,7 @@ class _Forest:
             if self.component(edge.first) == self.component(edge.second):
                 continue
             rate = not self._placing.same_rate(edge.first, edge.second)
-            line = relate(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
+            line = relate(edge.ends(edge.first), edge.ends(edge.second), rate=rate, partly=edge.partly)
             if line is None or abs(line.offset_ns) > _OTHER_RECORDING_NS:
                 continue
             sharpest = min(sharpest, line.scale_ns)
@@ -232,10 +233,11 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
             ends = _ends(timelines, shift, chosen, key)
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
-    chosen = (kinds.synchronising | kinds.exchanging) & ~known
+    # if an inferred communicator is wrong, the pattern of all operations still relates its members
+    chosen = (kinds.synchronising | kinds.exchanging) & (~known | (kinds.communicator >= timelines.first_inferred))
     if chosen.any():
         ends = _ends(timelines, shift, chosen, kinds.op)
-        yield (_Edge(first, second, ends) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
+        yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:

@@ -111,6 +111,7 @@ class Timelines:
         extents: For each member with operations, by number, the first and the last end, ns in the time of its files.
         rows: For each rank the rows of its table.
         calls_only: The number of operations known by their call alone, which cannot be members.
+        first_inferred: The number of the first communicator that was inferred.
         devices: The most devices of a rank; the number of a member is that of its rank times this, plus its device's.
     """
 
@@ -162,6 +163,7 @@ class Timelines:
             rank * self.devices + device: extent for rank, its in own.items() for device, extent in its.items()
         }
         self.kinds = _kinds(tables, devices, counts, self.devices, texts)
+        self.first_inferred = len(self.kinds.names)
 
     def rank_of(self, member: int) -> int:
         """The rank that a member belongs to."""
@@ -209,7 +211,7 @@ class NamedTimelines:
     def __init__(self, base: Timelines, label_of: Callable[[int], Int64], count: int) -> None:
         self._base, self._label_of = base, label_of
         self.extents, self.rows, self.devices, self.calls_only = base.extents, base.rows, base.devices, base.calls_only
-        self.rank_of = base.rank_of
+        self.first_inferred, self.rank_of = base.first_inferred, base.rank_of
         self._first_kind: dict[int, int] = {}
         pairs: list[Int64] = []
         counts: list[Int64] = []
