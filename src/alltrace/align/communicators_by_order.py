@@ -22,6 +22,7 @@ import numpy as np
 
 from alltrace.align.message_pairs import Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ _LAWFUL = 0.98
 _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
-_SURE = 0.7
+_SURE, _HALF_SURE = 0.7, 0.5
 _CLOSE, _NEAR = 0.1, 0.2
 """Costs that hardly differ, and that differ little."""
 _UNLAWFUL = 4.0
@@ -65,6 +66,8 @@ class _Class(NamedTuple):
     lanes: list[Lane]
     places: list[Numbers]
     """For each stream the row of each of its operations, -1 without a counterpart."""
+    op: Numbers
+    """The number of each operation."""
     start: Floats
     end: Floats
     slack: Floats
@@ -75,12 +78,12 @@ class _Verdict(NamedTuple):
     """Which ranks meet in the operations of a class.
 
     Attributes:
-        period: After how many operations the same communicators return.
-        groups: For each place of a period, for each stream the members of its group; empty if nothing is inferred.
+        place: For each operation its place: which of those whose communicators are the same.
+        groups: For each place, for each stream the members of its group; empty if nothing is inferred.
         scores: For each place how clearly the groups were distinguished.
     """
 
-    period: int
+    place: Numbers
     groups: list[list[Members]]
     scores: list[float]
 
@@ -116,7 +119,8 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
                     for groups, score in zip(verdict.groups, verdict.scores, strict=True)
                 ]
             )
-            labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, of_place[row % verdict.period], -1)))
+            label = np.where(row >= 0, of_place[verdict.place[row]], -1)
+            labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, label, _between(label, row))))
     for members, score, parts in message_pairs(rest):
         number = number_of(-1, members, score)
         for rank, place in parts:
@@ -129,6 +133,17 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
         return label
 
     return Inferred(of, [float(np.mean(s)) for s in scores])
+
+
+def _between(label: Numbers, row: Numbers) -> Numbers:
+    """For operations that the reference of their class lacks, the communicator of those before and after, -1 if these differ."""
+    known = np.flatnonzero(row >= 0)
+    if not len(known):
+        return label
+    after = np.minimum(np.searchsorted(known, np.arange(len(row))), len(known) - 1)
+    before = np.maximum(np.searchsorted(known, np.arange(len(row)), "right") - 1, 0)
+    earlier, later = label[known[before]], label[known[after]]
+    return np.where(earlier == later, earlier, -1)
 
 
 def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
@@ -181,12 +196,12 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
         for column, (_, lane, place) in enumerate(alike):
             fits = place >= 0
             start[place[fits], column], end[place[fits], column] = lane.start[fits], lane.end[fits]
-        yield _Class([c[1] for c in alike], [c[2] for c in alike], start, end, np.array([error[c[1].rank] for c in alike]))
+        yield _Class([c[1] for c in alike], [c[2] for c in alike], first.op, start, end, np.array([error[c[1].rank] for c in alike]))
 
 
 def _member(lane: Lane, clock: int) -> Member:
     none = np.full(len(lane.op), -1, np.int64)
-    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0)
+    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0, together=False)
 
 
 def _partitions(ranks: Sequence[int]) -> list[Numbers]:
@@ -211,6 +226,10 @@ class _Judged(NamedTuple):
     spread: Floats
     transfer: Floats
     unlawful: Floats
+
+    def take(self, rows: Numbers | slice) -> _Judged:
+        """Of some operations."""
+        return _Judged(self.label, self.spread[rows], self.transfer[rows], self.unlawful[rows])
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
@@ -237,35 +256,57 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Ju
 
 def _judged(alike: _Class) -> _Verdict | None:
     """Who meets in the operations of a class; None if no partition explains them."""
-    rows = np.arange(len(alike.end))
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
-    rows = rows[:most]
     ranks = [lane.rank for lane in alike.lanes]
-    evidence = [_evaluated(alike.start[rows], alike.end[rows], alike.slack, label) for label in _partitions(ranks)]
-    period = _period(evidence, len(rows))
-    costs = [_costs(evidence, rows[place::period]) for place in range(period)]
+    evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in _partitions(ranks)]
+    place = np.zeros(len(alike.op), np.int64)
+    of_places: list[list[_Judged]] = []
+    costs: list[Floats] = []
+    for rows in rows_by(alike.op).values():
+        of_op = [one.take(rows[rows < most]) for one in evidence]
+        cycle = _cycle(of_op, int((rows < most).sum()))
+        parts = [[one.take(slice(begin, None, cycle.period)) for one in of_op] for begin in range(cycle.period)]
+        its = [_costs(judged) for judged in parts]
+        place[rows] = len(of_places) + (0 if cycle.shared else np.arange(len(rows)) % cycle.period)
+        of_places += [of_op] if cycle.shared else parts
+        costs += [np.mean(its, axis=0)] if cycle.shared else its
     sure = {
         best
-        for of_place in costs
-        if (best := int(np.argmin(of_place))) == _chosen(evidence, of_place) and _margin(of_place, best) >= 0.5
+        for judged, of_place in zip(of_places, costs, strict=True)
+        if (best := int(np.argmin(of_place))) == _chosen(judged, of_place) and _margin(of_place, best) >= _HALF_SURE
     }
     groups: list[list[Members]] = []
     scores: list[float] = []
-    for place, of_place in enumerate(costs):
-        at = _chosen(evidence, of_place, sure)
-        if at is None or float(evidence[at].unlawful[rows[place::period]].mean()) > 1.0 - _LAWFUL:
+    for judged, of_place in zip(of_places, costs, strict=True):
+        at = _chosen(judged, of_place, sure)
+        if at is None or float(judged[at].unlawful.mean()) > 1.0 - _LAWFUL:
             groups.append([()] * len(ranks))
             scores.append(0.0)
             continue
-        label = evidence[at].label
+        label = judged[at].label
         sets = {g: tuple(ranks[i] for i in np.flatnonzero(label == g)) for g in np.unique(label).tolist()}
         groups.append([sets[g] if len(sets[g]) > 1 else () for g in label.tolist()])
         scores.append(_margin(of_place, at))
-    return _Verdict(period, groups, scores) if any(g for place in groups for g in place) else None
+    return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
 
 
-def _period(evidence: Sequence[_Judged], count: int) -> int:
-    """After how many operations the partitions that explain them best return, 1 if all have one: the least description length."""
+class _Cycle(NamedTuple):
+    """How operations repeat.
+
+    Attributes:
+        period: After how many operations those alike return.
+        shared: Whether all have the same communicators, and only sizes return.
+    """
+
+    period: int
+    shared: bool
+
+
+def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
+    """How operations repeat: the least description length of the partitions that explain them best.
+
+    Sizes of transfers return too, so a period only counts for communicators where its places are explained by different ones.
+    """
     weight = max(np.isfinite(e.transfer).sum() for e in evidence) / max(count, 1)
     parts = []
     for one in evidence:
@@ -273,7 +314,7 @@ def _period(evidence: Sequence[_Judged], count: int) -> int:
         transfer = np.where(there, one.transfer, 0.0)
         sums = [transfer.sum(axis=1), np.square(transfer).sum(axis=1), there.sum(axis=1), np.nan_to_num(one.spread), one.unlawful]
         parts.append(np.array(sums, np.float64))
-    best, least = 1, np.inf
+    best, most, size_period, least = 1, 0.0, 1, np.inf
     for period in range(1, count // 4 + 1):
         place = np.arange(count) % period
         many = np.bincount(place, minlength=period)
@@ -283,26 +324,29 @@ def _period(evidence: Sequence[_Judged], count: int) -> int:
             middle = total / np.maximum(there, 1)
             variation = np.sqrt(np.maximum(square / np.maximum(there, 1) - np.square(middle), 0.0))
             cost = np.log(spread / many + _FLOOR_NS) + np.log(variation + _FLOOR_NS) + _UNLAWFUL * unlawful / many
-            costs.append(np.where(there > 0, cost, np.inf))
-        description = float((np.min(costs, axis=0) * many).sum()) * weight + 2.0 * period * np.log(count)
-        if description < least:
-            best, least = period, description
-    return best
+            costs.append(np.where(there > 0, cost, np.inf) * many)
+        table = np.array(costs)
+        together, apart = float(table.sum(axis=1).min()), float(table.min(axis=0).sum())
+        names = 2.0 * period * np.log(count)
+        if (together - apart) * weight - names > most:
+            best, most = period, (together - apart) * weight - names
+        if together * weight + names < least:
+            size_period, least = period, together * weight + names
+    return _Cycle(best, False) if most > 0.0 else _Cycle(size_period, True)
 
 
-def _costs(evidence: Sequence[_Judged], rows: Numbers) -> Floats:
+def _costs(evidence: Sequence[_Judged]) -> Floats:
     """How badly each partition explains some operations."""
     costs = np.full(len(evidence), np.inf)
     for place, one in enumerate(evidence):
-        transfer = one.transfer[rows]
-        transfer = transfer[np.isfinite(transfer)]
+        transfer = one.transfer[np.isfinite(one.transfer)]
         if not len(transfer):
             continue
-        spread = float(np.nanmedian(one.spread[rows])) if np.isfinite(one.spread[rows]).any() else np.inf
+        spread = float(np.nanmedian(one.spread)) if np.isfinite(one.spread).any() else np.inf
         middle = float(np.median(transfer))
         variation = float(np.median(np.abs(transfer - middle)) + np.mean(np.abs(transfer - middle))) / 2.0
         cost = np.log(spread + _FLOOR_NS) + np.log(variation + _FLOOR_NS + 0.02 * abs(middle))
-        costs[place] = cost + _UNLAWFUL * float(one.unlawful[rows].mean())
+        costs[place] = cost + _UNLAWFUL * float(one.unlawful.mean())
     return costs
 
 

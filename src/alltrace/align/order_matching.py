@@ -46,6 +46,7 @@ class Member(NamedTuple):
         number: Sequence number, -1 without one.
         clock: What is equal for members whose times can be compared.
         error_ns: How far the common clock may be off for this member.
+        together: Whether members call them in one order, or are only streams that do the same.
     """
 
     op: Int64
@@ -56,6 +57,7 @@ class Member(NamedTuple):
     number: Int64
     clock: int
     error_ns: float
+    together: bool = True
 
     def take(self, rows: NDArray[np.intp]) -> Member:
         """Some of them."""
@@ -124,7 +126,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     comparable = reference.clock == own.clock
     if scatter_ns is None and n == m and (reference.op == own.op).all():
         near = np.abs(reference.end - own.end) < _FARTHEST_NS
-        lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) if comparable else near
+        lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) & own.together if comparable else near
         if lawful.all():
             return np.arange(n), float(np.median(np.abs(reference.end - own.end)))
     if not comparable:
@@ -142,8 +144,9 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
         scatter_ns = float(np.median(nearest[np.isfinite(nearest)]))
     scale = 4.0 * scatter_ns + _LEAST_NS
     cost = apart / scale
-    hurried = _hurried(reference, own, at, cost)
-    cost = np.where(hurried, np.where(own.op < 0, cost, _ALONE), np.minimum(cost, _LATE))
+    if own.together:
+        hurried = _hurried(reference, own, at, cost)
+        cost = np.where(hurried, np.where(own.op < 0, cost, _ALONE), np.minimum(cost, _LATE))
     cost += np.where((reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0), _OTHER_SIZE, 0.0)
     cost = np.where(possible, np.minimum(cost, _ALONE), _ALONE)
     path = np.empty(m, np.int64)
