@@ -29,7 +29,7 @@ _SHIFTS = 32
 _ALONE, _LATE, _CHANGE, _OTHER_SIZE = 4.0, 3.0, 6.0, 2.0
 """What an operation without a partner costs, one that ends far from its partner, another shift, and another size."""
 _LEAST_NS = 1_000.0
-_FEW = 8
+_FEW, _OUT_OF_ORDER = 8, 0.02
 _ROUNDS = 8
 _FARTHEST_NS = 2e9
 """Clocks that nothing relates are off by no more."""
@@ -126,8 +126,8 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     comparable = reference.clock == own.clock
     if scatter_ns is None and n == m and (reference.op == own.op).all():
         near = np.abs(reference.end - own.end) < _FARTHEST_NS
-        lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) & own.together if comparable else near
-        if lawful.all():
+        lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) if comparable else near
+        if lawful.all() and (own.together or not comparable or _in_order(reference, own)):
             return np.arange(n), float(np.median(np.abs(reference.end - own.end)))
     if not comparable:
         return np.full(m, -1, np.int64), 0.0
@@ -161,6 +161,19 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     after = np.minimum.accumulate(np.where(found >= 0, found, n)[::-1])[::-1]
     fits = (found < 0) & (closest < _LATE) & (best > before) & (best < after)
     return _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns])), scatter_ns
+
+
+def _in_order(reference: Member, own: Member) -> bool:
+    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few."""
+    nearest = np.full(len(own.op), np.inf)
+    for op, rows in rows_by(own.op).items():
+        ends = np.sort(reference.end[reference.op == op])
+        at = np.searchsorted(ends, own.end[rows])
+        nearest[rows] = np.minimum(*(np.abs(ends[np.clip(i, 0, len(ends) - 1)] - own.end[rows]) for i in (at - 1, at)))
+    apart = np.abs(reference.end - own.end)
+    usual = 4.0 * float(np.median(nearest)) + _LEAST_NS
+    nearer = (apart > 4.0 * usual) & (nearest <= usual)
+    return bool(apart.mean() <= 4.0 * nearest.mean() + _LEAST_NS or nearer.mean() <= _OUT_OF_ORDER)
 
 
 def _by_number(reference: Member, own: Member) -> Int64:
