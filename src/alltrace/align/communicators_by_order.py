@@ -16,6 +16,7 @@ judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`)
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from alltrace.align.order_matching import Member, positions
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,9 +43,9 @@ _LAWFUL = 0.98
 _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
-_SURE, _HALF_SURE = 0.7, 0.5
-_CLOSE, _NEAR = 0.1, 0.2
-"""Costs that hardly differ, and that differ little."""
+_EVIDENCE, _CLEAR, _LEAST_SCORE = 2.0, 4.0, 0.4
+"""The independent observations in one operation, how much likelier (logarithm) is clear, and below what certainty nothing is inferred."""
+_IMPOSSIBLE = 1e9
 _UNLAWFUL = 4.0
 
 
@@ -220,16 +221,17 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations, and of n x groups."""
+    """What shows of a partition: arrays of n operations x m streams, and of n."""
 
     label: Numbers
-    spread: Floats
-    transfer: Floats
+    stay: Floats
+    """From the last start in a stream's group to its own end, without what is usual for the stream; NaN where one is alone."""
     unlawful: Floats
+    """The share of groups in which one ends before another has started."""
 
     def take(self, rows: Numbers | slice) -> _Judged:
         """Of some operations."""
-        return _Judged(self.label, self.spread[rows], self.transfer[rows], self.unlawful[rows])
+        return _Judged(self.label, self.stay[rows], self.unlawful[rows])
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
@@ -239,19 +241,15 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Ju
     many = np.diff(np.append(heads, len(order)))
     there = np.isfinite(end[:, order])
     counts = np.add.reduceat(there, heads, axis=1, dtype=np.int64)
-    ends = np.where(there, end[:, order], 0.0)
-    middle = np.divide(np.add.reduceat(ends, heads, axis=1), counts, out=np.zeros(counts.shape), where=counts > 0)
-    away = np.where(there, np.abs(ends - np.repeat(middle, many, axis=1)), 0.0).sum(axis=1)
-    free = np.maximum(counts - 1, 0).sum(axis=1)
-    spread = np.divide(away, free, out=np.full(len(end), np.nan), where=free > 0)
     last = np.maximum.reduceat(np.where(there, start[:, order], -np.inf), heads, axis=1)
-    first = np.minimum.reduceat(np.where(there, ends, np.inf), heads, axis=1)
+    first = np.minimum.reduceat(np.where(there, end[:, order], np.inf), heads, axis=1)
     several = counts > 1
-    transfer = np.where(several, first - last, np.nan)
     error = np.maximum.reduceat(slack[order], heads)
-    broken = several & (transfer < -error)
+    broken = several & (first - last < -error)
     unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
-    return _Judged(label, spread, transfer, unlawful)
+    stay = np.full(end.shape, np.nan)
+    stay[:, order] = np.where(np.repeat(several, many, axis=1), end[:, order] - np.repeat(last, many, axis=1), np.nan)
+    return _Judged(label, stay, unlawful)
 
 
 def _judged(alike: _Class) -> _Verdict | None:
@@ -270,23 +268,18 @@ def _judged(alike: _Class) -> _Verdict | None:
         place[rows] = len(of_places) + (0 if cycle.shared else np.arange(len(rows)) % cycle.period)
         of_places += [of_op] if cycle.shared else parts
         costs += [np.mean(its, axis=0)] if cycle.shared else its
-    sure = {
-        best
-        for judged, of_place in zip(of_places, costs, strict=True)
-        if (best := int(np.argmin(of_place))) == _chosen(judged, of_place) and _margin(of_place, best) >= _HALF_SURE
-    }
+    many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
-    for judged, of_place in zip(of_places, costs, strict=True):
-        at = _chosen(judged, of_place, sure)
-        if at is None or float(judged[at].unlawful.mean()) > 1.0 - _LAWFUL:
+    for at, score in _few(np.array(costs), many):
+        if at is None or score < _LEAST_SCORE:
             groups.append([()] * len(ranks))
             scores.append(0.0)
             continue
-        label = judged[at].label
+        label = evidence[at].label
         sets = {g: tuple(ranks[i] for i in np.flatnonzero(label == g)) for g in np.unique(label).tolist()}
         groups.append([sets[g] if len(sets[g]) > 1 else () for g in label.tolist()])
-        scores.append(_margin(of_place, at))
+        scores.append(score)
     return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
 
 
@@ -307,23 +300,24 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
 
     Sizes of transfers return too, so a period only counts for communicators where its places are explained by different ones.
     """
-    weight = max(np.isfinite(e.transfer).sum() for e in evidence) / max(count, 1)
+    if count < 8:
+        return _Cycle(1, shared=True)
     parts = []
     for one in evidence:
-        there = np.isfinite(one.transfer)
-        transfer = np.where(there, one.transfer, 0.0)
-        sums = [transfer.sum(axis=1), np.square(transfer).sum(axis=1), there.sum(axis=1), np.nan_to_num(one.spread), one.unlawful]
-        parts.append(np.array(sums, np.float64))
+        there = np.isfinite(one.stay)
+        stay = np.where(there, one.stay, 0.0)
+        parts.append((stay.sum(axis=1), np.square(stay).sum(axis=1), there.sum(axis=1).astype(np.float64), one.unlawful))
+    weight = max(float(there.sum()) for _, _, there, _ in parts) / count
     best, most, size_period, least = 1, 0.0, 1, np.inf
     for period in range(1, count // 4 + 1):
         place = np.arange(count) % period
         many = np.bincount(place, minlength=period)
         costs = []
         for part in parts:
-            total, square, there, spread, unlawful = (np.bincount(place, values, period) for values in part)
+            total, square, there, unlawful = (np.bincount(place, values, period) for values in part)
             middle = total / np.maximum(there, 1)
             variation = np.sqrt(np.maximum(square / np.maximum(there, 1) - np.square(middle), 0.0))
-            cost = np.log(spread / many + _FLOOR_NS) + np.log(variation + _FLOOR_NS) + _UNLAWFUL * unlawful / many
+            cost = np.log(variation + _FLOOR_NS) + _UNLAWFUL * unlawful / many
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         together, apart = float(table.sum(axis=1).min()), float(table.min(axis=0).sum())
@@ -336,31 +330,55 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
 
 
 def _costs(evidence: Sequence[_Judged]) -> Floats:
-    """How badly each partition explains some operations."""
+    """How badly each partition explains some operations: the logarithm of the scatter of stays, of Laplace's distribution.
+
+    A group without one that it waits for seems to stay for as long as it waits; in a group with a stranger the stay is cut short.
+    """
     costs = np.full(len(evidence), np.inf)
     for place, one in enumerate(evidence):
-        transfer = one.transfer[np.isfinite(one.transfer)]
-        if not len(transfer):
+        there = np.isfinite(one.stay)
+        if not there.any():
             continue
-        spread = float(np.nanmedian(one.spread)) if np.isfinite(one.spread).any() else np.inf
-        middle = float(np.median(transfer))
-        variation = float(np.median(np.abs(transfer - middle)) + np.mean(np.abs(transfer - middle))) / 2.0
-        cost = np.log(spread + _FLOOR_NS) + np.log(variation + _FLOOR_NS + 0.02 * abs(middle))
-        costs[place] = cost + _UNLAWFUL * float(one.unlawful.mean())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # streams without any
+            away = np.abs(one.stay - np.nanmedian(one.stay, axis=0))[there]
+        scatter = float(np.median(away) + away.mean()) / 2.0
+        unlawful = float(one.unlawful.mean())
+        if unlawful <= 1.0 - _LAWFUL:
+            costs[place] = np.log(scatter + _FLOOR_NS) + _UNLAWFUL * unlawful
     return costs
 
 
-def _chosen(evidence: Sequence[_Judged], costs: Floats, sure: Collection[int] = ()) -> int | None:
-    """The partition that explains some operations: of those nearly as good as the best one that is sure elsewhere, or the coarsest."""
-    best = float(costs.min())
-    if not np.isfinite(best):
-        return None
-    known = [i for i in np.flatnonzero(costs - best < _NEAR).tolist() if i in sure]
-    close = known or np.flatnonzero(costs - best < _CLOSE).tolist()
-    return int(min(close, key=lambda i: (costs[i] if known else len(np.unique(evidence[i].label)), costs[i])))
+def _few(costs: Floats, many: Numbers) -> list[tuple[int | None, float]]:
+    """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
-
-def _margin(costs: Floats, chosen: int) -> float:
-    """How clearly a partition was distinguished from others, from 0 to 1."""
-    rivals = np.delete(costs, chosen)
-    return float(np.clip((rivals.min(initial=np.inf) - costs[chosen]) / _SURE, 0.0, 1.0))
+    Args:
+        costs: How badly each partition explains each place: an array of places x partitions.
+        many: The operations of each place.
+    """
+    weighed = costs * (_EVIDENCE * many[:, None])
+    possible = np.isfinite(costs).any(axis=1)
+    if not possible.any():
+        return [(None, 0.0)] * len(costs)
+    bounded = np.where(np.isfinite(weighed), weighed, _IMPOSSIBLE)[possible]
+    penalty = 2.0 * np.log(max(int(many.sum()), 2))
+    chosen: list[int] = []
+    explained = np.full(len(bounded), np.inf)
+    while len(chosen) < bounded.shape[1]:
+        totals = np.minimum(explained[:, None], bounded).sum(axis=0)
+        best = int(totals.argmin())
+        if chosen and explained.sum() - totals[best] <= penalty:
+            break
+        chosen.append(best)
+        explained = np.minimum(explained, bounded[:, best])
+    of_place = np.array(chosen)[bounded[:, chosen].argmin(axis=1)]
+    sure = {}
+    for one in np.unique(of_place).tolist():
+        total = bounded[of_place == one].sum(axis=0)
+        rival = float(np.delete(total, one).min(initial=np.inf))
+        sure[one] = 1.0 - float(np.exp((total[one] - rival) / _CLEAR))
+    result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)
+    for place, one in zip(np.flatnonzero(possible).tolist(), of_place.tolist(), strict=True):
+        if np.isfinite(costs[place, one]):
+            result[place] = one, float(np.clip(sure[one], 0.0, 0.99))
+    return result

@@ -40,6 +40,7 @@ _PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
 """Shares of differences, how wide these would be of a normal distribution in its scales, and how much sharper they must be."""
 _DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
+_FEWEST, _MOST_KEYS = 3, 4
 
 
 @dataclass(frozen=True)
@@ -105,22 +106,46 @@ class Ends(NamedTuple):
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
 
-def relate(first: Ends, second: Ends, *, rate: bool = True, partly: bool = False) -> ClockLine | None:
+def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     """The line of the second rank's clock against the first's, or None if their ends show none.
 
     Args:
         first: Ends of the first rank.
         second: Ends of the second.
         rate: Whether their rates can differ.
-        partly: Whether they may share some of their operations only.
     """
     keys = np.intersect1d(first.key, second.key)
     first, second = first.of(keys), second.of(keys)
-    if not len(keys) or min(len(first.time), len(second.time)) < 3:
+    if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
         return None
     line = _by_numbers(first, second, rate=rate)
     if line is not None:
         return line
+    found = _related(first, second, rate=rate)
+    return None if found is None else found[1]
+
+
+def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
+    """The same for ranks that may share the operations of some keys, or some of the operations of a key.
+
+    The ends of each key are related on their own, and the sharpest relation counts.
+    """
+    keys, counts = np.unique(second.key, return_counts=True)
+    of_key = [first.of(keys[i : i + 1]) for i in range(len(keys))]
+    order = np.argsort([-min(len(its.time), many) for its, many in zip(of_key, counts.tolist(), strict=True)], kind="stable")
+    best: tuple[float, ClockLine] | None = None
+    for i in order[:_MOST_KEYS].tolist():
+        its = of_key[i], second.of(keys[i : i + 1])
+        if min(len(e.time) for e in its) < _FEWEST:
+            break
+        found = _related(*its, rate=rate)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found[0], _sharpened(*its, found[1], rate=rate)
+    return None if best is None else best[1]
+
+
+def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine] | None:
+    """The line that explains ends of equal keys best, and its cost."""
     lines = _lines(first, second, rate=rate)
     fitted = [_refined(first, second, *line, rate=rate) for line in lines]
     ranked = sorted(
@@ -129,12 +154,11 @@ def relate(first: Ends, second: Ends, *, rate: bool = True, partly: bool = False
     if not ranked:
         return None
     cost, _, best = ranked[0]
-    count = best.count
     spacing = _spacing(second)
     rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
     sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
-    best = _sharpened(first, second, best, rate=rate) if partly else best
-    return replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * min(count / _CERTAIN_COUNT, 1.0))
+    few = min(best.count / _CERTAIN_COUNT, 1.0)
+    return cost - math.log(few), replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * few)
 
 
 def _spacing(ends: Ends) -> float:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.pair_clocks import ClockLine, Ends, relate
+from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
 from alltrace.align.timelines import message_keys
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.clocks import PlacedRank
-    from alltrace.align.timelines import AnyTimelines
+    from alltrace.align.timelines import AnyTimelines, Kinds
     from alltrace.trace.arrays import Int64
 
     Floats = NDArray[np.float64]
 
 _MARGIN_NS = 10**12
 _HUBS = 4
+_FEWER = 0.8
+"""Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
 _ENDS_AT_ONCE = 64
 _CERTAIN = 0.8
 _OTHER_RECORDING_NS = 900e9
@@ -169,7 +171,7 @@ class _Forest:
             if self.component(edge.first) == self.component(edge.second):
                 continue
             rate = not self._placing.same_rate(edge.first, edge.second)
-            line = relate(edge.ends(edge.first), edge.ends(edge.second), rate=rate, partly=edge.partly)
+            line = (relate_partly if edge.partly else relate)(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
             if line is None or abs(line.offset_ns) > _OTHER_RECORDING_NS:
                 continue
             sharpest = min(sharpest, line.scale_ns)
@@ -236,8 +238,26 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = (kinds.synchronising | kinds.exchanging) & (~known | (kinds.communicator >= timelines.first_inferred))
     if chosen.any():
-        ends = _ends(timelines, shift, chosen, kinds.op)
+        ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
         yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
+
+
+def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
+    """What tells the chosen operations of a member apart without names: the operation, and which of its streams has how many.
+
+    Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the other.
+    """
+    place = np.zeros(len(kinds), np.int64)
+    rows = np.flatnonzero(chosen)
+    pairs, of = distinct_rows(kinds.member[rows], kinds.stream[rows])
+    many = np.bincount(of, kinds.count[rows], pairs.shape[1])
+    for streams in rows_by(pairs[0]).values():
+        order = streams[np.argsort(-many[streams], kind="stable")]
+        less = many[order][1:] < _FEWER * many[order][:-1]
+        place_of = np.concatenate(([0], np.cumsum(less)))
+        for stream, number in zip(order.tolist(), place_of.tolist(), strict=True):
+            place[rows[of == stream]] = number
+    return distinct_rows(kinds.op, place)[1]
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:
