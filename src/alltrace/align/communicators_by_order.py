@@ -43,8 +43,8 @@ _LAWFUL = 0.98
 _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
-_EVIDENCE, _CLEAR, _LEAST_SCORE = 2.0, 4.0, 0.4
-"""The independent observations in one operation, how much likelier (logarithm) is clear, and below what certainty nothing is inferred."""
+_EVIDENCE, _CLEAR, _LEAST_SCORE = 0.5, 4.0, 0.4
+"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and below what certainty nothing is inferred."""
 _IMPOSSIBLE = 1e9
 _UNLAWFUL = 4.0
 
@@ -197,7 +197,9 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
         for column, (_, lane, place) in enumerate(alike):
             fits = place >= 0
             start[place[fits], column], end[place[fits], column] = lane.start[fits], lane.end[fits]
-        yield _Class([c[1] for c in alike], [c[2] for c in alike], first.op, start, end, np.array([error[c[1].rank] for c in alike]))
+        yield _Class(
+            [c[1] for c in alike], [c[2] for c in alike], first.op, start, end, np.array([error[c[1].rank] for c in alike])
+        )
 
 
 def _member(lane: Lane, clock: int) -> Member:
@@ -221,17 +223,24 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations x m streams, and of n."""
+    """What shows of a partition: arrays of n operations x g groups, NaN where a group has no two streams, and of n.
+
+    The stay of a stream is from the last start in its group to its own end, without what is usual for the stream.
+    """
 
     label: Numbers
+    apart: Floats
+    """How far the stays of a group are from their mean, ns: the mean of the absolute differences, for one stream more than is free."""
     stay: Floats
-    """From the last start in a stream's group to its own end, without what is usual for the stream; NaN where one is alone."""
+    """The mean stay of a group."""
+    free: Numbers
+    """The streams of each group less one, where all are there."""
     unlawful: Floats
     """The share of groups in which one ends before another has started."""
 
     def take(self, rows: Numbers | slice) -> _Judged:
         """Of some operations."""
-        return _Judged(self.label, self.stay[rows], self.unlawful[rows])
+        return _Judged(self.label, self.apart[rows], self.stay[rows], self.free, self.unlawful[rows])
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
@@ -247,9 +256,12 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Ju
     error = np.maximum.reduceat(slack[order], heads)
     broken = several & (first - last < -error)
     unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
-    stay = np.full(end.shape, np.nan)
-    stay[:, order] = np.where(np.repeat(several, many, axis=1), end[:, order] - np.repeat(last, many, axis=1), np.nan)
-    return _Judged(label, stay, unlawful)
+    stay = np.where(there & np.repeat(several, many, axis=1), end[:, order] - np.repeat(last, many, axis=1), np.nan)
+    stay = np.nan_to_num(stay - _median(stay))
+    mean = np.divide(np.add.reduceat(stay, heads, axis=1), counts, out=np.full(counts.shape, np.nan), where=several)
+    away = np.where(there & np.repeat(several, many, axis=1), np.abs(stay - np.repeat(np.nan_to_num(mean), many, axis=1)), 0.0)
+    apart = np.divide(np.add.reduceat(away, heads, axis=1), counts - 1, out=np.full(counts.shape, np.nan), where=several)
+    return _Judged(label, apart, mean, many - 1, unlawful)
 
 
 def _judged(alike: _Class) -> _Verdict | None:
@@ -271,7 +283,7 @@ def _judged(alike: _Class) -> _Verdict | None:
     many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
-    for at, score in _few(np.array(costs), many):
+    for at, score in _few(np.array(costs), many * len(ranks) * _EVIDENCE):
         if at is None or score < _LEAST_SCORE:
             groups.append([()] * len(ranks))
             scores.append(0.0)
@@ -305,63 +317,76 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
     parts = []
     for one in evidence:
         there = np.isfinite(one.stay)
-        stay = np.where(there, one.stay, 0.0)
-        parts.append((stay.sum(axis=1), np.square(stay).sum(axis=1), there.sum(axis=1).astype(np.float64), one.unlawful))
-    weight = max(float(there.sum()) for _, _, there, _ in parts) / count
+        stay, apart = np.where(there, one.stay, 0.0), np.where(there, one.apart, 0.0)
+        sums = [there.sum(axis=1, dtype=np.float64), stay.sum(axis=1), np.square(stay).sum(axis=1), apart.sum(axis=1), one.unlawful]
+        parts.append((sums, float(one.free.sum()), float((one.free > 0).sum())))
+    weight = _EVIDENCE * len(evidence[0].label)
     best, most, size_period, least = 1, 0.0, 1, np.inf
     for period in range(1, count // 4 + 1):
         place = np.arange(count) % period
         many = np.bincount(place, minlength=period)
         costs = []
-        for part in parts:
-            total, square, there, unlawful = (np.bincount(place, values, period) for values in part)
-            middle = total / np.maximum(there, 1)
-            variation = np.sqrt(np.maximum(square / np.maximum(there, 1) - np.square(middle), 0.0))
-            cost = np.log(variation + _FLOOR_NS) + _UNLAWFUL * unlawful / many
+        for sums, free, groups in parts:
+            there, total, square, apart, unlawful = (np.bincount(place, values, period) for values in sums)
+            known = np.maximum(there, 1.0)
+            variation = np.sqrt(np.maximum(square / known - np.square(total / known), 0.0))
+            cost = _likelihood(apart / known, variation, free, groups) + _UNLAWFUL * unlawful / many
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         together, apart = float(table.sum(axis=1).min()), float(table.min(axis=0).sum())
-        names = 2.0 * period * np.log(count)
-        if (together - apart) * weight - names > most:
-            best, most = period, (together - apart) * weight - names
-        if together * weight + names < least:
-            size_period, least = period, together * weight + names
+        gain = (together - apart) * weight - period * np.log(len(evidence) + 1.0)
+        if gain > most:
+            best, most = period, gain
+        description = together * weight + 2.0 * period * np.log(count)
+        if description < least:
+            size_period, least = period, description
     return _Cycle(best, False) if most > 0.0 else _Cycle(size_period, True)
 
 
-def _costs(evidence: Sequence[_Judged]) -> Floats:
-    """How badly each partition explains some operations: the logarithm of the scatter of stays, of Laplace's distribution.
+def _median(values: Floats) -> Floats:
+    """The median of each column, NaN of one without any."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanmedian(values, axis=0), np.float64)
 
-    A group without one that it waits for seems to stay for as long as it waits; in a group with a stranger the stay is cut short.
+
+def _likelihood(apart: Floats, variation: Floats, free: float, groups: float) -> Floats:
+    """The negative logarithm of how likely stays are, for each stream: within groups, and of their means."""
+    return np.asarray((free * np.log(apart + _FLOOR_NS) + groups * np.log(variation + _FLOOR_NS)) / (free + groups), np.float64)
+
+
+def _costs(evidence: Sequence[_Judged]) -> Floats:
+    """How badly each partition explains some operations.
+
+    Streams of one instance stay alike, and its transfer is alike each time. A group without one that it waits for seems to stay
+    for as long as it waits, and in a group with a stranger the stay is cut short.
     """
     costs = np.full(len(evidence), np.inf)
     for place, one in enumerate(evidence):
         there = np.isfinite(one.stay)
-        if not there.any():
-            continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # streams without any
-            away = np.abs(one.stay - np.nanmedian(one.stay, axis=0))[there]
-        scatter = float(np.median(away) + away.mean()) / 2.0
         unlawful = float(one.unlawful.mean())
-        if unlawful <= 1.0 - _LAWFUL:
-            costs[place] = np.log(scatter + _FLOOR_NS) + _UNLAWFUL * unlawful
+        if not there.any() or unlawful > 1.0 - _LAWFUL:
+            continue
+        apart, stay = one.apart[there], np.abs(one.stay - _median(one.stay))[there]
+        scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (apart, stay))
+        cost = _likelihood(np.array(scatter), np.array(variation), float(one.free.sum()), float((one.free > 0).sum()))
+        costs[place] = float(cost) + _UNLAWFUL * unlawful
     return costs
 
 
-def _few(costs: Floats, many: Numbers) -> list[tuple[int | None, float]]:
+def _few(costs: Floats, many: Floats) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
     Args:
         costs: How badly each partition explains each place: an array of places x partitions.
-        many: The operations of each place.
+        many: The independent observations in each place.
     """
-    weighed = costs * (_EVIDENCE * many[:, None])
+    weighed = costs * many[:, None]
     possible = np.isfinite(costs).any(axis=1)
     if not possible.any():
         return [(None, 0.0)] * len(costs)
     bounded = np.where(np.isfinite(weighed), weighed, _IMPOSSIBLE)[possible]
-    penalty = 2.0 * np.log(max(int(many.sum()), 2))
+    penalty = 2.0 * np.log(max(float(many.sum()), 2.0))
     chosen: list[int] = []
     explained = np.full(len(bounded), np.inf)
     while len(chosen) < bounded.shape[1]:
