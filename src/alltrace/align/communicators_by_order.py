@@ -223,45 +223,68 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations x g groups, NaN where a group has no two streams, and of n.
+    """What shows of a partition: arrays of n operations x m streams, NaN where a group has no two, and of n.
 
-    The stay of a stream is from the last start in its group to its own end, without what is usual for the stream.
+    Attributes:
+        label: The group of each stream.
+        stay: From the last start in a stream's group to its own end, ns.
+        unlawful: The share of groups in which one ends before another has started.
     """
 
     label: Numbers
-    apart: Floats
-    """How far the stays of a group are from their mean, ns: the mean of the absolute differences, for one stream more than is free."""
     stay: Floats
-    """The mean stay of a group."""
-    free: Numbers
-    """The streams of each group less one, where all are there."""
     unlawful: Floats
-    """The share of groups in which one ends before another has started."""
 
     def take(self, rows: Numbers | slice) -> _Judged:
         """Of some operations."""
-        return _Judged(self.label, self.apart[rows], self.stay[rows], self.free, self.unlawful[rows])
+        return _Judged(self.label, self.stay[rows], self.unlawful[rows])
+
+    @property
+    def free(self) -> float:
+        """The streams of groups of several, less one for each group."""
+        return float(np.maximum(np.bincount(self.label) - 1, 0).sum())
+
+    @property
+    def groups(self) -> float:
+        """The groups of several."""
+        return float((np.bincount(self.label) > 1).sum())
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
     """The evidence for a partition."""
-    order = np.argsort(label, kind="stable")
-    heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
-    many = np.diff(np.append(heads, len(order)))
+    order, heads, many = _by_group(label)
     there = np.isfinite(end[:, order])
-    counts = np.add.reduceat(there, heads, axis=1, dtype=np.int64)
+    several = np.add.reduceat(there, heads, axis=1, dtype=np.int64) > 1
     last = np.maximum.reduceat(np.where(there, start[:, order], -np.inf), heads, axis=1)
     first = np.minimum.reduceat(np.where(there, end[:, order], np.inf), heads, axis=1)
-    several = counts > 1
     error = np.maximum.reduceat(slack[order], heads)
     broken = several & (first - last < -error)
     unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
-    stay = np.where(there & np.repeat(several, many, axis=1), end[:, order] - np.repeat(last, many, axis=1), np.nan)
-    stay = np.nan_to_num(stay - _median(stay))
-    mean = np.divide(np.add.reduceat(stay, heads, axis=1), counts, out=np.full(counts.shape, np.nan), where=several)
-    away = np.where(there & np.repeat(several, many, axis=1), np.abs(stay - np.repeat(np.nan_to_num(mean), many, axis=1)), 0.0)
+    stay = np.full(end.shape, np.nan)
+    shared = there & np.repeat(several, many, axis=1)
+    stay[:, order] = np.where(shared, end[:, order] - np.where(shared, np.repeat(last, many, axis=1), 0.0), np.nan)
+    return _Judged(label, stay, unlawful)
+
+
+def _by_group(label: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """The streams by their group, where each group begins, and how many it has."""
+    order = np.argsort(label, kind="stable")
+    heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
+    return order, heads, np.diff(np.append(heads, len(order)))
+
+
+def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
+    """How far the stays of each group are from their mean, for one stream more than is free, and this mean; NaN without two."""
+    order, heads, many = _by_group(label)
+    own = stay[:, order]
+    there = np.isfinite(own)
+    counts = np.add.reduceat(there, heads, axis=1, dtype=np.int64)
+    several = counts > 1
+    own = np.where(there, own, 0.0)
+    mean = np.divide(np.add.reduceat(own, heads, axis=1), counts, out=np.full(counts.shape, np.nan), where=several)
+    away = np.where(there, np.abs(own - np.repeat(np.nan_to_num(mean), many, axis=1)), 0.0)
     apart = np.divide(np.add.reduceat(away, heads, axis=1), counts - 1, out=np.full(counts.shape, np.nan), where=several)
-    return _Judged(label, apart, mean, many - 1, unlawful)
+    return apart, mean
 
 
 def _judged(alike: _Class) -> _Verdict | None:
@@ -316,10 +339,11 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
         return _Cycle(1, shared=True)
     parts = []
     for one in evidence:
-        there = np.isfinite(one.stay)
-        stay, apart = np.where(there, one.stay, 0.0), np.where(there, one.apart, 0.0)
+        apart, stay = _group_stays(one.stay, one.label)
+        there = np.isfinite(stay)
+        stay, apart = np.where(there, stay, 0.0), np.where(there, apart, 0.0)
         sums = [there.sum(axis=1, dtype=np.float64), stay.sum(axis=1), np.square(stay).sum(axis=1), apart.sum(axis=1), one.unlawful]
-        parts.append((sums, float(one.free.sum()), float((one.free > 0).sum())))
+        parts.append((sums, one.free, one.groups))
     weight = _EVIDENCE * len(evidence[0].label)
     best, most, size_period, least = 1, 0.0, 1, np.inf
     for period in range(1, count // 4 + 1):
@@ -363,13 +387,15 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
     """
     costs = np.full(len(evidence), np.inf)
     for place, one in enumerate(evidence):
-        there = np.isfinite(one.stay)
         unlawful = float(one.unlawful.mean())
+        apart, stay = _group_stays(one.stay - _median(one.stay), one.label)  # without what clocks are off
+        there = np.isfinite(stay)
         if not there.any() or unlawful > 1.0 - _LAWFUL:
             continue
-        apart, stay = one.apart[there], np.abs(one.stay - _median(one.stay))[there]
-        scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (apart, stay))
-        cost = _likelihood(np.array(scatter), np.array(variation), float(one.free.sum()), float((one.free > 0).sum()))
+        # the transfer is alike for all groups
+        stay = np.abs(_group_stays(one.stay, one.label)[1] - np.nanmedian(one.stay))[there]
+        scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (apart[there], stay))
+        cost = _likelihood(np.array(scatter), np.array(variation), one.free, one.groups)
         costs[place] = float(cost) + _UNLAWFUL * unlawful
     return costs
 
