@@ -120,8 +120,8 @@ def _has_logged_calls(run: Run) -> bool:
 
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None if they are."""
-    if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
-        return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
+    if len(run.ranks) < 2 and not (run.ranks and (len(run.ranks[0].devices) > 1 or _has_logged_calls(run))):
+        return "the run has one rank with one device, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
     return None
