@@ -112,7 +112,7 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
     rest: list[Lane] = []
     for kind, alike in enumerate(_classes(timelines, clocks)):
         verdict = _judged(alike) if len(alike.lanes) > 1 else None
-        exchanging = any(lane.exchanging for lane in alike.lanes)
+        exchanging = all(lane.messages for lane in alike.lanes)
         if verdict is None or (exchanging and any(len(its) < 3 for g in verdict.groups for its in g)):
             # kernels that send and receive meet in one partition if more than two exchange at once, and else in pairs
             rest += [lane for lane in alike.lanes if lane.exchanging]
@@ -166,7 +166,15 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
         for one in np.unique(stream).tolist():
             mine = order[stream[order] == one]
             kind = its.kind[rows[mine]]
-            yield Lane(rank, rows[mine], kinds.op[kind], start[mine], end[mine], bool(kinds.exchanging[kind].any()))
+            yield Lane(
+                rank,
+                rows[mine],
+                kinds.op[kind],
+                start[mine],
+                end[mine],
+                bool(kinds.exchanging[kind].any()),
+                bool(kinds.exchanging[kind].all()),
+            )
 
 
 def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:

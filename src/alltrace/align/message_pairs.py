@@ -31,7 +31,8 @@ class Lane(NamedTuple):
         place: Their places in the rank's timeline.
         op: Number of the operation.
         start: Start on the common clock, ns; likewise `end`.
-        exchanging: Whether they are sends, receives or both.
+        exchanging: Whether there are sends, receives or both among them.
+        messages: Whether there is nothing else.
     """
 
     rank: int
@@ -40,6 +41,7 @@ class Lane(NamedTuple):
     start: Floats
     end: Floats
     exchanging: bool
+    messages: bool = True
 
 
 def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Numbers]]]]]:

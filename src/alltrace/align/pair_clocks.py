@@ -41,6 +41,8 @@ _PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
 _DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
 _FEWEST, _MOST_KEYS = 3, 4
+_STAMPS = 0.3
+"""How much a line costs that is ten times as far from the stamps, which are off by milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def _cost(line: ClockLine, first: Ends, second: Ends) -> float:
     left = np.abs(nearest[near] - line.apply(second.time[near]))
     sharp = float(np.quantile(left, 0.3)) if near.any() else math.inf
     share = float(near.sum()) / max(len(first.time), len(second.time))
-    return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + 0.1 * math.log10(1.0 + abs(line.offset_ns) / 1e6)
+    return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
 
 
 def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
