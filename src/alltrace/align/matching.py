@@ -249,7 +249,7 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
             fits = instance >= 0
             rows = rows_of(member)[sequence][fits]
             number[member][rows] = following + instance[fits]
-            confidence[member][rows] = _confidence(timelines, clocks[member], member, rows) * (_APART if apart else 1.0)
+            confidence[member][rows] = _confidence(timelines, clocks[member], member, rows, _APART if apart else 1.0)
             most = max(most, int(instance.max(initial=-1)) + 1)
         of_instances.append(np.full(most, group))
         following += most
@@ -272,10 +272,10 @@ def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64)
     )
 
 
-def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64) -> Floats:
+def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64, related: float) -> Floats:
     its, kinds = timelines.of(member), timelines.kinds
     meets = (kinds.synchronising | kinds.exchanging)[its.kind[rows]]
-    by_clock = 0.5 + 0.5 * clock.certainty
+    by_clock = related * (0.5 + 0.5 * clock.certainty)
     return np.where(its.sequence[rows] >= 0, _SURE, by_clock * np.where(meets, _BY_LAW, _BY_ORDER))
 
 

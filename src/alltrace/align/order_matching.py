@@ -83,6 +83,8 @@ def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int6
     instances = [np.full(count, -1, np.int64) for count in counts]
     scatter_ns: dict[int, float] = {}
     following = 0
+    clock = [member(k).clock for k in range(len(counts))]
+    related = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
     for attempt in range(_ROUNDS):
         left = [np.flatnonzero(i < 0) for i in instances]
         open_members = [k for k, rows in enumerate(left) if len(rows)]
@@ -92,7 +94,7 @@ def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int6
         reference = member(first).take(left[first])
         used = np.zeros(len(reference.op), np.bool_)
         for k in open_members:
-            if k != first:
+            if k != first and (clock[k] == clock[first] or not related):
                 own = member(k).take(left[k])
                 if attempt == 0:
                     place, scatter_ns[k] = laid_along(reference, own)
@@ -152,7 +154,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     other_size = (reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0)
     closest = other_size[cost.argmin(axis=0), np.arange(m)]
     for rows in rows_by(own.op).values():  # of some operations each member has its own size
-        if closest[rows].mean() <= _OTHER_SIZES:
+        if not whole or closest[rows].mean() <= _OTHER_SIZES:
             cost[:, rows] = np.where(other_size[:, rows], _ALONE, cost[:, rows])
     cost = np.where(possible, np.minimum(cost, _ALONE), _ALONE)
     path = np.empty(m, np.int64)

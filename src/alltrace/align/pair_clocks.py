@@ -41,8 +41,9 @@ _PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
 _DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
 _FEWEST, _MOST_KEYS = 3, 4
-_STAMPS = 0.3
-"""How much a line costs that is ten times as far from the stamps, which are off by milliseconds."""
+_STAMPS, _BY_CHANCE = 0.3, 0.25
+"""How much a line costs that is ten times as far from the stamps, which are off by milliseconds; and the scatter, in
+distances of successive ends, of ends that have nothing to do with each other: 0.37 and more."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     if not ranked:
         return None
     cost, _, best = ranked[0]
+    if best.scale_ns > _BY_CHANCE * np.ptp(second.time) / len(second.time):
+        return None
     spacing = _spacing(second)
     rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
     sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
