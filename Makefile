@@ -63,8 +63,9 @@ coverage-core: env ## which lines of the compiled modules their tests run, on a 
 	$(BIN)/python tools/core_coverage.py
 
 LIMIT ?= 30
-mutation: env ## change the source in LIMIT= places, drawn by SEED=, and see whether tests fail; see docs/quality.md
-	$(BIN)/python -m tests.mutation --limit $(LIMIT) --seed $(SEED)
+SINCE ?=
+mutation: env ## change LIMIT= places of the source, drawn by SEED=, of lines changed SINCE= a commit; see docs/quality.md
+	$(BIN)/python -m tests.mutation --limit $(LIMIT) --seed $(SEED) --since "$(SINCE)"
 
 sanitize: env ## build the package with address and undefined-behaviour sanitizers into build/sanitized
 	@$(BIN)/python -m tests.fuzz build
