@@ -15,6 +15,7 @@ import pytest
 import alltrace
 from alltrace.readers import registry as readers
 from tests.making import kernel, make_run
+from tests.together import together
 
 ROOT = Path(__file__).parents[1]
 TEMPLATE = ROOT / "examples" / "recipe_package"
@@ -36,7 +37,7 @@ def run(tmp_path):
     return alltrace.open(tmp_path / "run")
 
 
-@pytest.mark.parametrize("module", PUBLIC)
+@together("module", PUBLIC)
 def test_no_public_signature_has_any(module):
     tree = ast.parse((ROOT / "src" / "alltrace" / f"{module}.py").read_text())
     found = []

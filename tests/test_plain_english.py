@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.together import together
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [
@@ -75,7 +75,7 @@ def stumbles(text):
     )
 
 
-@pytest.mark.parametrize("pattern", [p for p, _ in PHRASES])
+@together("pattern", [p for p, _ in PHRASES])
 def test_each_pattern_can_be_read(pattern):
     assert not re.search(pattern, "")
 
@@ -85,7 +85,7 @@ def test_a_phrase_is_found_over_the_end_of_a_line():
     assert stumbles("it is not a list; there is no list") == []
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "phrase"),
     [
         ("# a file beside the report", "beside the"),

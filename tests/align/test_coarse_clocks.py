@@ -86,6 +86,7 @@ def apart(made, clocks):
     return np.array([max(e) - min(e) for e in ends.values()])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("tensor", [1, 4])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
 def test_all_ranks_are_on_one_clock(tmp_path, tensor, named):

@@ -78,6 +78,7 @@ def shares(alignment):
     return [m.matched / max(m.covered, 1) for m in matches if m.reason is None]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -127,6 +128,7 @@ def groups_of(truth):
     return found
 
 
+@pytest.mark.slow
 def test_peers_of_sends_and_receives_are_filled(tmp_path):
     alignment, _truth = joined(tmp_path, "pipeline", nvtx=False, steps=2)
     table = alignment.collectives(0)
@@ -137,6 +139,7 @@ def test_peers_of_sends_and_receives_are_filled(tmp_path):
     assert set(table["group_size"].to_pylist()) == {2, 4}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("form", "dropped"),
     [
@@ -228,6 +231,7 @@ def test_a_run_of_one_rank_is_joined_too(tmp_path):
     assert judged(alignment, truth) == (16, 16, 0)
 
 
+@pytest.mark.slow
 def test_the_questions_use_what_the_logs_tell(tmp_path):
     """Kernels alone have no sizes, so no bandwidth; with logs the slow communicator has the name that NCCL prints."""
     faults = ("slow-communicator:communicators=data 2:factor=3.0",)

@@ -68,6 +68,7 @@ def test_equal_operations_with_drops_and_a_late_start_are_never_shifted(seed, te
     assert found.members.schema == MEMBERS.arrow_schema()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_without_identity_communicators_are_inferred(seed):
     made = simulated(seed, ranks=8, tensor=4, steps=30).dropped(0.05, seed, {3: 0.4}).without(*ANONYMOUS)
@@ -107,6 +108,7 @@ def test_sends_and_receives_are_paired(seed, known):
     assert set(counts.tolist()) == {2}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(4))
 def test_simulated_reports_with_drops_and_a_late_start(planted, seed):
     layout, whole = planted
@@ -120,6 +122,7 @@ def test_simulated_reports_with_drops_and_a_late_start(planted, seed):
     assert layout == "pipeline" or confidences(found) == {0.98}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(4))
 def test_simulated_kernels_alone(planted, seed):
     layout, whole = planted

@@ -103,6 +103,7 @@ def whole(imported, tmp_path_factory):
     return make_all(folder)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("place", "name", "calls"),
     [

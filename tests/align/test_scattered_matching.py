@@ -30,6 +30,7 @@ def of_grid(grid, *, named):
     return executed, match_by_order(executed.made.tables, executed.made.texts, placing_of(executed.placed))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("late_ns", [20e3, 200e3])
 @pytest.mark.parametrize("grid", NAMED.values(), ids=NAMED)
 def test_named_operations_are_matched_however_far_ends_scatter(grid, late_ns):
@@ -55,6 +56,7 @@ def test_nothing_is_matched_where_nothing_is():
     assert match_by_order({}, lambda ids: ids, Placing()).members.num_rows == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.corpus
 @pytest.mark.parametrize(("report", "pairs"), [("h100x2_nccl_sendrecv", 33), ("mfu_before_2gpu", 33), ("mfu_after_2gpu", 31)])
 def test_two_devices_that_exchange_meet_in_their_order(corpus, tmp_path, report, pairs):

@@ -75,6 +75,7 @@ def whole(made):
     return match(made.tables, made.texts, made.shifts_ns, {p.rank: p.host for p in placed(made)})
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("windows", [3, 15])
 def test_windows_find_what_the_whole_has(planted, tmp_path, windows):
     made = planted
@@ -91,6 +92,7 @@ def test_windows_find_what_the_whole_has(planted, tmp_path, windows):
     assert found.reason is None
 
 
+@pytest.mark.sampled(5)
 def test_with_drops_and_a_late_start_no_instance_is_false(planted, tmp_path):
     made = planted.dropped(0.05, 3, {3: 0.4})
     found = in_windows(made, tmp_path / "w", sum(t.num_rows for t in made.tables.values()) // 4)
@@ -108,6 +110,7 @@ def test_sends_and_receives(tmp_path, seed):
     assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.01))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("seed", "tensor"), [(0, 1), (1, 2), (2, 4)])
 def test_communicators_that_nothing_names(tmp_path, seed, tensor):
     made = simulated(seed, ranks=8, tensor=tensor, steps=60).without("communicator")
@@ -122,6 +125,7 @@ def test_communicators_that_nothing_names(tmp_path, seed, tensor):
     assert (found.score, found.reason) == (pytest.approx(expected.score, abs=0.01), expected.reason)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "missing", ["half of the names", "names and a twentieth of the operations", "names and the start of a rank"]
 )

@@ -26,6 +26,7 @@ def mpirun(tmp_path, nsys, *options):
     )
 
 
+@pytest.mark.slow
 def test_four_ranks_come_home_and_info_finds_them(bare_environment, nsys, tmp_path):
     pytest.importorskip("nvtx")
     done = mpirun(tmp_path, nsys)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from tests.charts.answers import answer, every_kind, hostile, of_ranks
+from tests.together import together
 
 from alltrace.charts import draw
 from alltrace.charts.words import size, sizes
@@ -183,8 +184,6 @@ def test_a_logarithmic_axis_of_sizes_keeps_bytes():
     assert draw(Answer(table, columns, chart=Chart("lines", "bytes", ("busbw_gb_per_s",)))).x.unit == "GB"
 
 
-@pytest.mark.parametrize(
-    ("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")]
-)
+@together(("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")])
 def test_a_size_is_called_by_its_binary_prefix(given, called):
     assert size(given) == called

@@ -173,7 +173,7 @@ def test_a_compiler_without_sanitizers_is_named_in_one_sentence(tmp_path, monkey
 @pytest.mark.parametrize(
     "arguments", [["run", "--targets", "sqlite,other"], ["run", "--inputs", "0"], ["replay", "sqlite-1-1.bin"]]
 )
-def test_a_wrong_command_line_is_answered_in_one_sentence(sanitized, arguments):
+def test_a_wrong_command_line_is_answered_in_one_sentence(arguments):
     said = subprocess.run([sys.executable, "-m", "tests.fuzz", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr
 

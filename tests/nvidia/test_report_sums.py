@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.together import together
 
 from alltrace.recipes.base import Part
 from alltrace.recipes.registry import find_report
@@ -255,8 +256,8 @@ CUDA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("by_rank", [False, True])
-@pytest.mark.parametrize("name", CUDA)
+@together("by_rank", [False, True])
+@together("name", CUDA)
 def test_no_rank_and_empty_ranks_give_no_rows(name: str, by_rank: bool) -> None:
     assert ask(name, by_rank=by_rank) == []
     assert ask(name, FakeRank(0), by_rank=by_rank) == []

@@ -45,7 +45,10 @@ NUMBERED = ("RangeId", "ParentId", "RangeStack")
 FILES = ("File", "Min File", "Max File")
 SAMPLES = {int: 1, float: 1.0, str: "a", bool: True}
 
-every_recipe = pytest.mark.parametrize("name", EVERY)
+
+def every_recipe(law):
+    """A law that is tested with a sample of the recipes, and by the slow tests with all."""
+    return pytest.mark.sampled(6)(pytest.mark.parametrize("name", EVERY)(law))
 
 
 def tables_of(rank, *, without=(), length=1_000_000):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import duckdb
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.trace.name_stems import NUMBERED, stem_sql, stems
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "expected"),
     [
         # as torch/csrc/profiler/util.cpp puts them together
@@ -63,7 +63,7 @@ def test_arrow_and_duckdb_agree(names):
     assert [row[0] for row in duckdb.sql(f"SELECT {stem_sql('name')} FROM given_names").fetchall()] == expected
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "expected"),
     [("layers.3.mlp", "layers.#.mlp"), ("layer12", "layer#"), ("copy in 7", "copy in #"), ("conv2d", "conv2d"), ("a[2]", "a[#]")],
 )  # fmt: skip

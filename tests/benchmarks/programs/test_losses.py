@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.together import together
 
 from benchmarks.programs.draw import KINDS, draw
 from benchmarks.programs.losses import Truth, judged_ns, measure, truth_of, without_causes
@@ -27,7 +28,7 @@ def executed(program, without=None):
     return lowered, execute(lowered.code, lowered.members, record=True)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@together("seed", SEEDS)
 def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
     program = draw(seed)
     _, timeline = executed(program)
@@ -58,7 +59,7 @@ def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
         assert all(times == members[0] for times in members)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@together("seed", SEEDS)
 def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differently(seed):
     program = draw(seed)
     assert draw(seed) == program
@@ -68,7 +69,7 @@ def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differen
     assert len(program.judged) >= 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@together("kind", KINDS)
 def test_removing_no_cause_gives_nothing_back_and_no_cause_more_than_all_time(kind):
     program = draw(SMALL[kind], kind)
     truth = truth_of(program)
@@ -86,7 +87,7 @@ def test_a_program_with_nothing_planted_has_nothing_to_remove():
     assert truth.kinds == truth.natural
 
 
-@pytest.mark.parametrize("kind", GROWING)
+@together("kind", GROWING)
 def test_a_worse_cause_costs_more(kind):
     program = draw(SMALL[kind], kind)
     cause = program.causes[0]

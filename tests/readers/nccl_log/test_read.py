@@ -13,6 +13,7 @@ from pathlib import PurePath
 import pyarrow as pa
 import pytest
 from tests.nccl_writing import write_log
+from tests.together import together
 
 from alltrace.readers.nccl_log.read import Wanted, read_log
 from alltrace.readers.nccl_log.stamps import Stamp
@@ -178,7 +179,7 @@ def test_time_formats_that_are_none(tmp_path):
         read(tmp_path, b"", times=True, time_format="%Y %Y")
 
 
-@pytest.mark.parametrize(
+@together(
     ("form", "text"),
     [
         ("%b %e %H:%M:%S %Y", b"May  5 06:16:47 2026"),

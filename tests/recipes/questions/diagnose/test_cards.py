@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.together import together
 
 from alltrace.recipes.base import Answer, answer_rows
 from alltrace.recipes.questions.diagnose import RECIPE, cards, evidence_sentences, headlines
@@ -109,8 +110,8 @@ def test_a_loss_that_is_not_known_says_why():
     assert told(opportunity).cards[0].cost == "up to 20.0 % of the judged time can be saved"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ranks", [(), (11,), (3, 5), tuple(range(16))])
+@together("kind", KINDS)
+@together("ranks", [(), (11,), (3, 5), tuple(range(16))])
 def test_every_kind_has_a_sentence_a_measure_and_a_table(kind, ranks):
     found = told(row(kind, ranks, opportunity_share=0.3 if kind in cards._OPPORTUNITIES else None)).cards[0]
     assert found.what[0].isupper()
@@ -175,7 +176,7 @@ def test_ranks_are_named_briefly():
     assert headlines.who(list(range(7)), {rank: f"n{rank}" for rank in range(8)}) == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
 
 
-@pytest.mark.parametrize("name", EVIDENCE)
+@together("name", EVIDENCE)
 def test_every_number_of_the_evidence_is_said(name):
     said = evidence_sentence({"basis": "replay", "calls": None, name: 0.25}, 0.9, about_time=True)
     assert "confidence 90 %" in said
