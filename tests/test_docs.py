@@ -8,7 +8,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
 from tools import make_docs
 
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.together import together
 
 from benchmarks.programs.draw import KINDS, draw
 from benchmarks.programs.losses import Truth, judged_ns, measure, truth_of, without_causes
@@ -28,7 +27,8 @@ def executed(program, without=None):
     return lowered, execute(lowered.code, lowered.members, record=True)
 
 
-@together("seed", SEEDS)
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
     program = draw(seed)
     _, timeline = executed(program)
@@ -59,7 +59,8 @@ def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
         assert all(times == members[0] for times in members)
 
 
-@together("seed", SEEDS)
+@pytest.mark.sampled(7)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differently(seed):
     program = draw(seed)
     assert draw(seed) == program
@@ -69,7 +70,8 @@ def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differen
     assert len(program.judged) >= 2
 
 
-@together("kind", KINDS)
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("kind", KINDS)
 def test_removing_no_cause_gives_nothing_back_and_no_cause_more_than_all_time(kind):
     program = draw(SMALL[kind], kind)
     truth = truth_of(program)
@@ -87,7 +89,8 @@ def test_a_program_with_nothing_planted_has_nothing_to_remove():
     assert truth.kinds == truth.natural
 
 
-@together("kind", GROWING)
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("kind", GROWING)
 def test_a_worse_cause_costs_more(kind):
     program = draw(SMALL[kind], kind)
     cause = program.causes[0]

@@ -207,6 +207,7 @@ def test_bytes_that_are_not_utf8_are_escaped_and_stay_apart(tmp_path, make, both
     assert both(path)["t"]["a"].to_pylist() == [value.decode("utf-8", "backslashreplace") for value in raw]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
 def test_long_values_on_overflow_pages(tmp_path, make, both, page_size):
     usable = page_size
