@@ -72,6 +72,7 @@ def texts_compared(tree):
     return found
 
 
+@pytest.mark.slow
 def test_every_column_of_an_answer_is_asserted_somewhere():
     compared = set()
     for file in TESTS.rglob("test_*.py"):

@@ -11,6 +11,7 @@ SAME = "would save most"
 SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "warmup_steps": 0, "layers": 6, "kernels_per_layer": 12, "optimizer_kernels": 10}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("layout", "fault", "ranks"),
     [

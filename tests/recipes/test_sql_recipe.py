@@ -43,6 +43,7 @@ def test_there_are_such_recipes():
     assert len(SQL) > 15
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SQL)
 def test_the_statement_that_is_shown_gives_what_is_computed(name, run):
     recipe = find(name)

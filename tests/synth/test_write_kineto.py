@@ -194,6 +194,7 @@ def agree(expected, found, unit):
 ALL = [*names(), *(f"stats:{n}" for n in REPORTS)]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("recipe", [n for n in ALL if n not in NOT_RECORDED and n != "info"])
 def test_every_recipe_that_both_can_feed_answers_the_same(twins, recipe):
     scenario, nsys, kineto = twins
@@ -227,6 +228,7 @@ def _exact(row):
     return {k: v for k, v in row.items() if k not in NSYS_ALONE | TYPES and not MOMENT.fullmatch(k)}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("recipe", NOT_RECORDED)
 def test_what_kineto_does_not_record_is_not_answered(twins, recipe):
     (rows, _), *_ = answers(twins[2], recipe).values()

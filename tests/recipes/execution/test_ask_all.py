@@ -26,6 +26,7 @@ def test_each_answer_is_that_of_asking_alone(run):
         assert reply.answer.notes == alone.notes
 
 
+@pytest.mark.slow
 def test_all_recipes_together_answer_as_each_alone(tmp_path):
     from tests.recipes.test_every_recipe import options_of, tables_of
 

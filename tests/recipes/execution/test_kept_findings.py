@@ -73,6 +73,7 @@ def test_what_is_asked_with_other_questions_is_kept_too(run, asked):
     assert len(asked) == 4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("about", [{"ranks": [0, 1]}, {"steps": "2:4"}, {"skip_warmup": True}])
 def test_findings_of_a_part_are_not_kept(run, asked, about):
     findings(run, **about)

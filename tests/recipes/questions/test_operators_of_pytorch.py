@@ -73,6 +73,7 @@ def test_host_times_are_those_of_key_averages(recorded, name, tmp_path):
         assert all(r["cpu_self_ns"] == round(1000 * said[n]["cpu_self_us"]) for n, r in found.items())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", TRACES)
 def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):

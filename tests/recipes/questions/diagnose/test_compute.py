@@ -108,6 +108,7 @@ def test_more_launches_are_uneven_work(tmp_path):
     assert found == [("imbalance", [3])]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by_grid", [True, False])
 @pytest.mark.parametrize("ranks", [2, 4, 16])
 def test_another_rank_in_each_step_is_uneven_work(tmp_path, ranks, by_grid):
@@ -120,6 +121,7 @@ def test_another_rank_in_each_step_is_uneven_work(tmp_path, ranks, by_grid):
     assert found[0]["evidence"]["persistence"] < 0.3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ranks", [2, 8, 16])
 def test_noise_names_no_rank(tmp_path, ranks):
     draw = random.Random(ranks)
@@ -155,6 +157,7 @@ def test_ranks_that_are_slow_alike_are_one_finding_and_others_are_not(tmp_path):
     assert found == [("straggler", [1, 9]), ("straggler", [14])]
 
 
+@pytest.mark.slow
 def test_advice_names_all_ranks_in_ranges(tmp_path):
     slow = {*range(12, 20), 61}
     found = found_in(run_of(tmp_path, 64, 3, lambda r, *_: 1.2 if r in slow else 1.0, per_host=16))

@@ -45,6 +45,7 @@ def straggler(tmp_path_factory):
     return plain, traced(plain, folder / "traced"), folder / "cache"
 
 
+@pytest.mark.slow
 def test_a_straggler_costs_the_same_with_the_trace(straggler):
     *folders, cache = straggler
     runs = [open_run(f, cache_dir=cache) for f in folders]
