@@ -211,6 +211,7 @@ def test_messages_one_way_connect_nothing():
     assert [c.component for c in solution.clocks] == [0, 1]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(-(10**9), 10**9), st.integers(0, 2))
 def test_a_constant_on_a_hosts_times_changes_its_offset_alone(constant, host):

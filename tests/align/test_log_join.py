@@ -139,6 +139,7 @@ def test_peers_of_sends_and_receives_are_filled(tmp_path):
     assert set(table["group_size"].to_pylist()) == {2, 4}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("form", "dropped"),
@@ -175,6 +176,7 @@ def test_a_rank_without_a_log_gets_sizes_from_the_others(tmp_path):
     assert any("got their size from the same operation on other ranks" in n for n in alignment.notes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stamped", [True, False])
 def test_the_log_of_another_run_fills_nothing(tmp_path, stamped):
     form = LogForm(stamped=stamped)

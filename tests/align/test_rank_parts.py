@@ -103,7 +103,7 @@ def whole(imported, tmp_path_factory):
     return make_all(folder)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("place", "name", "calls"),
     [

@@ -147,6 +147,7 @@ def tried(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "form", "drop", "other", "changes", "windows"),

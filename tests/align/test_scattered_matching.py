@@ -39,6 +39,7 @@ def test_named_operations_are_matched_however_far_ends_scatter(grid, late_ns):
     assert executed.groups == {g.ranks for g in matching.groups}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("grid", NAMELESS.values(), ids=NAMELESS)
 def test_communicators_that_nothing_names_are_inferred_from_who_waits_for_whom(grid):
     executed, matching = of_grid(replace(grid, late_ns=20e3, seed=0), named=False)

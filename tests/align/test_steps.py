@@ -23,7 +23,7 @@ def found(folder, layout, **values):
     return alltrace.open(folder / "reports", cache_dir=folder / "cache").recipe("steps").to_pylist(), truth
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("layout", "named"),
     [

@@ -75,7 +75,7 @@ def whole(made):
     return match(made.tables, made.texts, made.shifts_ns, {p.rank: p.host for p in placed(made)})
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("windows", [3, 15])
 def test_windows_find_what_the_whole_has(planted, tmp_path, windows):
     made = planted
@@ -110,6 +110,7 @@ def test_sends_and_receives(tmp_path, seed):
     assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.01))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("seed", "tensor"), [(0, 1), (1, 2), (2, 4)])
 def test_communicators_that_nothing_names(tmp_path, seed, tensor):
@@ -125,7 +126,7 @@ def test_communicators_that_nothing_names(tmp_path, seed, tensor):
     assert (found.score, found.reason) == (pytest.approx(expected.score, abs=0.01), expected.reason)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "missing", ["half of the names", "names and a twentieth of the operations", "names and the start of a rank"]
 )
@@ -151,6 +152,7 @@ def test_grids_of_which_not_all_is_known(tmp_path, grid, missing):
     assert re.sub(r"\d+%", "", found.reason or "") == re.sub(r"\d+%", "", expected.reason or "")
 
 
+@pytest.mark.slow
 def test_the_clocks_are_those_planted(tmp_path):
     made = simulated(4, ranks=8, steps=200, drift=20e-6, offset_ns=5e6)
     found = in_windows(made, tmp_path / "w", most=800)

@@ -17,7 +17,7 @@ from alltrace.trace.errors import UsageError
 KINDS = every_kind()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_drawn_into_a_png(kind):
     made = picture_bytes(draw(KINDS[kind], title=kind), dpi=60)

@@ -222,6 +222,7 @@ def closed(arguments, *redirects, timeout=60):
     return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", [["info", "RUN"], ["kernels", "RUN", "--format", "csv"], ["--version"]])
 def test_a_closed_output_is_told_and_an_answer_in_a_file_needs_none(run, tmp_path, arguments):
     arguments = [str(run) if a == "RUN" else a for a in arguments]

@@ -68,6 +68,7 @@ def test_in_memory(mcp, folder, tmp_path):
     anyio.run(ask)
 
 
+@pytest.mark.slow
 def test_over_standard_input_and_output(mcp, folder, tmp_path):
     given = mcp.StdioServerParameters(
         command=sys.executable,
@@ -82,6 +83,7 @@ def test_over_standard_input_and_output(mcp, folder, tmp_path):
     anyio.run(ask)
 
 
+@pytest.mark.slow
 def test_over_http_with_the_token_alone(mcp, folder, tmp_path):
     import httpx2
     from mcp.client.streamable_http import streamable_http_client

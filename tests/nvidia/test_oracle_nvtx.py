@@ -84,7 +84,7 @@ def asked(request: Any, corpus: Path, nsys: Path, tmp_path_factory: pytest.TempP
     return folder / "run", {r: (folder / f"r_{r.replace(':', '_')}.csv").read_text(encoding="utf-8") for r in wanted}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(23)
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", REPORTS)
 def test_corpus(report: str, asked: tuple[Path, dict[str, str]]) -> None:
@@ -96,6 +96,7 @@ def test_corpus(report: str, asked: tuple[Path, dict[str, str]]) -> None:
     assert ours(report, run) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", ["nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "nvtx_kern_sum", "nvtx_sum"])
 def test_json_of_the_corpus(report: str, corpus: Path, nsys: Path, tmp_path: Path) -> None:

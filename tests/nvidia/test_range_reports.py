@@ -139,6 +139,7 @@ def test_stacks_of_more_text_than_a_string_array_holds(report: str, tmp_path: Pa
     assert ":1" in to_csv(answer.table)
 
 
+@pytest.mark.slow
 def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:
     row = {"first": 0, "last": 10, "PID": 1, "TID": 1, "operations": 200_000, "NumChild": 0}
     schema = pa.schema([(c, pa.int64()) for c in (*row, "start", "name", "domain")])

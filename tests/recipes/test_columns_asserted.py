@@ -6,6 +6,7 @@ import ast
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from tools.make_docs import log_columns
 
 from alltrace.recipes import ncu

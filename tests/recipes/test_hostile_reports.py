@@ -160,6 +160,7 @@ def made(tmp_path_factory, calls, ops, ranges=()):
     return make_run(tmp_path_factory.mktemp("made") / "run", {0: rows})
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(calls=CALLS, ops=OPS)
 def test_several_calls_and_kernels_of_one_correlation_id(tmp_path_factory, calls, ops):
@@ -175,6 +176,7 @@ def test_several_calls_and_kernels_of_one_correlation_id(tmp_path_factory, calls
     assert (kernels["Instances"], kernels["Total Time (ns)"]) == (len(ops), sum(d for _, d, _ in ops))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(calls=CALLS, ops=OPS, ranges=RANGES)
 def test_ranges_that_cross_or_never_end(tmp_path_factory, calls, ops, ranges):

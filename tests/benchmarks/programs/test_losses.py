@@ -70,7 +70,7 @@ def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differen
     assert len(program.judged) >= 2
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", KINDS)
 def test_removing_no_cause_gives_nothing_back_and_no_cause_more_than_all_time(kind):
     program = draw(SMALL[kind], kind)

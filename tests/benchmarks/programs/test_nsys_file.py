@@ -115,6 +115,7 @@ def rows(run, table, rank):
     return run.connect().execute(f"SELECT count(*) FROM {table} WHERE rank = {rank}").fetchone()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [4, 7, 10])
 def test_a_run_has_the_ranks_and_events_of_the_program(seed, tmp_path):

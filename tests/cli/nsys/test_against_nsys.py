@@ -177,7 +177,7 @@ def test_the_lines_are_many_and_each_stands_once():
     assert len(set(lines)) == len(lines) >= 75
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("line", STATS)
 def test_stats_says_the_same(nsys, reports, tmp_path, line, capfd, monkeypatch):
     their, our = (

@@ -29,6 +29,7 @@ def test_demo_simulates_imports_and_answers(alltrace, tmp_path):
     assert (tmp_path / "my demo" / "reports" / "truth.json").is_file()
 
 
+@pytest.mark.slow
 def test_demo_of_a_case_tells_what_was_planted(alltrace, tmp_path):
     done = alltrace("demo", "-o", tmp_path, "--case", "data-stall", "--ranks", "2")
     assert done.code == 0

@@ -76,6 +76,7 @@ def test_anything_else_is_refused(protocol, value):
     assert not Path("/tmp/never").exists()
 
 
+@pytest.mark.slow
 def test_damaged_pickles_are_refused_in_a_sentence():
     data = pickle.dumps(PLAIN)
     rng = random.Random(0)

@@ -205,6 +205,7 @@ def test_a_trace_cut_short_gives_what_is_whole_and_says_so(write, name):
     reader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["a.json.gz", "a.json.zst"])
 def test_a_compressed_stream_cut_short_gives_what_is_whole(write, name):
     path = write(trace([gpu("kernel", f"k{i * 7919 % 10007}", i, 0.5, i) for i in range(1, 20_000)]), name)

@@ -45,7 +45,7 @@ def read(tmp_path, text, **options):
     return part, calls_of(part, calls)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plain_and_cut_logs(tmp_path, version, prefix):
@@ -56,7 +56,7 @@ def test_plain_and_cut_logs(tmp_path, version, prefix):
         assert part.records.counts["not understood"] == written.cut
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("stamp", STAMPS)
 def test_interleaved_logs(tmp_path, version, stamp):

@@ -67,6 +67,7 @@ def test_garbage_alone(tmp_path):
         read_nccl_logs([path], calls_to=None)
 
 
+@pytest.mark.slow
 def test_every_cut_of_a_log(tmp_path):
     """Whatever byte a log ends at: the calls before it are right, and the last one is right, null in what is cut, or not there."""
     written = write_log(ranks=2, calls=2, prefix="srun")
@@ -217,6 +218,7 @@ def test_the_logs_of_many_ranks_are_not_compared_with_each_other(tmp_path, monke
     assert len(compared) <= 200
 
 
+@pytest.mark.slow
 def test_files_in_parallel_are_as_one_by_one(tmp_path):
     paths = []
     for seed in range(3):

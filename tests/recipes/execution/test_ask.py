@@ -101,6 +101,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_parts_of_several_ranks_lie_in_files_until_the_answer_is_made(tmp_path, folder, jobs):
     run, recipe = make_run(tmp_path / "run", RANKS), Looking()

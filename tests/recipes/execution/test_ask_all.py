@@ -55,6 +55,7 @@ def test_options_reach_their_recipe(run):
     assert reply.answer.table.num_rows == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_answered_is_skipped_with_the_reason(run):
     replies = {r.recipe.name: r for r in ask_all(run, [(find(n), {}) for n in names()])}
     assert replies["cuda_gpu_kern_sum"].skipped is None

@@ -92,6 +92,7 @@ def forget(made):
     return found
 
 
+@pytest.mark.slow
 def test_parts_are_made_once_and_graphs_for_all_replays(run, made, tmp_path):
     first = diagnosed(run)
     assert first.table.num_rows
@@ -132,6 +133,7 @@ def asked_of_processes(run, name, monkeypatch, jobs=2):
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OTHERS)
 def test_processes_get_no_rank_whose_parts_are_kept(run, monkeypatch, name):

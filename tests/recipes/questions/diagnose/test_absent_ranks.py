@@ -39,6 +39,7 @@ def test_a_missing_rank_that_is_as_fast_as_others_is_not_waited_for(tmp_path, la
     assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
 
 
+@pytest.mark.slow
 def test_a_slow_rank_with_a_report_is_no_missing_one(tmp_path):
     answer, _ = diagnose(tmp_path, "tensor-data", SLOW)
     assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
@@ -58,6 +59,7 @@ def test_members_without_a_report_are_named_where_they_can_be_known(ranks, size,
     assert _absent([SimpleNamespace(ranks=ranks, size=size)], missing) == expected
 
 
+@pytest.mark.slow
 def test_without_names_a_communicator_of_all_that_are_there_is_of_all_ranks(tmp_path):
     answer, truth = diagnose(tmp_path, "healthy", SLOW, "missing-rank:ranks=3", "no-nvtx")
     first = answer.to_pylist()[0]

@@ -73,6 +73,7 @@ def job(tmp_path):
     return tmp_path, manifest, truth
 
 
+@pytest.mark.slow
 def test_a_slow_rank_is_told_its_clock_in_the_judged_steps(job):
     folder, manifest, _ = job
     (before,) = [r for r in ask(OpenRun(folder / "run"), "diagnose").table.to_pylist() if r["kind"] == "straggler"]

@@ -24,7 +24,7 @@ PER_STEP = ("exposed-communication", "serialized-communication")
 """What is lost in every step alike."""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize(
     ("layout", "fault", "basis", "share"),
     [
@@ -72,6 +72,7 @@ def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, l
         assert first["evidence"]["replay_error"] < 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("fault", "where"),
@@ -97,6 +98,7 @@ def test_faults_of_the_capture_cost_nothing_and_come_behind_graver_findings(tmp_
     assert first["ranks"] == list(truth.faults[0]["ranks"])
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", ["healthy", "tensor-data", "pipeline", "experts", "sharded"])
 def test_a_healthy_run_has_no_grave_finding(tmp_path, layout):
