@@ -32,13 +32,13 @@ def record(folder: Path = KEPT, tests: tuple[str, ...] = ("tests",)) -> None:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "coverage.ini").write_text(_CONFIG, encoding="utf-8")
+    (folder / "settings.ini").write_text(_CONFIG, encoding="utf-8")
     environment = {
         **os.environ,
         "COVERAGE_FILE": str(folder / "coverage"),
         plugin.DURATIONS: str(folder / "durations.json"),
     }
-    measured = ("--cov=alltrace", "--cov-context=test", "--cov-report=", f"--cov-config={folder / 'coverage.ini'}")
+    measured = ("--cov=alltrace", "--cov-context=test", "--cov-report=", f"--cov-config={folder / 'settings.ini'}")
     options = ("-q", "-n", "auto", "-p", "no:cacheprovider", "-p", "tests.mutation.plugin", "-m", JUDGES)
     command = [sys.executable, "-m", "pytest", *options, *measured, *tests]
     ended = subprocess.run(command, cwd=ROOT, env=environment, check=False)

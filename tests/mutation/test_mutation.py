@@ -127,6 +127,17 @@ def test_tests_that_execute_a_line_judge_it_near_and_quick_ones_first(tmp_path, 
     assert chosen_tests(module, 4, None, 5.0) == [near]
 
 
+def test_one_run_of_tests_says_which_of_them_execute_a_line(tmp_path):
+    module = "trace/intervals.py"
+    contexts.record(tmp_path / "record", ("tests/trace/test_intervals.py",))
+    kept = Contexts(tmp_path / "record")
+    assert set(kept.seconds) == set(kept.of_file("tests/trace/test_intervals.py"))
+    source = (ROOT / PACKAGE / module).read_text(encoding="utf-8").splitlines()
+    tests = [kept.of_line(module, number) for number in range(1, len(source) + 1)]
+    assert set().union(*tests) <= set(kept.seconds)
+    assert any(0 < len(its) < len(kept.seconds) for its in tests)
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     return Tree(tmp_path_factory.mktemp("tree"))
