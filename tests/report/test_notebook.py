@@ -27,6 +27,7 @@ def run_cells(made):
     return shown
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("folder", ["run", 'it\'s "quoted" \\ here\nand there'], ids=["plain", "quoted"])
 def test_no_cell_fails_wherever_the_run_lies(folder, tmp_path, capfd):
     import plotly.graph_objects as go
