@@ -280,6 +280,7 @@ def test_the_two_have_no_difference_of_their_own(twins):
     assert all(r["total_change_ns"] == 0 for r in calls)
 
 
+@pytest.mark.sampled(4)
 def test_a_run_may_mix_both(twins, tmp_path):
     _, nsys, kineto = twins
     half = len(nsys.ranks) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
@@ -55,6 +56,7 @@ PARTS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.lists(PARTS, max_size=9).map("".join), st.text(max_size=12)), min_size=1, max_size=20))
 def test_arrow_and_duckdb_agree(names):
     names = [n.encode("utf-8", "replace").decode() for n in names if "\0" not in n]
