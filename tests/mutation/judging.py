@@ -60,6 +60,8 @@ class Tree:
         if verdict == "killed":
             again = [failed.read_text(encoding="utf-8")] if failed.exists() else tests[:1]
             return "killed" if self.tested(again, limit_s) == "survived" else "unsure"
+        if verdict == "timeout" and self.tested(tests, limit_s) != "survived":
+            return "unsure"
         return verdict
 
     def tested(self, tests: Sequence[str], limit_s: float) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 from tests.together import together
 
-from alltrace.trace.arrays import coded, extremes, is_one_of
+from alltrace.trace.arrays import coded, extremes, is_one_of, is_true
 
 
 @together(
@@ -25,3 +25,10 @@ def test_codes_and_words_are_the_rows(chunks):
     assert [[*known.to_pylist(), None][code] for code in codes.tolist()] == rows
     assert is_one_of(column, ("b", "c")).tolist() == [word == "b" for word in rows]
     assert not is_one_of(column, ()).any()
+
+
+@together("values", [[True, None, False, True], [None, None], [], [True], [None]])
+def test_only_true_is_true(values):
+    expected = [value is True for value in values]
+    array = pa.array(values, pa.bool_())
+    assert is_true(array).tolist() == is_true(pa.chunked_array([array])).tolist() == expected
