@@ -226,7 +226,7 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "unknown recipe 'brekdown'; did you mean breakdown?\n"
 
 
-@together("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector", "nccl-profiler"])
+@together("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector"])
 def test_every_view_of_logs_is_described_with_its_columns(kind):
     own = section(text_of("logs.md"), f"## `logs {kind}`")
     for view, columns in make_docs.log_columns(kind).items():

@@ -234,7 +234,7 @@ def _columns(kind: str, view: str, columns: Sequence[Any]) -> str:
 
 def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
     """The columns of each view of a kind of log."""
-    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_profiler, nccl_tests, training
+    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_tests, training
 
     return {
         "nccl": {view: importlib.import_module(module).COLUMNS for view, module in NCCL_VIEWS.items()},
@@ -242,7 +242,6 @@ def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
         "training": {"summary": training.SUMMARY, "steps": training.STEPS},
         "flight-recorder": flight_recorder.COLUMNS,
         "inspector": inspector.COLUMNS,
-        "nccl-profiler": nccl_profiler.COLUMNS,
     }[kind]
 
 

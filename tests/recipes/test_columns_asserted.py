@@ -22,7 +22,7 @@ GENERIC = {
     "test_registry.py",
     "test_same_answer.py",
 }
-LOGS = ("nccl", "nccl-tests", "training", "flight-recorder", "inspector", "nccl-profiler")
+LOGS = ("nccl", "nccl-tests", "training", "flight-recorder", "inspector")
 
 
 def option_sets(recipe):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from alltrace.nvidia.report import Options, Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Answer, AnswerColumn, Option, OptionValue, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Column, Option, OptionValue, Part, RankTables, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
 from alltrace.trace.arrays import integers
@@ -337,7 +337,7 @@ class FilteredReport(Report):
     def prepared(self, options: Options, run: RunFacts) -> Options:
         return self._report.prepared(options, run)
 
-    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Options) -> tuple[Column, ...]:
         return self._report.answer_columns(options)
 
     def map(self, rank: RankTables, options: Options) -> Any:

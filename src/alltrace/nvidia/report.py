@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.base import Answer, Chart, Column, Option, Part, RankTables, Recipe, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
 
@@ -72,7 +72,7 @@ class Report(Recipe):
         """The columns under `options`: the rank in front with `--by-rank`."""
         return (self.rank_cell, *self.cells) if options.get("by_rank") else self.cells
 
-    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Options) -> tuple[Column, ...]:
         return tuple(cell.answer_column() for cell in self.answer_cells(options))
 
     def answer_chart(self, options: Options) -> Chart | None:

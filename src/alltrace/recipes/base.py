@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 from alltrace.recipes.part import Part
 from alltrace.run.rank_tables import RankTables
+from alltrace.trace.columns import Column, Columns, table_of
 from alltrace.trace.options import Option, OptionValue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from decimal import Decimal
     from typing import Self
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "AnswerColumn",
     "AnswerTable",
     "CellValue",
     "Chart",
     "ChartKind",
+    "Column",
     "Option",
     "OptionValue",
     "Part",
@@ -41,62 +42,11 @@ __all__ = [
     "Recipe",
     "RunFacts",
     "alignment_of",
-    "answer_rows",
-    "answer_schema",
 ]
 
 CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
 """The value of a cell of an answer, as a Python value."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
-
-
-class AnswerColumn(NamedTuple):
-    """A column of an answer: its name, its unit (`ns`, `bytes`, `%`, ...) or None, and what it means."""
-
-    name: str
-    unit: str | None
-    doc: str
-
-
-def answer_schema(
-    columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
-) -> pa.Schema:
-    """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
-
-    Args:
-        columns: The columns.
-        texts: The names of those that hold text.
-        decimals: How many digits after the point those with fractions are shown with, by name; None for all.
-    """
-    import pyarrow as pa
-
-    def field(name: str) -> pa.Field:
-        if name in texts:
-            return pa.field(name, pa.string())
-        if decimals is None or name not in decimals:
-            return pa.field(name, pa.int32() if name == "rank" else pa.int64())
-        digits = decimals[name]
-        return pa.field(name, pa.float64(), metadata=None if digits is None else {"decimals": str(digits)})
-
-    return pa.schema([field(column.name) for column in columns])
-
-
-def answer_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a `pyarrow.Table`, null in columns that they lack; a column with sums beyond 64 bits has decimals."""
-    import pyarrow as pa
-
-    from alltrace.trace.arrays import whole_numbers
-
-    try:
-        return pa.Table.from_pylist(rows, schema)
-    except OverflowError:
-        columns = [
-            whole_numbers([r.get(f.name) for r in rows])
-            if f.type == pa.int64()
-            else pa.array([r.get(f.name) for r in rows], f.type)
-            for f in schema
-        ]
-        return pa.table(columns, pa.schema([f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]))
 
 
 class Chart(NamedTuple):
@@ -145,7 +95,7 @@ class AnswerTable(NamedTuple):
     """
 
     table: pa.Table
-    columns: tuple[AnswerColumn, ...]
+    columns: Columns
     stream: RowStream | None = None
 
     @property
@@ -169,13 +119,18 @@ class Answer(NamedTuple):
     """
 
     table: pa.Table
-    columns: tuple[AnswerColumn, ...]
+    columns: Columns
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     chart: Chart | None = None
     further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
     stream: RowStream | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], columns: Columns, *further: Any, **named: Any) -> Self:
+        """The answer with these rows; what is `further` are the other attributes, in their order."""
+        return cls(table_of(rows, columns), columns, *further, **named)
 
     def all_tables(self) -> dict[str, AnswerTable]:
         """All tables by name, the main one first."""
@@ -282,7 +237,7 @@ class Recipe(ABC):
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
-    columns: ClassVar[tuple[AnswerColumn, ...]] = ()
+    columns: ClassVar[Columns] = ()
     chart: ClassVar[Chart | None] = None
     aligned: ClassVar[bool] = False
     on_one_clock: ClassVar[bool] = False
@@ -300,7 +255,7 @@ class Recipe(ABC):
         vars(recipe)["options"] = tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options)
         return recipe
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002
+    def answer_columns(self, options: Mapping[str, Any]) -> Columns:  # noqa: ARG002
         """The columns of the answer under `options`."""
         return self.columns
 

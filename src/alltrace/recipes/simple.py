@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
+from alltrace.recipes.base import Answer, Chart, Option
 from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.trace.columns import Column
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Part, RunFacts
 
 __all__ = ["AnswerColumn", "Chart", "Option", "SqlQuestion"]
+
+
+def AnswerColumn(name: str, unit: str | None, doc: str) -> Column:  # noqa: N802  packages call it so
+    """A column of an answer: its name, its unit (`ns`, `bytes`, `%`, ...) or None, and what it means."""
+    return Column(name, "any", unit, doc)
 
 
 class SqlQuestion(SqlRecipe, metaclass=ABCMeta):

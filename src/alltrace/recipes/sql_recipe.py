@@ -14,10 +14,13 @@ import pyarrow as pa
 from alltrace.recipes.analysis.part_rows import PartRows, with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.base import Part, RankTables, Recipe, RunFacts
+from alltrace.trace.columns import schema_of
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from alltrace.trace.columns import Columns
 
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
@@ -156,7 +159,7 @@ def _literal(value: Any) -> str:
     return "NULL" if value is None else str(value)
 
 
-def answer_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def answer_table(rows: pa.Table, columns: Columns) -> pa.Table:
     """The rows of a statement with the types of an answer; whole numbers beyond 64 bits stay decimals."""
-    fields = [found if pa.types.is_decimal(found.type) else field for field, found in zip(schema, rows.schema, strict=True)]
-    return rows.cast(pa.schema(fields))
+    typed = zip(schema_of(columns), rows.schema, strict=True)
+    return rows.cast(pa.schema([real if pa.types.is_decimal(real.type) else field for field, real in typed]))

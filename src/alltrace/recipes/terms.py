@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from alltrace.recipes.base import Answer, AnswerColumn, answer_schema
+from alltrace.recipes.base import Answer
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,10 +46,10 @@ KIND_MEANINGS = {
 """What each kind of finding means; docs/diagnose.md has the rules."""
 
 COLUMNS = (
-    AnswerColumn("term", None, "the word"),
-    AnswerColumn("what", None, "what kind of word it is, and of what: `column of kernels`"),
-    AnswerColumn("unit", None, "the unit of a column, or null"),
-    AnswerColumn("meaning", None, "what it means"),
+    col.text("term", "the word"),
+    col.text("what", "what kind of word it is, and of what: `column of kernels`"),
+    col.text("unit", "the unit of a column, or null"),
+    col.text("meaning", "what it means"),
 )
 
 
@@ -74,7 +73,7 @@ def explain(term: str) -> Answer:
         raise UsageError(f"alltrace has no term {term!r}; {hint}")
     rows = list(dict.fromkeys(rows))
     names = [column.name for column in COLUMNS]
-    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], answer_schema(COLUMNS, names))
+    table = col.table_of([dict(zip(names, row, strict=True)) for row in rows], COLUMNS)
     return Answer(table, COLUMNS)
 
 

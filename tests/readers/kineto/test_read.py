@@ -359,6 +359,9 @@ def test_only_traces_are_taken_for_reports(write, tmp_path):
     assert is_report(write(EVENTS))
     assert not is_report(write({"rank": 1}))
     assert not is_report(write([1, 2, 3]))
+    of_nccl = {"name": "AllReduce", "cat": "COLL", "ph": "b", "id": 0, "pid": 1, "tid": 1, "ts": 1.5}
+    assert not is_report(write([of_nccl]))
+    assert is_report(write([{**of_nccl, "cat": "kernel", "ph": "X"}]))
     assert not is_report(write(trace(), "trace.txt"))
     assert not is_report(tmp_path / "missing.json")
 

@@ -7,13 +7,14 @@ from tests.making import kernel, make_run
 
 import alltrace
 from alltrace.align.store import aligned
-from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+from alltrace.recipes.base import Answer, Option, Recipe
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options
 from alltrace.run.checksums import CheckedFiles
 from alltrace.run.overlay import Overlay
 from alltrace.run.store import StoredRank
 from alltrace.synth import write_run
+from alltrace.trace.columns import Column
 from alltrace.trace.errors import InputError, UsageError
 
 
@@ -29,7 +30,7 @@ class Counting(Recipe):
         Option("title", str, None, "a title", required=True),
         Option("quick", bool, False, "a flag"),
     )
-    columns = (AnswerColumn("rank", None, "rank"), AnswerColumn("count", None, "kernels"))
+    columns = (Column("rank", "any", None, "rank"), Column("count", "any", None, "kernels"))
 
     def map(self, rank, options):
         import pyarrow as pa

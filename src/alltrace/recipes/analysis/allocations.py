@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import AnswerColumn
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import coded, integers, is_one_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ ALLOCATIONS = (
 """The columns of `allocations` that `pools_of` reads."""
 
 
-POOL = AnswerColumn("pool", None, "rank and kind of memory, and the device where the rank has several: a line of the picture")
-MEMORY = AnswerColumn("memory", None, "kind of device that has the memory, such as cuda or cpu")
+POOL = col.text("pool", "rank and kind of memory, and the device where the rank has several: a line of the picture")
+MEMORY = col.text("memory", "kind of device that has the memory, such as cuda or cpu")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.base import AnswerColumn
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.intervals import merge, union
@@ -26,7 +26,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `device_activity` reads."""
 
-GPU = AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
+GPU = col.text("gpu", "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
 """The column `gpu` of `device_rows`."""
 
 

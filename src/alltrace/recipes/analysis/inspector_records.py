@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import SYNCHRONISING
-from alltrace.recipes.base import AnswerColumn, Option
+from alltrace.recipes.base import Column, Option
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.nccl_words import GPU_TIMING
@@ -196,6 +196,6 @@ def straggler_rows(found: Recorded, parts: Sequence[Part], hosts: Mapping[int, s
     return sorted(rows, key=lambda r: (-r["caused_ns"], r["rank"]))
 
 
-def select_columns(columns: Sequence[AnswerColumn]) -> tuple[AnswerColumn, ...]:
+def select_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of `stragglers` that these records provide."""
     return tuple(c for c in columns if c.name in STRAGGLER_COLUMNS)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,18 +20,17 @@ if TYPE_CHECKING:
     from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.launches import Launch
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("block_size", int, None, "threads per block"),
-    typed("own", bool, None, "whether it is the launch's own block size"),
-    typed("registers", int, None, "registers per thread: the launch's own, or --registers"),
-    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: the launch's, or --shared-memory"),
-    typed("blocks", int, None, "blocks that fit on a multiprocessor"),
-    typed("warps", int, None, "warps of these blocks"),
-    typed("occupancy_percent", float, "%", "warps as a share of the most warps per multiprocessor"),
-    typed("limiter", str, None, "the resource that limits the blocks per multiprocessor; several if equal"),
+    col.whole("block_size", "threads per block"),
+    col.flag("own", "whether it is the launch's own block size"),
+    col.whole("registers", "registers per thread: the launch's own, or --registers"),
+    col.size("shared_memory_bytes", "shared memory per block with the driver's part: the launch's, or --shared-memory"),
+    col.whole("blocks", "blocks that fit on a multiprocessor"),
+    col.whole("warps", "warps of these blocks"),
+    col.percent("occupancy_percent", "warps as a share of the most warps per multiprocessor", None),
+    col.text("limiter", "the resource that limits the blocks per multiprocessor; several if equal"),
 )  # fmt: skip
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart(
     "scatter", "block_size", ("occupancy_percent",), "name", detail="limiter", title="Theoretical occupancy by block size"
 )
@@ -136,7 +136,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
                  100 * warps / limits.warps, limiter)
             )  # fmt: skip
     said = lacking(notes, profiled, known, "device attributes or no registers", "a printed page has them with `--page raw`")
-    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
 
 
 def _product(sizes: tuple[int, int, int]) -> int:

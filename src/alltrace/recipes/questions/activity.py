@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge, union
 
 if TYPE_CHECKING:
@@ -43,23 +44,23 @@ class Activity(Recipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("devices", None, "devices of the rank; their times are summed"),
-        AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
-        AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
-        AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
-        AnswerColumn("idle_ns", "ns", "nothing runs"),
-        AnswerColumn("communication_ns", "ns", "a communication kernel runs, under compute or not"),
-        AnswerColumn("waiting_ns", "ns", "the rank waits for another at an operation; of the rank, not of each device"),
-        AnswerColumn("busy_percent", "%", "share of the devices' time in which anything runs"),
-        AnswerColumn("compute_percent", "%", "share of compute_ns"),
-        AnswerColumn("communication_percent", "%", "share of communication_ns"),
-        AnswerColumn("exposed_percent", "%", "share of exposed_communication_ns and exposed_copy_ns together"),
-        AnswerColumn("idle_percent", "%", "share of idle_ns"),
-        AnswerColumn("waiting_percent", "%", "waiting_ns as a share of the bin's length"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
+        col.ns("start_ns", "start of the bin on the run's aligned clock"),
+        col.ns("end_ns", "its end"),
+        col.rank("devices", "devices of the rank; their times are summed"),
+        col.ns("compute_ns", "a compute kernel runs"),
+        col.ns("exposed_communication_ns", "a communication kernel runs and no compute kernel"),
+        col.ns("exposed_copy_ns", "a copy or fill runs and no kernel"),
+        col.ns("idle_ns", "nothing runs"),
+        col.ns("communication_ns", "a communication kernel runs, under compute or not"),
+        col.ns("waiting_ns", "the rank waits for another at an operation; of the rank, not of each device"),
+        col.percent("busy_percent", "share of the devices' time in which anything runs"),
+        col.percent("compute_percent", "share of compute_ns"),
+        col.percent("communication_percent", "share of communication_ns"),
+        col.percent("exposed_percent", "share of exposed_communication_ns and exposed_copy_ns together"),
+        col.percent("idle_percent", "share of idle_ns"),
+        col.percent("waiting_percent", "waiting_ns as a share of the bin's length"),
     )
     chart: ClassVar[Chart | None] = Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time")
 
@@ -84,7 +85,7 @@ class Activity(Recipe):
         if last <= first:
             if found:
                 notes.append("no device work takes any time, so the answer is empty")
-            return Answer(_schema(self.columns).empty_table(), self.columns, tuple(notes))
+            return Answer.of((), self.columns, tuple(notes))
         shift = _shift(first, last, options["bins"])
         edges = _edges(first, last, shift)
         edges[0], edges[-1] = first, last
@@ -138,7 +139,7 @@ def _table(
     waits: Mapping[int, Any],
     hidden: Mapping[int, Any],
     edges: Any,
-    columns: Sequence[AnswerColumn],
+    columns: Sequence[col.Column],
 ) -> Any:
     bins = len(edges) - 1
     devices = np.repeat(np.array(list(ranks.values()), np.int64), bins)
@@ -164,16 +165,8 @@ def _table(
     known = np.zeros(bins, np.bool_)
     unjudged = np.concatenate([hidden.get(r, known) for r in ranks])
     data |= {name: pa.array(data[name], mask=unjudged) for name in ("idle_ns", "idle_percent")}
-    schema = _schema(columns)
+    schema = col.schema_of(columns)
     return pa.table([pa.array(data[f.name]).cast(f.type) for f in schema], schema=schema)
-
-
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    fields = []
-    for column in columns:
-        kind = pa.float64() if column.unit == "%" else pa.int32() if column.name in ("rank", "devices") else pa.int64()
-        fields.append(pa.field(column.name, kind, metadata={"decimals": "1"} if column.unit == "%" else None))
-    return pa.schema(fields)
 
 
 RECIPE = Activity()

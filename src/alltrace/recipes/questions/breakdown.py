@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
 from alltrace.trace.number_text import number_ranges
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
 _OF_ROLE = (
-    AnswerColumn("role", None, "role"),
-    AnswerColumn("ranks", None, "how many ranks have it"),
-    AnswerColumn("devices", None, "how many devices they use"),
+    col.text("role", "role"),
+    col.whole("ranks", "how many ranks have it"),
+    col.whole("devices", "how many devices they use"),
 )
 _CHART_OF_ROLES = Chart("stacked_bars", "role", _CLASSES, title="Where each role's time went")
 _NO_ROLES = (
@@ -54,29 +55,28 @@ class Breakdown(Recipe):
         ),
         Option("by", str, "device", "one row per device, or one per role of ranks, with sums", ("device", "role")),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("host", None, "host"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
+        col.text("host", "host"),
         GPU,
-        AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
-        AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
-        AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
-        AnswerColumn(
+        col.ns("span_ns", "the total time, of which the other columns are parts"),
+        col.ns("compute_ns", "a compute kernel runs"),
+        col.ns("exposed_communication_ns", "a communication kernel runs and no compute kernel"),
+        col.ns(
             "unclassified_ns",
-            "ns",
             "a kernel runs that no rule names and that all ranks of a host end together, and no compute or communication kernel",
         ),
-        AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
-        AnswerColumn("idle_ns", "ns", "nothing runs"),
-        AnswerColumn("compute_percent", "%", "compute_ns as a share of span_ns"),
-        AnswerColumn("exposed_communication_percent", "%", "exposed_communication_ns as a share of span_ns"),
-        AnswerColumn("unclassified_percent", "%", "unclassified_ns of span_ns"),
-        AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns as a share of span_ns"),
-        AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
+        col.ns("exposed_copy_ns", "a copy or fill runs and no kernel"),
+        col.ns("idle_ns", "nothing runs"),
+        col.percent("compute_percent", "compute_ns as a share of span_ns"),
+        col.percent("exposed_communication_percent", "exposed_communication_ns as a share of span_ns"),
+        col.percent("unclassified_percent", "unclassified_ns of span_ns"),
+        col.percent("exposed_copy_percent", "exposed_copy_ns as a share of span_ns"),
+        col.percent("idle_percent", "idle_ns of span_ns"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """The column of a role, or of a device."""
         return (*_OF_ROLE, *self.columns[3:]) if options["by"] == "role" else self.columns
 
@@ -112,13 +112,12 @@ class Breakdown(Recipe):
             row["idle_ns"] += span - own
             row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
             row |= {"host": hosts[row["rank"]], "span_ns": span}
-        shares = {c.replace("_ns", "_percent"): 1 for c in _CLASSES}
         if options["by"] == "role":
             columns = self.answer_columns(options)
-            table = answer_rows(_by_role(rows, run), answer_schema(columns, ("role",), shares))
+            table = col.table_of(_by_role(rows, run), columns)
             known = any(run.manifest.role_of(r) for r in run.ranks)
             return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
-        table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
+        table = col.table_of(rows, self.columns)
         return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows)))
 
 

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
+from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ _BOUND = re.compile(
 _KEYS = {"name", "check", "where"}
 
 COLUMNS = (
-    AnswerColumn("name", None, "name of the limit"),
-    AnswerColumn("check", None, "the limit as written"),
-    AnswerColumn("verdict", None, "held, breached, or unknown if it cannot be judged, which counts as breached"),
-    AnswerColumn("value", None, "the run's value; without a statistic, the worst value"),
-    AnswerColumn("bound", None, "the value it was compared with"),
-    AnswerColumn("baseline", None, "the other run's value, or the median of the earlier runs; null if not used"),
-    AnswerColumn("why", None, "why it cannot be judged; else null"),
+    col.text("name", "name of the limit"),
+    col.text("check", "the limit as written"),
+    col.text("verdict", "held, breached, or unknown if it cannot be judged, which counts as breached"),
+    col.real("value", "the run's value; without a statistic, the worst value", decimals=2),
+    col.real("bound", "the value it was compared with"),
+    col.real("baseline", "the other run's value, or the median of the earlier runs; null if not used"),
+    col.text("why", "why it cannot be judged; else null"),
 )
 
 
@@ -216,11 +217,7 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
 
 def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
     """The answer of `check` with these rows."""
-    import pyarrow as pa
-
-    kinds = {"value": pa.float64(), "bound": pa.float64(), "baseline": pa.float64()}
-    schema = pa.schema([(c.name, kinds.get(c.name, pa.string())) for c in COLUMNS])
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS, tuple(notes))
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 def _values(

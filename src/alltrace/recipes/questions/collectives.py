@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
@@ -23,51 +24,52 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _WHO = (
-    AnswerColumn("communicator", None, "its name, from the profiler or inferred"),
-    AnswerColumn("op", None, "operation"),
-    AnswerColumn("bytes", "bytes", "message size of one rank"),
-    AnswerColumn("group_size", None, "ranks of the communicator"),
+    col.text("communicator", "its name, from the profiler or inferred"),
+    col.text("op", "operation"),
+    col.size("bytes", "message size of one rank"),
+    col.whole("group_size", "ranks of the communicator"),
 )
 _SUMMARY = (
     *_WHO,
-    AnswerColumn("ranks", None, "ranks of the communicator that have reports"),
-    AnswerColumn("instances", None, "operations found on more than one rank"),
-    AnswerColumn("incomplete", None, "of these, operations that lack a rank; they count only in the waits"),
-    AnswerColumn("skew_median_ns", "ns", "from the first arrival to the last: median"),
-    AnswerColumn("skew_p95_ns", "ns", "the same: 95th percentile"),
-    AnswerColumn("skew_max_ns", "ns", "the same: largest"),
-    AnswerColumn("transfer_median_ns", "ns", "from the last arrival to the last end: median"),
-    AnswerColumn("transfer_p95_ns", "ns", "the same: 95th percentile"),
-    AnswerColumn("algbw_gb_per_s", "GB/s", "algorithm bandwidth: total buffer divided by the median transfer"),
-    AnswerColumn(
+    col.text("ranks", "ranks of the communicator that have reports"),
+    col.whole("instances", "operations found on more than one rank"),
+    col.whole("incomplete", "of these, operations that lack a rank; they count only in the waits"),
+    col.ns("skew_median_ns", "from the first arrival to the last: median"),
+    col.ns("skew_p95_ns", "the same: 95th percentile"),
+    col.ns("skew_max_ns", "the same: largest"),
+    col.ns("transfer_median_ns", "from the last arrival to the last end: median"),
+    col.ns("transfer_p95_ns", "the same: 95th percentile"),
+    col.real("algbw_gb_per_s", "algorithm bandwidth: total buffer divided by the median transfer", "GB/s", 3),
+    col.real(
         "busbw_gb_per_s",
-        "GB/s",
         "bus bandwidth: algorithm bandwidth times the operation's share of the buffer that crosses each link",
+        "GB/s",
+        3,
     ),
-    AnswerColumn("peak_percent", "%", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
-    AnswerColumn("wait_ns", "ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
-    AnswerColumn("wait_certain_ns", "ns", "of these, waits of at least three times the clock residual"),
+    col.percent("peak_percent", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
+    col.ns("wait_ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
+    col.ns("wait_certain_ns", "of these, waits of at least three times the clock residual"),
 )
 _AGAINST_TESTS = (
-    AnswerColumn("zero_skew_percent", "%", "share of the instances whose skew is at most a tenth of the transfer"),
-    AnswerColumn("expected_busbw_gb_per_s", "GB/s", "bus bandwidth that nccl-tests measured for the operation on as many ranks"),
-    AnswerColumn("expected_percent", "%", "bus bandwidth of that"),
+    col.percent("zero_skew_percent", "share of the instances whose skew is at most a tenth of the transfer"),
+    col.real("expected_busbw_gb_per_s", "bus bandwidth that nccl-tests measured for the operation on as many ranks", "GB/s", 3),
+    col.percent("expected_percent", "bus bandwidth of that"),
 )
 _INSTANCES = (
-    AnswerColumn("communicator", None, _WHO[0].doc),
-    AnswerColumn("ordinal", None, "number of the instance within its communicator"),
+    col.text("communicator", _WHO[0].doc),
+    col.whole("ordinal", "number of the instance within its communicator"),
     *_WHO[1:],
-    AnswerColumn("members", None, "ranks on which it was found"),
-    AnswerColumn("first_arrival_ns", "ns", "when the first rank's part started"),
-    AnswerColumn("last_arrival_ns", "ns", "when the last rank's part started"),
-    AnswerColumn("last_rank", None, "the rank that arrived last"),
-    AnswerColumn("end_ns", "ns", "when the last rank's part ended"),
-    AnswerColumn("skew_ns", "ns", "from the first arrival to the last"),
-    AnswerColumn("transfer_ns", "ns", "from the last arrival to the last end; null if a rank is missing"),
-    AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth of that transfer"),
-    AnswerColumn("wait_ns", "ns", "time that ranks waited for the last, summed"),
-    AnswerColumn("certain", None, "whether the skew is at least three times the clock residual"),
-    AnswerColumn("confidence", None, "confidence of the match: 1 for an identity from the profiler"),
+    col.whole("members", "ranks on which it was found"),
+    col.ns("first_arrival_ns", "when the first rank's part started"),
+    col.ns("last_arrival_ns", "when the last rank's part started"),
+    col.whole("last_rank", "the rank that arrived last"),
+    col.ns("end_ns", "when the last rank's part ended"),
+    col.ns("skew_ns", "from the first arrival to the last"),
+    col.ns("transfer_ns", "from the last arrival to the last end; null if a rank is missing"),
+    col.real("busbw_gb_per_s", "bus bandwidth of that transfer", "GB/s", 3),
+    col.ns("wait_ns", "time that ranks waited for the last, summed"),
+    col.flag("certain", "whether the skew is at least three times the clock residual"),
+    col.real("confidence", "confidence of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
 _DECIMALS = {
@@ -106,12 +108,12 @@ class Collectives(Recipe):
         ),
         SOURCE,
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = _SUMMARY
+    columns: ClassVar[col.Columns] = _SUMMARY
     chart: ClassVar[Chart | None] = Chart(
         "scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", title="Bus bandwidth by message size", log_x=True
     )
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """One row per communicator, operation and size, or one per instance."""
         if options.get("instances"):
             return _INSTANCES
@@ -267,7 +269,7 @@ def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests
         rows.append(_row(found, groups[communicator], str(ops[code]), size, order[a:b], link, tests))
     rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
     columns = (*_SUMMARY, *_AGAINST_TESTS)
-    return answer_rows(rows, answer_schema(columns, ("communicator", "op", "ranks"), _DECIMALS))
+    return col.table_of(rows, columns)
 
 
 def _row(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, alignment_of
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,10 +15,9 @@ if TYPE_CHECKING:
     from alltrace.replay.join import Replay
     from alltrace.replay.path import Pieces
 
-_RANK = AnswerColumn("rank", None, "the rank on which this part of the path runs")
-_CLASS = AnswerColumn(
+_RANK = col.rank("rank", "the rank on which this part of the path runs")
+_CLASS = col.text(
     "class",
-    None,
     "compute; transfer (a collective after its last arrival); communication that no other rank's matches; copy; host; gap (launch "
     "latency and pauses of the device); idle (nothing explains it)",
 )
@@ -33,27 +33,27 @@ class CriticalPath(ReplayRecipe):
 
     name = "critical-path"
     options: ClassVar[tuple[Option, ...]] = (Option("segments", bool, False, "list the pieces of the path, in order of time"),)
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+    columns: ClassVar[col.Columns] = (
         _RANK,
         _CLASS,
-        AnswerColumn("time_ns", "ns", "time of the path in this class on this rank"),
-        AnswerColumn("share_percent", "%", "share of the whole path"),
-        AnswerColumn("slack_ns", "ns", "how much longer the rank could take, at its tightest point, without making the run longer"),
+        col.ns("time_ns", "time of the path in this class on this rank"),
+        col.percent("share_percent", "share of the whole path", None),
+        col.ns("slack_ns", "how much longer the rank could take, at its tightest point, without making the run longer"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank"
     )
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """The columns: of shares, or of segments."""
         if not options["segments"]:
             return self.columns
         return (
-            AnswerColumn("start_ns", "ns", "start of the piece on the run's aligned clock"),
-            AnswerColumn("duration_ns", "ns", "its length"),
+            col.ns("start_ns", "start of the piece on the run's aligned clock"),
+            col.ns("duration_ns", "its length"),
             _RANK,
             _CLASS,
-            AnswerColumn("what", None, "the kernel with most of its time, or the collective's operation and communicator"),
+            col.text("what", "the kernel with most of its time, or the collective's operation and communicator"),
         )
 
     def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
@@ -79,8 +79,7 @@ class CriticalPath(ReplayRecipe):
             )
         columns = self.answer_columns(options)
         rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
-        schema = answer_schema(columns, ("class", "what"), {"share_percent": None})
-        return Answer(answer_rows(rows, schema), columns, tuple(notes))
+        return Answer.of(rows, columns, tuple(notes))
 
 
 def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part
 from alltrace.recipes.questions.durations import KEYS, Durations, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
+from alltrace.trace import columns as col
 from alltrace.trace.grouping import group
 from alltrace.trace.kernel_spelling import kernel_spelling
 from alltrace.trace.number_text import counted
@@ -30,38 +31,32 @@ THRESHOLD_PERCENT = 1.0
 _DOCS = {c.name: c for c in Durations.columns}
 COLUMNS = (
     *(_DOCS[k] for k in KEYS),
-    AnswerColumn(
+    col.text(
         "verdict",
-        None,
         "slower or faster if its total time changed by the threshold and the change is significant; else same; "
         "only_a or only_b if one run lacks it",
     ),
-    AnswerColumn(
-        "count_verdict", None, "more or fewer if its count changed by the threshold; else same; null unless both runs have it"
-    ),
-    AnswerColumn(
+    col.text("count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"),
+    col.text(
         "call_verdict",
-        None,
         "longer or shorter if its median changed by the threshold and the change is significant; else same; "
         "null unless both runs have it",
     ),
-    AnswerColumn("count_a", None, "count in run A, over all ranks"),
-    AnswerColumn("count_b", None, "the same in run B"),
-    AnswerColumn("total_a_ns", "ns", "summed duration in run A"),
-    AnswerColumn("total_b_ns", "ns", "the same in run B"),
-    AnswerColumn("total_change_ns", "ns", "run B less run A"),
-    AnswerColumn("total_change_percent", "%", "the same as a share of run A; null if run A has none"),
-    AnswerColumn("q1_a_ns", "ns", "exact first quartile in run A"),
-    AnswerColumn("q1_b_ns", "ns", "the same in run B"),
-    AnswerColumn("median_a_ns", "ns", "exact median in run A"),
-    AnswerColumn("median_b_ns", "ns", "the same in run B"),
-    AnswerColumn("q3_a_ns", "ns", "exact third quartile in run A"),
-    AnswerColumn("q3_b_ns", "ns", "the same in run B"),
-    AnswerColumn(
-        "median_change_percent", "%", "change of the median from run A to run B, relative to run A; null if one run has none"
-    ),
-    AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A; ties count half"),
-    AnswerColumn("p_value", None, "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
+    col.whole("count_a", "count in run A, over all ranks"),
+    col.whole("count_b", "the same in run B"),
+    col.ns("total_a_ns", "summed duration in run A"),
+    col.ns("total_b_ns", "the same in run B"),
+    col.ns("total_change_ns", "run B less run A"),
+    col.percent("total_change_percent", "the same as a share of run A; null if run A has none"),
+    col.real("q1_a_ns", "exact first quartile in run A", "ns"),
+    col.real("q1_b_ns", "the same in run B", "ns"),
+    col.real("median_a_ns", "exact median in run A", "ns"),
+    col.real("median_b_ns", "the same in run B", "ns"),
+    col.real("q3_a_ns", "exact third quartile in run A", "ns"),
+    col.real("q3_b_ns", "the same in run B", "ns"),
+    col.percent("median_change_percent", "change of the median from run A to run B, relative to run A; null if one run has none"),
+    col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
+    col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
 _VERDICTS = ("verdict", "count_verdict", "call_verdict")
 _DECIMALS = {
@@ -172,7 +167,7 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     for row in rows:
         row.update(_verdicts(row, alpha, threshold_percent))
     rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
-    return answer_rows(rows, answer_schema(COLUMNS, ("what", "name", *_VERDICTS), _DECIMALS))
+    return col.table_of(rows, COLUMNS)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

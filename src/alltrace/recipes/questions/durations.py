@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part
 from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
 
@@ -40,10 +41,10 @@ def _labels(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 _IDENTITY = (
-    AnswerColumn("what", None, "kernel, copy, range, call, collective or step"),
-    AnswerColumn("name", None, "its name; for a copy its direction, for a collective its operation, for a step its kind"),
-    AnswerColumn("bytes", "bytes", "for a collective: message size of one rank; else null"),
-    AnswerColumn("group_size", None, "for a collective: ranks of its communicator; else null"),
+    col.text("what", "kernel, copy, range, call, collective or step"),
+    col.text("name", "its name; for a copy its direction, for a collective its operation, for a step its kind"),
+    col.size("bytes", "for a collective: message size of one rank; else null"),
+    col.whole("group_size", "for a collective: ranks of its communicator; else null"),
 )
 
 
@@ -70,16 +71,16 @@ class Durations(SqlRecipe):
         Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
         Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+    columns: ClassVar[col.Columns] = (
         *_IDENTITY,
-        AnswerColumn("count", None, "count over all ranks"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("mean_ns", "ns", "mean duration"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("q1_ns", "ns", "exact first quartile"),
-        AnswerColumn("median_ns", "ns", "exact median"),
-        AnswerColumn("q3_ns", "ns", "exact third quartile"),
-        AnswerColumn("max_ns", "ns", "longest"),
+        col.whole("count", "count over all ranks"),
+        col.ns("total_ns", "summed duration"),
+        col.real("mean_ns", "mean duration", "ns"),
+        col.ns("min_ns", "shortest"),
+        col.real("q1_ns", "exact first quartile", "ns"),
+        col.real("median_ns", "exact median", "ns"),
+        col.real("q3_ns", "exact third quartile", "ns"),
+        col.ns("max_ns", "longest"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True
@@ -120,9 +121,10 @@ class Durations(SqlRecipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows of the statement."""
-        schema = answer_schema(self.columns, ("what", "name"), dict.fromkeys(_REALS))
-        rows = self.over_parts(_with_steps(parts, run, options), run, options) if parts else schema.empty_table()
-        return Answer(answer_table(rows, schema), self.columns)
+        rows = (
+            self.over_parts(_with_steps(parts, run, options), run, options) if parts else col.schema_of(self.columns).empty_table()
+        )
+        return Answer(answer_table(rows, self.columns), self.columns)
 
 
 def chosen(options: Mapping[str, Any]) -> set[str]:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe, alignment_of
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
@@ -83,28 +84,24 @@ class Efficiency(Recipe):
             ("strong", "weak"),
         ),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("side", None, "device or host"),
-        AnswerColumn("step", None, "number of the step; null for the run and for ranges"),
-        AnswerColumn("range", None, "name of the ranges; null for the run and for steps"),
-        AnswerColumn("count", None, "devices, or ranks on the host"),
-        AnswerColumn("span_ns", "ns", "the region's time"),
-        AnswerColumn("useful_ns", "ns", "useful time, summed over devices or ranks"),
-        AnswerColumn("communication_ns", "ns", "communication not hidden by useful work, or MPI, summed likewise"),
-        AnswerColumn("runtime_ns", "ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
-        AnswerColumn("parallel_efficiency", None, "useful time as a share of the whole time, 0 to 1"),
-        AnswerColumn(
-            "load_balance", None, "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"
-        ),
-        AnswerColumn("culprit", None, "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
-        AnswerColumn("communication_efficiency", None, "below 1, time is lost to exposed communication, or to MPI"),
-        AnswerColumn("orchestration_efficiency", None, "below 1, time is lost while devices have no work; null for hosts"),
-        AnswerColumn("mpi_parallel_efficiency", None, "time outside MPI as a share of the whole time; null for devices"),
-        AnswerColumn("offload_efficiency", None, "of the time outside MPI, the share not in GPU runtime calls; null for devices"),
-        AnswerColumn(
-            "computation_scalability", None, "useful time of the reference divided by that of this run; null without --reference"
-        ),
-        AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),
+    columns: ClassVar[col.Columns] = (
+        col.text("side", "device or host"),
+        col.whole("step", "number of the step; null for the run and for ranges"),
+        col.text("range", "name of the ranges; null for the run and for steps"),
+        col.rank("count", "devices, or ranks on the host"),
+        col.ns("span_ns", "the region's time"),
+        col.ns("useful_ns", "useful time, summed over devices or ranks"),
+        col.ns("communication_ns", "communication not hidden by useful work, or MPI, summed likewise"),
+        col.ns("runtime_ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
+        col.real("parallel_efficiency", "useful time as a share of the whole time, 0 to 1"),
+        col.real("load_balance", "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"),
+        col.rank("culprit", "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
+        col.real("communication_efficiency", "below 1, time is lost to exposed communication, or to MPI"),
+        col.real("orchestration_efficiency", "below 1, time is lost while devices have no work; null for hosts"),
+        col.real("mpi_parallel_efficiency", "time outside MPI as a share of the whole time; null for devices"),
+        col.real("offload_efficiency", "of the time outside MPI, the share not in GPU runtime calls; null for devices"),
+        col.real("computation_scalability", "useful time of the reference divided by that of this run; null without --reference"),
+        col.real("global_efficiency", "parallel_efficiency times computation_scalability; null without --reference"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "side", _FACTORS, title="Components of the efficiency of devices and hosts")
 
@@ -151,8 +148,7 @@ class Efficiency(Recipe):
         notes += _missing(parts, rows, options)
         if options["reference"] is not None and parts:
             notes += _scaled(rows, options)
-        fields = [pa.field(c.name, _type(c)) for c in self.columns]
-        return Answer(answer_rows(rows, pa.schema(fields)), self.columns, tuple(notes))
+        return Answer.of(rows, self.columns, tuple(notes))
 
 
 def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
@@ -161,14 +157,8 @@ def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
     return processes[most] if useful[most] - float(np.median(useful)) > _STANDS_OUT * useful[most] else None
 
 
-def _is_ratio(column: AnswerColumn) -> bool:
+def _is_ratio(column: col.Column) -> bool:
     return column.name.endswith(("_efficiency", "_scalability", "load_balance"))
-
-
-def _type(column: AnswerColumn) -> Any:
-    if _is_ratio(column):
-        return pa.float64()
-    return pa.string() if column.name in ("side", "range") else pa.int32() if column.name in ("count", "culprit") else pa.int64()
 
 
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]

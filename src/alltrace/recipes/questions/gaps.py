@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import gaps, merge, overlap_ns
 
 if TYPE_CHECKING:
@@ -37,13 +38,13 @@ class Gaps(Recipe):
         Option("min_ns", int, 100_000, "shortest gap to list, in ns", least=0),
         Option("rows", int, 50, "how many gaps to list, the longest first; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
-        AnswerColumn("start_ns", "ns", "start of the gap on the run's aligned clock"),
-        AnswerColumn("duration_ns", "ns", "its length"),
-        AnswerColumn("before", None, "the last work that ended before it"),
-        AnswerColumn("after", None, "the first work that started after it"),
+        col.ns("start_ns", "start of the gap on the run's aligned clock"),
+        col.ns("duration_ns", "its length"),
+        col.text("before", "the last work that ended before it"),
+        col.text("after", "the first work that started after it"),
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart(
@@ -77,11 +78,10 @@ class Gaps(Recipe):
         """The longest gaps of all ranks."""
         rows = device_rows(parts, run)
         rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
-        schema = answer_schema(self.columns, ("gpu", "before", "after"))
         notes = (
             () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
         )
-        return Answer(pa.Table.from_pylist(rows[: options["rows"] or None], schema), self.columns, notes)
+        return Answer.of(rows[: options["rows"] or None], self.columns, notes)
 
 
 def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:

@@ -11,7 +11,8 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.sampled import GPU_READS, plain_metric
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Recipe
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,18 +49,18 @@ class GpuRates(Recipe):
     name = "gpu-rates"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
     host_samples = True
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank that works on the GPU"),
+    columns: ClassVar[col.Columns] = (
+        col.rank("rank", "rank that works on the GPU"),
         GPU,
-        AnswerColumn("rate", None, f"what was sampled: {', '.join(_RATES)}"),
-        AnswerColumn("metric", None, "the profiler's name of it"),
-        AnswerColumn("samples", None, "samples"),
-        AnswerColumn("known_ns", "ns", "time that they describe"),
-        AnswerColumn("mean", None, "mean by time: % of the peak; of the clock in the unit of the metric"),
-        AnswerColumn("median", None, "exact median of the samples"),
-        AnswerColumn("p95", None, "95th percentile, linear between neighbours"),
-        AnswerColumn("max", None, "largest"),
-        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null if unknown"),
+        col.text("rate", f"what was sampled: {', '.join(_RATES)}"),
+        col.text("metric", "the profiler's name of it"),
+        col.whole("samples", "samples"),
+        col.ns("known_ns", "time that they describe"),
+        col.real("mean", "mean by time: % of the peak; of the clock in the unit of the metric", decimals=1),
+        col.real("median", "exact median of the samples", decimals=1),
+        col.real("p95", "95th percentile, linear between neighbours", decimals=1),
+        col.real("max", "largest", decimals=1),
+        col.whole("mean_bytes_per_s", "of memory the mean by the device's peak; null if unknown", "bytes/s"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "rate", ("mean",), "rank", "gpu")
 
@@ -102,8 +103,7 @@ class GpuRates(Recipe):
         """The rows of all ranks."""
         rows = device_rows(parts, run)
         notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
-        schema = answer_schema(self.columns, ("gpu", "rate", "metric"), dict.fromkeys(("mean", "median", "p95", "max"), 1))
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, notes)
+        return Answer.of(rows, self.columns, notes)
 
 
 RECIPE = GpuRates()

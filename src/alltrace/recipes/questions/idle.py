@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track, clip, difference, gaps, merge, merge_by_track, overlap_ns
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_ns", "unknown_ns")
 _SYNC = r"^(?:cuda|cu|hip)\w*Synchronize"
-_STREAM = AnswerColumn("stream", None, "CUDA stream")
+_STREAM = col.whole("stream", "CUDA stream")
 
 
 class Idle(Recipe):
@@ -47,23 +48,23 @@ class Idle(Recipe):
         Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),
         Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
-        AnswerColumn("span_ns", "ns", "from the first start to the last end of the work"),
-        AnswerColumn("gaps", None, "gaps in which nothing ran"),
-        AnswerColumn("idle_ns", "ns", "total length of the gaps"),
-        AnswerColumn("idle_percent", "%", "idle_ns as a share of span_ns"),
-        AnswerColumn("host_sync_ns", "ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
-        AnswerColumn("host_ns", "ns", "the next work was not launched yet; its thread did something else"),
-        AnswerColumn("launch_ns", "ns", "the next work was being launched, and nothing was queued before"),
-        AnswerColumn("kernel_wait_ns", "ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
-        AnswerColumn("dependency_ns", "ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
-        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is unknown"),
+        col.ns("span_ns", "from the first start to the last end of the work"),
+        col.whole("gaps", "gaps in which nothing ran"),
+        col.ns("idle_ns", "total length of the gaps"),
+        col.percent("idle_percent", "idle_ns as a share of span_ns"),
+        col.ns("host_sync_ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
+        col.ns("host_ns", "the next work was not launched yet; its thread did something else"),
+        col.ns("launch_ns", "the next work was being launched, and nothing was queued before"),
+        col.ns("kernel_wait_ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
+        col.ns("dependency_ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
+        col.ns("unknown_ns", "the call that launched the next work is unknown"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CAUSES)
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """With `--by stream`, `stream` comes third."""
         return self.columns if options["by"] == "device" else (*self.columns[:2], _STREAM, *self.columns[2:])
 
@@ -101,7 +102,7 @@ class Idle(Recipe):
         for row in rows:
             span, idle = row["end_ns"] - row["start_ns"] - row["left_out_ns"], sum(row[c] for c in _CAUSES)
             row |= {"span_ns": span, "idle_ns": idle, "idle_percent": 100 * idle / span if span else None}
-        return Answer(pa.Table.from_pylist(rows, answer_schema(columns, ("gpu",), {"idle_percent": 1})), columns)
+        return Answer.of(rows, columns)
 
 
 class _Waits:

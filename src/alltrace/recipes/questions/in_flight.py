@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import by_track, concurrency, merge
 
 if TYPE_CHECKING:
@@ -33,21 +34,21 @@ class InFlight(Recipe):
     name = "in-flight"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
-        AnswerColumn("kernels", None, "kernels"),
-        AnswerColumn("unmatched", None, "kernels with an unknown call"),
-        AnswerColumn("span_ns", "ns", "from the first launch to the last end"),
-        AnswerColumn("in_flight_mean", None, "mean number in flight, weighted by time"),
-        AnswerColumn("in_flight_max", None, "largest number"),
-        AnswerColumn("executing_mean", None, "mean number of executing kernels"),
-        AnswerColumn("executing_max", None, "largest number"),
-        AnswerColumn("queued_mean", None, "in_flight_mean minus executing_mean"),
-        AnswerColumn("starved_ns", "ns", "time with none in flight"),
-        AnswerColumn("held_ns", "ns", "time with kernels in flight and none executing"),
-        AnswerColumn("executing_ns", "ns", "time with at least one executing"),
-        AnswerColumn("starved_percent", "%", "starved_ns as a share of span_ns"),
+        col.whole("kernels", "kernels"),
+        col.whole("unmatched", "kernels with an unknown call"),
+        col.ns("span_ns", "from the first launch to the last end"),
+        col.real("in_flight_mean", "mean number in flight, weighted by time", decimals=2),
+        col.whole("in_flight_max", "largest number"),
+        col.real("executing_mean", "mean number of executing kernels", decimals=2),
+        col.whole("executing_max", "largest number"),
+        col.real("queued_mean", "in_flight_mean minus executing_mean", decimals=2),
+        col.ns("starved_ns", "time with none in flight"),
+        col.ns("held_ns", "time with kernels in flight and none executing"),
+        col.ns("executing_ns", "time with at least one executing"),
+        col.percent("starved_percent", "starved_ns as a share of span_ns"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", ("executing_ns", "held_ns", "starved_ns"), detail="gpu")
 
@@ -87,8 +88,7 @@ class InFlight(Recipe):
                 "CUDA graphs traced as a whole are not kernels here: while one runs, its device counts as starved or held "
                 "(capture with --cuda-graph-trace=node to see its kernels)"
             )
-        schema = answer_schema(self.columns, ("gpu",), _DECIMALS)
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
+        return Answer.of(rows, self.columns, tuple(notes))
 
 
 def _mean(start: Any, end: Any, span: int) -> float:

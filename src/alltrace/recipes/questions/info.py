@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.base import Answer, AnswerColumn, Part, Recipe
+from alltrace.recipes.base import Answer, Part, Recipe
 from alltrace.run.report_warnings import warnings_of_report
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
 from alltrace.trace.schema import EVENT_TABLES
@@ -39,18 +40,18 @@ class Info(Recipe):
     name = "info"
     aligned = True
     windowed = False
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("local_rank", None, "its number on its host"),
-        AnswerColumn("host", None, "host"),
-        AnswerColumn("process", None, "process ID of the process that computes"),
-        AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
-        AnswerColumn("role", None, "its role in a program of several groups of ranks; no column if no rank has a role"),
-        AnswerColumn("rank_source", None, "how its number was found"),
-        AnswerColumn("reports", None, "number of its reports"),
-        AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
-        AnswerColumn("end_ns", "ns", "last end of any event, aligned, from the session's start"),
-        *(AnswerColumn(t, None, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
+    columns: ClassVar[col.Columns] = (
+        col.whole("rank", "rank"),
+        col.whole("local_rank", "its number on its host"),
+        col.text("host", "host"),
+        col.whole("process", "process ID of the process that computes"),
+        col.texts("devices", "GPUs: name and UUID, or bus id, or CUDA ordinal"),
+        col.text("role", "its role in a program of several groups of ranks; no column if no rank has a role"),
+        col.text("rank_source", "how its number was found"),
+        col.texts("reports", "number of its reports"),
+        col.ns("start_ns", "first start of any event, aligned, from the session's start"),
+        col.ns("end_ns", "last end of any event, aligned, from the session's start"),
+        *(col.whole(t, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
     )
 
     def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
@@ -62,8 +63,6 @@ class Info(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """A row per rank."""
-        import pyarrow as pa
-
         from alltrace.run.clock import clock_map
 
         manifest = run.manifest
@@ -91,13 +90,6 @@ class Info(Recipe):
                     **{t: r.rows.get(t, 0) for t in present},
                 }
             )
-        texts, lists = {"host", "role", "rank_source"}, {"devices", "reports"}
-        schema = pa.schema(
-            [
-                (c.name, pa.string() if c.name in texts else pa.list_(pa.string()) if c.name in lists else pa.int64())
-                for c in columns
-            ]
-        )
         told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
         clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
         extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
@@ -105,7 +97,7 @@ class Info(Recipe):
         slowed = () if slowdown is None else (slowdown.text,)
         if lost := _missing_records(manifest, ranks):
             extra["missing_records"] = lost
-        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
+        return Answer.of(rows, columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
 
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ class KernelCounters(Recipe):
         Option("by", str, "kernel", "how the counters are grouped", ("kernel", "operator")),
         Option("top", int, 20, "maximum number of kernels or operators per metric, by decreasing value; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel or operator; null for kernels without an operator"),
-        AnswerColumn("metric", None, "metric, with the name in CUPTI"),
-        AnswerColumn("ranks", None, "ranks with these kernels"),
-        AnswerColumn("count", None, "kernels measured"),
-        AnswerColumn("total", None, "sum over them, in the metric's unit; meaningless for a mean or a percentage"),
-        AnswerColumn("mean", None, "total divided by count"),
-        AnswerColumn("min", None, "smallest"),
-        AnswerColumn("max", None, "largest"),
+    columns: ClassVar[col.Columns] = (
+        col.text("name", "kernel or operator; null for kernels without an operator"),
+        col.text("metric", "metric, with the name in CUPTI"),
+        col.whole("ranks", "ranks with these kernels"),
+        col.whole("count", "kernels measured"),
+        col.real("total", "sum over them, in the metric's unit; meaningless for a mean or a percentage", decimals=3),
+        col.real("mean", "total divided by count", decimals=3),
+        col.real("min", "smallest", decimals=3),
+        col.real("max", "largest", decimals=3),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("total",), "metric", title="Counters of kernels")
 
@@ -93,8 +94,7 @@ class KernelCounters(Recipe):
             notes.append(_NO_CALL)
         if len(shown) < len(rows):
             notes.append(f"{len(shown)} of {len(rows)} rows are shown (--top)")
-        schema = answer_schema(self.columns, _KEYS, dict.fromkeys(("total", "mean", "min", "max"), 3))
-        table = pa.Table.from_pylist(shown, schema)
+        table = col.table_of(shown, self.columns)
         return Answer(table, self.columns, tuple(notes))
 
 

@@ -11,7 +11,8 @@ from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.kernel_origins import origins_of
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ class KernelOrigins(Recipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel, without template arguments and parameters"),
-        AnswerColumn("operator", None, "the operator that launched it; null if there is none or the call is unknown"),
-        AnswerColumn("module", None, "the path of modules around the call"),
-        AnswerColumn("source", None, "source line of the launch, with its function"),
-        AnswerColumn("ranks", None, "ranks with these launches"),
-        AnswerColumn("count", None, "launches"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns as a share of the duration of all kernels"),
+    columns: ClassVar[col.Columns] = (
+        col.text("name", "kernel, without template arguments and parameters"),
+        col.text("operator", "the operator that launched it; null if there is none or the call is unknown"),
+        col.text("module", "the path of modules around the call"),
+        col.text("source", "source line of the launch, with its function"),
+        col.whole("ranks", "ranks with these launches"),
+        col.whole("count", "launches"),
+        col.ns("total_ns", "summed duration"),
+        col.percent("time_percent", "total_ns as a share of the duration of all kernels"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator")
 
@@ -65,10 +66,9 @@ class KernelOrigins(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The sums over all ranks."""
-        schema = answer_schema(self.columns, _KEYS, {"time_percent": 1})
         tables = [p.table for p in parts if p.table.num_rows]
         if not tables:
-            return Answer(schema.empty_table(), self.columns)
+            return Answer.of((), self.columns)
         # a rank may have two rows of one key, since names that differ in what is left out are one
         own = [t.group_by(list(_KEYS), use_threads=False).aggregate([("count", "sum"), ("total_ns", "sum")]) for t in tables]
         together = pa.concat_tables(own).group_by(list(_KEYS), use_threads=False)
@@ -91,7 +91,7 @@ class KernelOrigins(Recipe):
         if all(row[key] is None for row in answer for key in _KEYS[1:]):
             notes.append("no launch is in an operator or module (a trace of the PyTorch profiler has them)")
         notes += notes_on_replays(*(sum(t.column(c)[0].as_py() for t in tables) for c in _REPLAYS))
-        return Answer(pa.Table.from_pylist(answer[: options["top"] or None], schema), self.columns, tuple(notes))
+        return Answer.of(answer[: options["top"] or None], self.columns, tuple(notes))
 
 
 RECIPE = KernelOrigins()

@@ -13,7 +13,8 @@ from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import exact_sums, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
@@ -44,15 +45,15 @@ class KernelSequences(Recipe):
         Option("min_length", int, 3, "the fewest kernels in a sequence", least=1),
         Option("top", int, 20, "maximum number of sequences, by decreasing GPU time; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("operator", None, "the operator or range"),
-        AnswerColumn("kernels", None, f"its kernels, the first {_SHOWN} of a longer sequence"),
-        AnswerColumn("length", None, "number of kernels in the sequence"),
-        AnswerColumn("ranks", None, "ranks on which it was launched"),
-        AnswerColumn("count", None, "calls that launched it"),
-        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels of all these calls"),
-        AnswerColumn("gpu_mean_ns", "ns", "mean GPU time of one call"),
-        AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
+    columns: ClassVar[col.Columns] = (
+        col.text("operator", "the operator or range"),
+        col.text("kernels", f"its kernels, the first {_SHOWN} of a longer sequence"),
+        col.whole("length", "number of kernels in the sequence"),
+        col.whole("ranks", "ranks on which it was launched"),
+        col.whole("count", "calls that launched it"),
+        col.ns("gpu_total_ns", "summed duration of the kernels of all these calls"),
+        col.real("gpu_mean_ns", "mean GPU time of one call", "ns", 1),
+        col.real("cpu_mean_ns", "mean time of the call on the host", "ns", 1),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
 
@@ -75,9 +76,8 @@ class KernelSequences(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The sequences of all ranks."""
-        schema = answer_schema(self.columns, ("operator", "kernels"), {"gpu_mean_ns": 1, "cpu_mean_ns": 1})
         if not parts:
-            return Answer(schema.empty_table(), self.columns)
+            return Answer.of((), self.columns)
         whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
         place, first = group([whole.column(k) for k in _KEYS])
         ranks = np.bincount(place, minlength=len(first))
@@ -100,7 +100,7 @@ class KernelSequences(Recipe):
             )
         ]  # fmt: skip
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
-        return Answer(answer_rows(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+        return Answer.of(rows[: options["top"] or None], self.columns, tuple(notes))
 
 
 def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:

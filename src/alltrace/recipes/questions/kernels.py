@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part
 from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import RunFacts
 
-_RANK = AnswerColumn("rank", None, "rank")
+_RANK = col.RANK
 _KEYS = ("name", "kind")
 _REALS = ("time_percent", "mean_ns", "q1_ns", "median_ns", "q3_ns", "stddev_ns")
 _SELECTED = {
@@ -37,20 +38,20 @@ class Kernels(SqlRecipe):
         Option("names", str, "full", "names with template arguments and parameters, or without", ("full", "short")),
         Option("kind", str, None, "only kernels of this class, such as compute or collective"),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel"),
-        AnswerColumn("kind", None, "class by the kernel rules"),
-        AnswerColumn("ranks", None, "ranks that ran it"),
-        AnswerColumn("count", None, "launches"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
-        AnswerColumn("mean_ns", "ns", "mean duration"),
-        AnswerColumn("q1_ns", "ns", "exact first quartile"),
-        AnswerColumn("median_ns", "ns", "exact median"),
-        AnswerColumn("q3_ns", "ns", "exact third quartile"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("max_ns", "ns", "longest"),
-        AnswerColumn("stddev_ns", "ns", "standard deviation of the sample"),
+    columns: ClassVar[col.Columns] = (
+        col.text("name", "kernel"),
+        col.text("kind", "class by the kernel rules"),
+        col.whole("ranks", "ranks that ran it"),
+        col.whole("count", "launches"),
+        col.ns("total_ns", "summed duration"),
+        col.percent("time_percent", "total_ns as a share of the sum over all rows"),
+        col.real("mean_ns", "mean duration", "ns", 1),
+        col.real("q1_ns", "exact first quartile", "ns", 1),
+        col.real("median_ns", "exact median", "ns", 1),
+        col.real("q3_ns", "exact third quartile", "ns", 1),
+        col.ns("min_ns", "shortest"),
+        col.ns("max_ns", "longest"),
+        col.real("stddev_ns", "standard deviation of the sample", "ns", 1),
     )
     map_sql: ClassVar[str] = distribution_statement(
         _KEYS,
@@ -60,7 +61,7 @@ class Kernels(SqlRecipe):
         "box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True
     )
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """With `by_rank`, `rank` comes first and `ranks` goes."""
         if not options["by_rank"]:
             return self.columns
@@ -96,11 +97,10 @@ class Kernels(SqlRecipe):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows of the statement."""
         columns = self.answer_columns(options)
-        schema = answer_schema(columns, _KEYS, dict.fromkeys(_REALS, 1))
         if any(p.table.num_rows for p in parts):
-            return Answer(answer_table(self.over_parts(parts, run, options), schema), columns)
+            return Answer(answer_table(self.over_parts(parts, run, options), columns), columns)
         notes = (f"no kernel is of class {options['kind']!r}",) if parts and options["kind"] is not None else ()
-        return Answer(schema.empty_table(), columns, notes)
+        return Answer.of((), columns, notes)
 
 
 RECIPE = Kernels()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part
 from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,17 +26,17 @@ class LaunchConfigurations(SqlRecipe):
 
     name = "launch-configurations"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", *_NAMES, *_SIZES)}
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel"),
-        AnswerColumn("short_name", None, "name without template arguments and parameters"),
-        *(AnswerColumn(f"grid_{axis}", None, f"blocks in {axis}") for axis in "xyz"),
-        *(AnswerColumn(f"block_{axis}", None, f"threads in {axis}") for axis in "xyz"),
-        AnswerColumn("ranks", None, "ranks that ran it"),
-        AnswerColumn("count", None, "launches"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("max_ns", "ns", "longest"),
+    columns: ClassVar[col.Columns] = (
+        col.text("name", "kernel"),
+        col.text("short_name", "name without template arguments and parameters"),
+        *(col.whole(f"grid_{axis}", f"blocks in {axis}") for axis in "xyz"),
+        *(col.whole(f"block_{axis}", f"threads in {axis}") for axis in "xyz"),
+        col.whole("ranks", "ranks that ran it"),
+        col.whole("count", "launches"),
+        col.ns("total_ns", "summed duration"),
+        col.percent("time_percent", "total_ns as a share of the sum over all rows", 2),
+        col.ns("min_ns", "shortest"),
+        col.ns("max_ns", "longest"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
 
@@ -50,8 +51,9 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows of the statement."""
-        schema = answer_schema(self.columns, _NAMES, {"time_percent": 2})
-        table = answer_table(self.over_parts(parts, run, options), schema) if parts else schema.empty_table()
+        table = (
+            answer_table(self.over_parts(parts, run, options), self.columns) if parts else col.schema_of(self.columns).empty_table()
+        )
         return Answer(table, self.columns, chart=self.chart)
 
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.launched_work import TABLES, gpu_work
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part
 from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,9 +51,9 @@ SELECT {{by}}, max(count) AS launches,
 FROM statistics GROUP BY {{by}} ORDER BY {{order}}
 """
 _FIRST = {
-    "rank": AnswerColumn("rank", None, "rank"),
-    "kernel": AnswerColumn("name", None, "kernel, `copy` and its direction, or `fill`"),
-    "call": AnswerColumn("name", None, "the API call"),
+    "rank": col.RANK,
+    "kernel": col.text("name", "kernel, `copy` and its direction, or `fill`"),
+    "call": col.text("name", "the API call"),
 }
 
 _MEDIANS = ("call_median_ns", "delay_median_ns", "gpu_median_ns")
@@ -74,25 +75,25 @@ class Launches(SqlRecipe):
         Option("delay_cutoff_ns", int, 100_000, "a longer delay counts as late, in ns", least=0),
         Option("top", int, 50, "maximum number of rows by kernel or call, by decreasing launches; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+    columns: ClassVar[col.Columns] = (
         _FIRST["rank"],
-        AnswerColumn("launches", None, "kernels, copies and fills with a known call"),
-        AnswerColumn("call_mean_ns", "ns", "mean duration of the call"),
-        AnswerColumn("call_median_ns", "ns", "exact median"),
-        AnswerColumn("call_max_ns", "ns", "longest"),
-        AnswerColumn("gpu_mean_ns", "ns", "mean duration of the work"),
-        AnswerColumn("gpu_median_ns", "ns", "exact median"),
-        AnswerColumn("delay_mean_ns", "ns", "mean delay"),
-        AnswerColumn("delay_median_ns", "ns", "exact median"),
-        AnswerColumn("delay_max_ns", "ns", "longest"),
-        AnswerColumn("short", None, "launches with work that takes less time than the call"),
-        AnswerColumn("slow", None, "launches with a call longer than call_cutoff_ns"),
-        AnswerColumn("late", None, "launches with a delay longer than delay_cutoff_ns"),
+        col.whole("launches", "kernels, copies and fills with a known call"),
+        col.real("call_mean_ns", "mean duration of the call", "ns", 1),
+        col.real("call_median_ns", "exact median", "ns", 1),
+        col.ns("call_max_ns", "longest"),
+        col.real("gpu_mean_ns", "mean duration of the work", "ns", 1),
+        col.real("gpu_median_ns", "exact median", "ns", 1),
+        col.real("delay_mean_ns", "mean delay", "ns", 1),
+        col.real("delay_median_ns", "exact median", "ns", 1),
+        col.ns("delay_max_ns", "longest"),
+        col.whole("short", "launches with work that takes less time than the call"),
+        col.whole("slow", "launches with a call longer than call_cutoff_ns"),
+        col.whole("late", "launches with a delay longer than delay_cutoff_ns"),
     )
     map_sql: ClassVar[str] = distribution_statement(("{keys}measure",), _MEASURED)
     chart: ClassVar[Chart | None] = Chart("bars", "rank", _MEDIANS)
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """By kernel or call, `name` comes first instead of `rank`."""
         return (_FIRST[options["by"]], *self.columns[1:])
 
@@ -150,11 +151,9 @@ class Launches(SqlRecipe):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
         """The rows of the statement."""
         columns = self.answer_columns(options)
-        reals = [c.name for c in columns if c.name.endswith(("_mean_ns", "_median_ns"))]
-        schema = answer_schema(columns, ("name",), dict.fromkeys(reals, 1))
         if any(p.table.num_rows for p in parts):
-            return Answer(answer_table(self.over_parts(parts, run, options), schema), columns)
-        return Answer(schema.empty_table(), columns, ("no call that launched GPU work is known",) if parts else ())
+            return Answer(answer_table(self.over_parts(parts, run, options), columns), columns)
+        return Answer.of((), columns, ("no call that launched GPU work is known",) if parts else ())
 
 
 def _keys(options: Mapping[str, Any]) -> tuple[str, ...]:

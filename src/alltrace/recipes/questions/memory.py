@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Recipe
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,24 +27,24 @@ class Memory(Recipe):
     name = "memory"
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS}
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
         MEMORY,
-        AnswerColumn("peak_bytes", "bytes", "largest allocated size at any time"),
-        AnswerColumn("peak_at_ns", "ns", "time of the peak on the run's aligned clock"),
-        AnswerColumn("peak_step", None, "step of the peak; null outside of steps"),
-        AnswerColumn("reserved_at_peak_bytes", "bytes", "size reserved on the device at the peak; null if unknown"),
-        AnswerColumn("unused_percent", "%", "share of the reserved size that no block used at the peak"),
-        AnswerColumn("peak_reserved_bytes", "bytes", "largest size that the allocator reserved on the device"),
-        AnswerColumn("first_bytes", "bytes", "allocated size before the first event of the capture"),
-        AnswerColumn("last_bytes", "bytes", "allocated size after the last event of the capture"),
-        AnswerColumn("allocations", None, "blocks allocated"),
-        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
-        AnswerColumn("kept", None, "blocks allocated in the capture and not freed by its end; null without addresses"),
-        AnswerColumn("kept_bytes", "bytes", "total size of these blocks"),
-        AnswerColumn("frees", None, "blocks freed"),
-        AnswerColumn("unmatched_frees", None, "freed blocks that were allocated before the capture; null without addresses"),
+        col.size("peak_bytes", "largest allocated size at any time"),
+        col.ns("peak_at_ns", "time of the peak on the run's aligned clock"),
+        col.whole("peak_step", "step of the peak; null outside of steps"),
+        col.size("reserved_at_peak_bytes", "size reserved on the device at the peak; null if unknown"),
+        col.percent("unused_percent", "share of the reserved size that no block used at the peak"),
+        col.size("peak_reserved_bytes", "largest size that the allocator reserved on the device"),
+        col.size("first_bytes", "allocated size before the first event of the capture"),
+        col.size("last_bytes", "allocated size after the last event of the capture"),
+        col.whole("allocations", "blocks allocated"),
+        col.size("handed_out_bytes", "total size of these blocks"),
+        col.whole("kept", "blocks allocated in the capture and not freed by its end; null without addresses"),
+        col.size("kept_bytes", "total size of these blocks"),
+        col.whole("frees", "blocks freed"),
+        col.whole("unmatched_frees", "freed blocks that were allocated before the capture; null without addresses"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device"
@@ -85,7 +86,7 @@ class Memory(Recipe):
         for row in rows:
             reserved = row["reserved_at_peak_bytes"]
             row["unused_percent"] = 100 * max(reserved - row["peak_bytes"], 0) / reserved if reserved else None
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory"), {"unused_percent": 1}))
+        table = col.table_of(rows, self.columns)
         return Answer(table, self.columns, tuple(pool_notes([(r["rank"], r) for r in rows])))
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
 
@@ -31,18 +32,18 @@ class MemoryBandwidth(Recipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 1, "number of equal time bins per direction, one row each", least=1, most=100_000),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
-        AnswerColumn("kind", None, "direction, such as HtoD, or memset"),
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("span_ns", "ns", "its length"),
-        AnswerColumn("copies", None, "copies that start in it"),
-        AnswerColumn("moved_bytes", "bytes", "bytes moved in it, spread evenly over each copy"),
-        AnswerColumn("busy_ns", "ns", "time in which at least one of them ran"),
-        AnswerColumn("busy_gb_per_s", "GB/s", "moved_bytes divided by busy_ns"),
-        AnswerColumn("span_gb_per_s", "GB/s", "moved_bytes divided by span_ns"),
-        AnswerColumn("peak_gb_per_s", "GB/s", "largest total rate of concurrent copies"),
+        col.text("kind", "direction, such as HtoD, or memset"),
+        col.ns("start_ns", "start of the bin on the run's aligned clock"),
+        col.ns("span_ns", "its length"),
+        col.whole("copies", "copies that start in it"),
+        col.size("moved_bytes", "bytes moved in it, spread evenly over each copy"),
+        col.ns("busy_ns", "time in which at least one of them ran"),
+        col.real("busy_gb_per_s", "moved_bytes divided by busy_ns", "GB/s", 3),
+        col.real("span_gb_per_s", "moved_bytes divided by span_ns", "GB/s", 3),
+        col.real("peak_gb_per_s", "largest total rate of concurrent copies", "GB/s", 3),
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
@@ -70,8 +71,7 @@ class MemoryBandwidth(Recipe):
             row["moved_bytes"] = round(moved)
             row["busy_gb_per_s"] = moved / row["busy_ns"] if row["busy_ns"] else None
             row["span_gb_per_s"] = moved / row["span_ns"] if row["span_ns"] else None
-        rates = {c.name: 3 for c in self.columns if c.unit == "GB/s"}
-        return Answer(pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "kind"), rates)), self.columns)
+        return Answer.of(rows, self.columns)
 
 
 def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -40,18 +41,18 @@ class MemoryPeak(Recipe):
         Option("by", str, "operator", "what a row is: the origin of the blocks, or the step that allocated them", _BY),
         Option("top", int, 50, "maximum number of rows, by decreasing size at the peak; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
+    columns: ClassVar[col.Columns] = (
+        col.text("name", f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
         MEMORY,
-        AnswerColumn("ranks", None, "ranks that allocated blocks in it"),
-        AnswerColumn("peak_bytes", "bytes", "size of its blocks at the peak; null if the trace has no addresses"),
-        AnswerColumn("peak_percent", "%", "peak_bytes as a share of the allocated size at the peak"),
-        AnswerColumn("peak_blocks", None, "number of these blocks"),
-        AnswerColumn("most_bytes", "bytes", "peak_bytes of the rank with the most"),
-        AnswerColumn("most_rank", None, "that rank; the lowest if several are equal"),
-        AnswerColumn("allocations", None, "blocks allocated in it over the whole capture"),
-        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
-        AnswerColumn("net_bytes", "bytes", "handed_out_bytes minus the size of the blocks freed in it"),
+        col.whole("ranks", "ranks that allocated blocks in it"),
+        col.size("peak_bytes", "size of its blocks at the peak; null if the trace has no addresses"),
+        col.percent("peak_percent", "peak_bytes as a share of the allocated size at the peak"),
+        col.whole("peak_blocks", "number of these blocks"),
+        col.size("most_bytes", "peak_bytes of the rank with the most"),
+        col.whole("most_rank", "that rank; the lowest if several are equal"),
+        col.whole("allocations", "blocks allocated in it over the whole capture"),
+        col.size("handed_out_bytes", "total size of these blocks"),
+        col.size("net_bytes", "handed_out_bytes minus the size of the blocks freed in it"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak")
 
@@ -113,9 +114,7 @@ class MemoryPeak(Recipe):
         notes = [*pool_notes(found)]
         if options["top"] and len(rows) > options["top"]:
             notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
-        table = pa.Table.from_pylist(
-            rows[: options["top"] or None], answer_schema(self.columns, ("name", "memory"), {"peak_percent": 1})
-        )
+        table = col.table_of(rows[: options["top"] or None], self.columns)
         return Answer(table, self.columns, tuple(notes))
 
 

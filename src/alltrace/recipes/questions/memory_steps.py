@@ -10,7 +10,8 @@ import pyarrow as pa
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Recipe
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,25 +35,24 @@ class MemorySteps(Recipe):
     aligned = True
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
     requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
         MEMORY,
         POOL,
-        AnswerColumn("step", None, "number of the step"),
-        AnswerColumn("start_bytes", "bytes", "allocated size at its start"),
-        AnswerColumn("end_bytes", "bytes", "allocated size at its end"),
-        AnswerColumn("growth_bytes", "bytes", "end_bytes less start_bytes"),
-        AnswerColumn("peak_bytes", "bytes", "largest allocated size in the step"),
-        AnswerColumn("peak_reserved_bytes", "bytes", "largest size that the allocator reserved in the step; null if unknown"),
-        AnswerColumn("allocations", None, "blocks allocated in the step"),
-        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
-        AnswerColumn(
+        col.whole("step", "number of the step"),
+        col.size("start_bytes", "allocated size at its start"),
+        col.size("end_bytes", "allocated size at its end"),
+        col.size("growth_bytes", "end_bytes less start_bytes"),
+        col.size("peak_bytes", "largest allocated size in the step"),
+        col.size("peak_reserved_bytes", "largest size that the allocator reserved in the step; null if unknown"),
+        col.whole("allocations", "blocks allocated in the step"),
+        col.size("handed_out_bytes", "total size of these blocks"),
+        col.size(
             "outlived_bytes",
-            "bytes",
             "size of those still allocated at the end of the next step; null for the last step or without addresses",
         ),
-        AnswerColumn("outlived_by", None, "the operator that allocated most of these bytes; null if there are none"),
+        col.text("outlived_by", "the operator that allocated most of these bytes; null if there are none"),
     )
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
 
@@ -70,7 +70,7 @@ class MemorySteps(Recipe):
         notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
         if parts and not rows:
             notes.append("no steps were found in the run")
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool", "outlived_by")))
+        table = col.table_of(rows, self.columns)
         return Answer(table, self.columns, tuple(notes))
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, pool_notes, pools_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_edges
 
 if TYPE_CHECKING:
@@ -32,15 +33,15 @@ class MemoryTimeline(Recipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 240, "the number of bins into which to divide the run", least=1, most=100_000),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
         MEMORY,
         POOL,
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("allocated_bytes", "bytes", "largest allocated size in the bin"),
-        AnswerColumn("reserved_bytes", "bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
+        col.ns("start_ns", "start of the bin on the run's aligned clock"),
+        col.ns("end_ns", "its end"),
+        col.size("allocated_bytes", "largest allocated size in the bin"),
+        col.size("reserved_bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"
@@ -59,7 +60,7 @@ class MemoryTimeline(Recipe):
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The rows of all ranks."""
         rows = with_labels(device_rows(parts, run))
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool")))
+        table = col.table_of(rows, self.columns)
         return Answer(table, self.columns, tuple(pool_notes([(r["rank"], r) for r in rows])))
 
 

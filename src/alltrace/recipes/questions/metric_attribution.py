@@ -15,7 +15,8 @@ from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
 
@@ -52,18 +53,18 @@ class MetricAttribution(Recipe):
         Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
         Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
-        AnswerColumn("name", None, "kernel, by its short name, or range"),
-        AnswerColumn("metric", None, "metric, with the profiler's name"),
-        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit, which is usually percent"),
-        AnswerColumn("work_ns", "ns", "time in which at least one piece of the work ran"),
-        AnswerColumn("covered_ns", "ns", "part of work_ns that samples cover"),
-        AnswerColumn("coverage_percent", "%", "covered_ns as a share of work_ns"),
-        AnswerColumn("samples", None, "samples that cover any of it"),
-        AnswerColumn("pure_samples", None, "samples that cover nothing else"),
-        AnswerColumn("pure_value", None, "mean of the pure samples; null without any"),
+        col.text("name", "kernel, by its short name, or range"),
+        col.text("metric", "metric, with the profiler's name"),
+        col.real("value", "its mean over the work, weighted by time, in the metric's unit, which is usually percent", decimals=2),
+        col.ns("work_ns", "time in which at least one piece of the work ran"),
+        col.ns("covered_ns", "part of work_ns that samples cover"),
+        col.percent("coverage_percent", "covered_ns as a share of work_ns"),
+        col.whole("samples", "samples that cover any of it"),
+        col.whole("pure_samples", "samples that cover nothing else"),
+        col.real("pure_value", "mean of the pure samples; null without any", decimals=2),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
 
@@ -102,8 +103,7 @@ class MetricAttribution(Recipe):
         unknown = sum(row["covered_ns"] == 0 for row in rows)
         if unknown:
             notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample describes their work")
-        schema = answer_schema(self.columns, ("gpu", "name", "metric"), {"value": 2, "pure_value": 2, "coverage_percent": 1})
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
+        return Answer.of(rows, self.columns, tuple(notes))
 
 
 def _longest(found: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, int, Merged]]:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
 from alltrace.run.overlay import STEPS
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,16 +80,16 @@ class Mfu(Recipe):
         Option("causal", bool, False, "do not count attention to later tokens: half of it"),
         Option("recompute", bool, False, "all activations are computed again in the backward pass"),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("step", None, "number of the step"),
-        AnswerColumn("kind", None, "step, warm-up or checkpoint"),
-        AnswerColumn("ranks", None, "ranks that have the step"),
-        AnswerColumn("step_ns", "ns", "its time"),
-        AnswerColumn("tokens", None, "tokens of the step"),
-        AnswerColumn("tokens_per_s", None, "tokens per second on all GPUs"),
-        AnswerColumn("tflops_per_gpu", None, "10^12 operations of the model per second on each GPU"),
-        AnswerColumn("mfu_percent", "%", "tflops_per_gpu as a share of the peak"),
-        AnswerColumn("hfu_percent", "%", "the same, including recomputed activations"),
+    columns: ClassVar[col.Columns] = (
+        col.whole("step", "number of the step"),
+        col.text("kind", "step, warm-up or checkpoint"),
+        col.rank("ranks", "ranks that have the step"),
+        col.ns("step_ns", "its time"),
+        col.real("tokens", "tokens of the step", decimals=0),
+        col.real("tokens_per_s", "tokens per second on all GPUs", decimals=0),
+        col.real("tflops_per_gpu", "10^12 operations of the model per second on each GPU", decimals=1),
+        col.percent("mfu_percent", "tflops_per_gpu as a share of the peak", 2),
+        col.percent("hfu_percent", "the same, including recomputed activations", 2),
     )
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("mfu_percent", "hfu_percent"))
 
@@ -143,7 +144,7 @@ class Mfu(Recipe):
                 )
         elif parts:
             notes.append("no steps were found in the run")
-        return Answer(pa.Table.from_pylist(rows, _schema(self.columns)), self.columns, tuple(notes))
+        return Answer.of(rows, self.columns, tuple(notes))
 
 
 def _times(steps: Any) -> list[dict[str, Any]]:
@@ -166,19 +167,6 @@ def _times(steps: Any) -> list[dict[str, Any]]:
         }
         for step, (times, kinds) in sorted(found.items())
     ]
-
-
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    reals = {"tokens": "0", "tokens_per_s": "0", "tflops_per_gpu": "1", "mfu_percent": "2", "hfu_percent": "2"}
-    kinds = {"kind": pa.string(), "ranks": pa.int32()}
-    return pa.schema(
-        [
-            pa.field(c.name, pa.float64(), metadata={"decimals": reals[c.name]})
-            if c.name in reals
-            else pa.field(c.name, kinds.get(c.name, pa.int64()))
-            for c in columns
-        ]
-    )
 
 
 RECIPE = Mfu()

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe, alignment_of
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
 _KEYS = ("op", "group_size", "datatype", "bytes")
 _FIVE = ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns")
-_BY = {"rank": AnswerColumn("rank", None, "rank"), "step": AnswerColumn("step", None, "step; null outside of steps")}
+_BY = {"rank": col.whole("rank", "rank"), "step": col.whole("step", "step; null outside of steps")}
 
 
 class NcclSizeSpread(Recipe):
@@ -40,29 +41,29 @@ class NcclSizeSpread(Recipe):
         Option("op", str, None, "only this operation, such as AllReduce"),
         Option("nccl_tests", str, None, "files of nccl-tests to compare the times with, separated by commas", reads="nccl-tests"),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("what", None, "operation, ranks and size in short"),
-        AnswerColumn("op", None, "operation"),
-        AnswerColumn("group_size", None, "ranks of the communicator; null if unknown"),
-        AnswerColumn("datatype", None, "element type; null if unknown"),
-        AnswerColumn("bytes", "bytes", "message size of a rank; null if neither the profiler nor a log has it"),
-        AnswerColumn("payload_bytes", "bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
-        AnswerColumn("count", None, "operations, or instances"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("q1_ns", "ns", "exact first quartile (linear interpolation)"),
-        AnswerColumn("median_ns", "ns", "exact median"),
-        AnswerColumn("q3_ns", "ns", "exact third quartile"),
-        AnswerColumn("max_ns", "ns", "longest"),
-        AnswerColumn("total_ns", "ns", "summed"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)"),
-        AnswerColumn("tests_time_ns", "ns", "nccl-tests' median on the same number of ranks; null without nccl-tests"),
-        AnswerColumn("tests_busbw_gb_per_s", "GB/s", "bus bandwidth at that time"),
-        AnswerColumn("tests_ratio", None, "median_ns over tests_time_ns"),
+    columns: ClassVar[col.Columns] = (
+        col.text("what", "operation, ranks and size in short"),
+        col.text("op", "operation"),
+        col.whole("group_size", "ranks of the communicator; null if unknown"),
+        col.text("datatype", "element type; null if unknown"),
+        col.size("bytes", "message size of a rank; null if neither the profiler nor a log has it"),
+        col.size("payload_bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
+        col.whole("count", "operations, or instances"),
+        col.ns("min_ns", "shortest"),
+        col.real("q1_ns", "exact first quartile (linear interpolation)", "ns", 1),
+        col.real("median_ns", "exact median", "ns", 1),
+        col.real("q3_ns", "exact third quartile", "ns", 1),
+        col.ns("max_ns", "longest"),
+        col.ns("total_ns", "summed"),
+        col.real("busbw_gb_per_s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)", "GB/s", 3),
+        col.real("tests_time_ns", "nccl-tests' median on the same number of ranks; null without nccl-tests", "ns", 1),
+        col.real("tests_busbw_gb_per_s", "bus bandwidth at that time", "GB/s", 3),
+        col.real("tests_ratio", "median_ns over tests_time_ns", decimals=2),
     )
     aligned = True
     chart: ClassVar[Chart | None] = Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True)
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """With `by`, the rank or the step comes first."""
         return self.columns if options["by"] == "all" else (_BY[options["by"]], *self.columns)
 
@@ -91,9 +92,8 @@ class NcclSizeSpread(Recipe):
             if whole is not None and options["by"] != "rank":
                 whole = whole.drop_columns(["rank"])
             notes = []
-        schema = _schema(columns)
         if whole is None or not whole.num_rows:
-            return Answer(schema.empty_table(), columns, tuple(notes))
+            return Answer.of((), columns, tuple(notes))
         summary = summarize(whole, "linear").to_pylist()
         tests = options["nccl_tests"]
         rows = [_row(s, tests) for s in summary]
@@ -111,7 +111,7 @@ class NcclSizeSpread(Recipe):
             )
         )
         notes += _notes(rows, tests)
-        return Answer(answer_rows(rows, schema), columns, tuple(notes), chart=_beside_tests(rows, options))
+        return Answer.of(rows, columns, tuple(notes), chart=_beside_tests(rows, options))
 
 
 def _operations(rank: RankTables) -> Any:
@@ -251,20 +251,6 @@ def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
         runs = len(set(tests.column("run").to_pylist()))
         notes.append(f"{held} of {len(rows)} rows have a size that the {runs} runs of nccl-tests cover on as many ranks")
     return notes
-
-
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    whole = {"group_size", "bytes", "payload_bytes", "count", "min_ns", "max_ns", "total_ns", "rank", "step"}
-    fields = []
-    for column in columns:
-        if column.name in ("what", "op", "datatype"):
-            fields.append(pa.field(column.name, pa.string()))
-        elif column.name in whole:
-            fields.append(pa.field(column.name, pa.int64()))
-        else:
-            decimals = {"busbw_gb_per_s": "3", "tests_busbw_gb_per_s": "3", "tests_ratio": "2"}.get(column.name, "1")
-            fields.append(pa.field(column.name, pa.float64(), metadata={"decimals": decimals}))
-    return pa.schema(fields)
 
 
 RECIPE = NcclSizeSpread()

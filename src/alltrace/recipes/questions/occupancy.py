@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part
 from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -121,18 +122,18 @@ class Occupancy(SqlRecipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel, by its short name"),
-        AnswerColumn("threads", None, "threads of a block"),
-        AnswerColumn("registers", None, "registers of a thread"),
-        AnswerColumn("shared_bytes", "bytes", "static and dynamic shared memory of a block"),
-        AnswerColumn("launches", None, "launches of this configuration, on all ranks"),
-        AnswerColumn("duration_ns", "ns", "total duration of these launches"),
-        AnswerColumn("blocks_per_sm", None, "concurrent blocks per multiprocessor; null if the device is unknown"),
-        AnswerColumn("occupancy_percent", "%", "their warps as a share of the most warps per multiprocessor"),
-        AnswerColumn("limit", None, "the limiting resource: warps, blocks, registers or shared memory"),
-        AnswerColumn("waves_mean", None, "a launch's blocks divided by the device's concurrent blocks; mean by time"),
-        AnswerColumn("below_wave_percent", "%", "share of duration_ns in launches of less than one wave"),
+    columns: ClassVar[col.Columns] = (
+        col.text("name", "kernel, by its short name"),
+        col.whole("threads", "threads of a block"),
+        col.whole("registers", "registers of a thread"),
+        col.size("shared_bytes", "static and dynamic shared memory of a block"),
+        col.whole("launches", "launches of this configuration, on all ranks"),
+        col.ns("duration_ns", "total duration of these launches"),
+        col.whole("blocks_per_sm", "concurrent blocks per multiprocessor; null if the device is unknown"),
+        col.percent("occupancy_percent", "their warps as a share of the most warps per multiprocessor"),
+        col.text("limit", "the limiting resource: warps, blocks, registers or shared memory"),
+        col.real("waves_mean", "a launch's blocks divided by the device's concurrent blocks; mean by time", decimals=2),
+        col.percent("below_wave_percent", "share of duration_ns in launches of less than one wave"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("occupancy_percent",), detail="threads")
 
@@ -176,8 +177,7 @@ FROM launched GROUP BY ALL
         shown = rows[: options["top"]] if options["top"] else rows
         if len(shown) < len(rows):
             notes.append(f"the {len(shown)} rows with most time of {len(rows)}")
-        schema = answer_schema(self.columns, ("name", "limit"), _REALS)
-        return Answer(answer_rows(shown, schema), self.columns, tuple(notes))
+        return Answer.of(shown, self.columns, tuple(notes))
 
 
 _ORDER = ("threads", "registers", "shared_bytes", "blocks_per_sm", "waves_mean")

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
@@ -60,27 +61,26 @@ class Operators(Recipe):
         ),
         Option("top", int, 50, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "operator, path of modules, range, or stack, the outermost first"),
-        AnswerColumn("shapes", None, "shapes of the inputs; null unless grouped by shape, or if they were not recorded"),
-        AnswerColumn("ranks", None, "ranks that called it"),
-        AnswerColumn("calls", None, "calls"),
-        AnswerColumn("cpu_total_ns", "ns", "time in it on the host"),
-        AnswerColumn("cpu_self_ns", "ns", "part of cpu_total_ns outside of nested entries; includes CUDA calls"),
-        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels, copies and fills launched inside"),
-        AnswerColumn("gpu_self_ns", "ns", "part of gpu_total_ns launched outside of nested entries"),
-        AnswerColumn("gpu_self_percent", "%", "gpu_self_ns as a share of the summed duration of all GPU work"),
-        AnswerColumn("gpu_operations", None, "kernels, copies and fills launched inside"),
-        AnswerColumn(
+    columns: ClassVar[col.Columns] = (
+        col.text("name", "operator, path of modules, range, or stack, the outermost first"),
+        col.text("shapes", "shapes of the inputs; null unless grouped by shape, or if they were not recorded"),
+        col.whole("ranks", "ranks that called it"),
+        col.whole("calls", "calls"),
+        col.ns("cpu_total_ns", "time in it on the host"),
+        col.ns("cpu_self_ns", "part of cpu_total_ns outside of nested entries; includes CUDA calls"),
+        col.ns("gpu_total_ns", "summed duration of the kernels, copies and fills launched inside"),
+        col.ns("gpu_self_ns", "part of gpu_total_ns launched outside of nested entries"),
+        col.percent("gpu_self_percent", "gpu_self_ns as a share of the summed duration of all GPU work"),
+        col.whole("gpu_operations", "kernels, copies and fills launched inside"),
+        col.ns(
             "backward_gpu_ns",
-            "ns",
             "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers",
         ),
-        AnswerColumn("flops", "FLOP", "floating-point operations by shape; null if no formula applies"),
-        AnswerColumn("tflop_per_s", "TFLOP/s", "flops divided by GPU time, over the calls that have both"),
-        AnswerColumn("least_bytes", "bytes", "least bytes moved: every operand read once, the result written once"),
-        AnswerColumn(
-            "flop_per_byte", "FLOP/byte", "arithmetic intensity: flops divided by least_bytes, over the calls that have both"
+        col.real("flops", "floating-point operations by shape; null if no formula applies", "FLOP", 0),
+        col.real("tflop_per_s", "flops divided by GPU time, over the calls that have both", "TFLOP/s", 1),
+        col.size("least_bytes", "least bytes moved: every operand read once, the result written once"),
+        col.real(
+            "flop_per_byte", "arithmetic intensity: flops divided by least_bytes, over the calls that have both", "FLOP/byte", 1
         ),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
@@ -91,9 +91,8 @@ class Operators(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The sums over all ranks."""
-        schema = answer_schema(self.columns, _KEYS, _DECIMALS)
         if not parts:
-            return Answer(schema.empty_table(), self.columns)
+            return Answer.of((), self.columns)
         whole = pa.concat_tables([p.table for p in parts])
         total, inside = sum(whole.column("all_gpu_ns").drop_null().to_pylist()), 0
         listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
@@ -117,7 +116,7 @@ class Operators(Recipe):
                 }
             )
         rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
-        table = answer_rows(rows[: options["top"] or None], schema)
+        table = col.table_of(rows[: options["top"] or None], self.columns)
         return Answer(table, self.columns, (*_notes(options, rows, total, inside, crossed), *notes_on_replays(replayed, joined)))
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import intersection, union
 
 if TYPE_CHECKING:
@@ -28,19 +29,19 @@ class Overlap(Recipe):
 
     name = "overlap"
     tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("host", None, "host"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
+        col.text("host", "host"),
         GPU,
-        AnswerColumn("compute_ns", "ns", "at least one compute kernel runs"),
-        AnswerColumn("communication_ns", "ns", "at least one communication kernel runs"),
-        AnswerColumn("overlapped_ns", "ns", "communication and compute run at the same time"),
-        AnswerColumn("exposed_ns", "ns", "communication runs and no compute"),
-        AnswerColumn("overlap_percent", "%", "overlapped_ns as a share of communication_ns"),
-        AnswerColumn("copy_ns", "ns", "at least one copy or fill runs"),
-        AnswerColumn("copy_overlapped_ns", "ns", "a copy and any kernel run at the same time"),
-        AnswerColumn("copy_exposed_ns", "ns", "a copy runs and no kernel"),
-        AnswerColumn("copy_overlap_percent", "%", "copy_overlapped_ns as a share of copy_ns"),
+        col.ns("compute_ns", "at least one compute kernel runs"),
+        col.ns("communication_ns", "at least one communication kernel runs"),
+        col.ns("overlapped_ns", "communication and compute run at the same time"),
+        col.ns("exposed_ns", "communication runs and no compute"),
+        col.percent("overlap_percent", "overlapped_ns as a share of communication_ns"),
+        col.ns("copy_ns", "at least one copy or fill runs"),
+        col.ns("copy_overlapped_ns", "a copy and any kernel run at the same time"),
+        col.ns("copy_exposed_ns", "a copy runs and no kernel"),
+        col.percent("copy_overlap_percent", "copy_overlapped_ns as a share of copy_ns"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
@@ -66,8 +67,7 @@ class Overlap(Recipe):
             row["host"] = hosts[row["rank"]]
             row["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
             row["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
-        schema = answer_schema(self.columns, ("host", "gpu"), {"overlap_percent": 1, "copy_overlap_percent": 1})
-        return Answer(answer_rows(rows, schema), self.columns, tuple(class_notes(rows)))
+        return Answer.of(rows, self.columns, tuple(class_notes(rows)))
 
 
 def _share(part: int, whole: int) -> float | None:

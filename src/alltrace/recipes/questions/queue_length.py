@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
 
 if TYPE_CHECKING:
@@ -32,17 +33,17 @@ class QueueLength(Recipe):
         Option("bins", int, 1, "number of equal time bins per stream, one row each", least=1, most=100_000),
         Option("full", int, 1024, "number of outstanding pieces at which a queue is full", least=1),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
         GPU,
-        AnswerColumn("stream", None, "CUDA stream"),
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("span_ns", "ns", "its length; all bins last from the first call to the last start of work"),
-        AnswerColumn("launches", None, "calls that start in it"),
-        AnswerColumn("mean_length", None, "mean number of outstanding pieces, weighted by time"),
-        AnswerColumn("max_length", None, "largest number"),
-        AnswerColumn("empty_ns", "ns", "time with none outstanding"),
-        AnswerColumn("full_ns", "ns", "time with `full` or more outstanding"),
+        col.whole("stream", "CUDA stream"),
+        col.ns("start_ns", "start of the bin on the run's aligned clock"),
+        col.ns("span_ns", "its length; all bins last from the first call to the last start of work"),
+        col.whole("launches", "calls that start in it"),
+        col.real("mean_length", "mean number of outstanding pieces, weighted by time", decimals=2),
+        col.whole("max_length", "largest number"),
+        col.ns("empty_ns", "time with none outstanding"),
+        col.ns("full_ns", "time with `full` or more outstanding"),
     )
     on_one_clock = True
     chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
@@ -64,8 +65,7 @@ class QueueLength(Recipe):
         """The rows of all ranks."""
         rows = device_rows(parts, run)
         notes = ("no call that launched GPU work is known",) if parts and not rows else ()
-        schema = answer_schema(self.columns, ("gpu",), {"mean_length": 2})
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, notes)
+        return Answer.of(rows, self.columns, notes)
 
 
 def _lengths(starts: Any, ends: Any, bins: int, full: int) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
 from alltrace.recipes.questions.diagnose.host_patterns import WAITING
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import bin_coverage_ns, exclusive, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
@@ -67,28 +68,25 @@ class StepTime(Recipe):
     options: ClassVar[tuple[Option, ...]] = (
         Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank", ("step", "rank")),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("step", None, "number of the step; null for all steps"),
-        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all steps"),
-        AnswerColumn("span_ns", "ns", "total time; the other columns are its parts"),
-        AnswerColumn("kernel_ns", "ns", "a compute kernel runs"),
-        AnswerColumn("communication_ns", "ns", "a communication kernel runs, and no compute kernel"),
-        AnswerColumn("memcpy_ns", "ns", "a copy runs, and none of the above"),
-        AnswerColumn("memset_ns", "ns", "a fill runs, and none of the above"),
-        AnswerColumn("runtime_ns", "ns", "a call of the CUDA API is under way, and none of the above"),
-        AnswerColumn("dataloader_ns", "ns", "the program waits for its DataLoader, and none of the above"),
-        AnswerColumn("cpu_ns", "ns", "an operator runs on the host, and none of the above"),
-        AnswerColumn("idle_ns", "ns", "none of the above"),
-        AnswerColumn(
-            "occupancy_percent", "%", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"
-        ),
-        AnswerColumn(
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
+        col.whole("step", "number of the step; null for all steps"),
+        col.text("kind", "step, warm-up or checkpoint; null for all steps"),
+        col.ns("span_ns", "total time; the other columns are its parts"),
+        col.ns("kernel_ns", "a compute kernel runs"),
+        col.ns("communication_ns", "a communication kernel runs, and no compute kernel"),
+        col.ns("memcpy_ns", "a copy runs, and none of the above"),
+        col.ns("memset_ns", "a fill runs, and none of the above"),
+        col.ns("runtime_ns", "a call of the CUDA API is under way, and none of the above"),
+        col.ns("dataloader_ns", "the program waits for its DataLoader, and none of the above"),
+        col.ns("cpu_ns", "an operator runs on the host, and none of the above"),
+        col.ns("idle_ns", "none of the above"),
+        col.percent("occupancy_percent", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"),
+        col.percent(
             "sm_efficiency_percent",
-            "%",
             "share of the step in which a kernel runs, times the share of multiprocessors that its blocks can fill",
         ),
-        AnswerColumn("tensor_core_percent", "%", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
+        col.percent("tensor_core_percent", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
     )
     chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
 
@@ -126,7 +124,7 @@ class StepTime(Recipe):
                 # a kernel without a record hides what the host does, or lets it seem idle
                 rows.append({**row, **(dict.fromkeys(_HOST) if row["left_out_ns"] else {})})
         notes = [] if rows or not parts else ["no steps were found in the run"]
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("kind",), dict.fromkeys(_MEANS, 1)))
+        table = col.table_of(rows, self.columns)
         return Answer(table, self.columns, tuple(notes))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.align.iteration_names import MIXED, iteration_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
 from alltrace.run.overlay import STEPS
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
 
@@ -17,35 +18,35 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RankTables, RunFacts
 
 _OWN = (
-    AnswerColumn("step", None, "number of the step, equal on all ranks"),
-    AnswerColumn("kind", None, "step, warm-up or checkpoint"),
+    col.whole("step", "number of the step, equal on all ranks"),
+    col.text("kind", "step, warm-up or checkpoint"),
 )
 _ROWS = (
-    AnswerColumn("rank", None, "rank"),
-    AnswerColumn("host", None, "host"),
+    col.RANK,
+    col.text("host", "host"),
     *_OWN,
-    AnswerColumn("start_ns", "ns", "start on the host, aligned"),
-    AnswerColumn("end_ns", "ns", "end on the host"),
-    AnswerColumn("duration_ns", "ns", "from start to end on the host"),
-    AnswerColumn("device_start_ns", "ns", "first start of the device work launched in it"),
-    AnswerColumn("device_end_ns", "ns", "last end of that work"),
-    AnswerColumn("device_span_ns", "ns", "from device_start_ns to device_end_ns"),
-    AnswerColumn("source", None, "how the step was found: range, kernels or collectives"),
-    AnswerColumn("phase", None, "for a server of language models: prefill, decode, mixed, or another mode in its range names"),
-    AnswerColumn("requests", None, "requests in the batch, for a server of language models"),
-    AnswerColumn("prefill_requests", None, "requests in prefill"),
-    AnswerColumn("query_tokens", None, "computed tokens: the sum of the query lengths of all requests"),
-    AnswerColumn("kv_tokens", None, "sum of the lengths of keys and values of all requests"),
+    col.ns("start_ns", "start on the host, aligned"),
+    col.ns("end_ns", "end on the host"),
+    col.ns("duration_ns", "from start to end on the host"),
+    col.ns("device_start_ns", "first start of the device work launched in it"),
+    col.ns("device_end_ns", "last end of that work"),
+    col.ns("device_span_ns", "from device_start_ns to device_end_ns"),
+    col.text("source", "how the step was found: range, kernels or collectives"),
+    col.text("phase", "for a server of language models: prefill, decode, mixed, or another mode in its range names"),
+    col.whole("requests", "requests in the batch, for a server of language models"),
+    col.whole("prefill_requests", "requests in prefill"),
+    col.whole("query_tokens", "computed tokens: the sum of the query lengths of all requests"),
+    col.whole("kv_tokens", "sum of the lengths of keys and values of all requests"),
 )
 _SUMMARY = (
     *_OWN,
-    AnswerColumn("ranks", None, "number of ranks that have the step"),
-    AnswerColumn("duration_ns", "ns", "exact median of its duration on the host over ranks"),
-    AnswerColumn("slowest_rank", None, "the rank with the longest duration on the host; the lowest if several are equal"),
-    AnswerColumn("slowest_ns", "ns", "its duration"),
-    AnswerColumn("spread_ns", "ns", "from the shortest to the longest duration over ranks"),
-    AnswerColumn("device_span_ns", "ns", "exact median of its span on the device over ranks that have work in it"),
-    AnswerColumn("start_spread_ns", "ns", "from the first rank's start to the last one's, on the aligned clock"),
+    col.rank("ranks", "number of ranks that have the step"),
+    col.ns("duration_ns", "exact median of its duration on the host over ranks"),
+    col.rank("slowest_rank", "the rank with the longest duration on the host; the lowest if several are equal"),
+    col.ns("slowest_ns", "its duration"),
+    col.ns("spread_ns", "from the shortest to the longest duration over ranks"),
+    col.ns("device_span_ns", "exact median of its span on the device over ranks that have work in it"),
+    col.ns("start_spread_ns", "from the first rank's start to the last one's, on the aligned clock"),
 )
 
 
@@ -74,7 +75,7 @@ class Steps(Recipe):
     )
     chart: ClassVar[Chart | None] = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """The columns of a step on a rank, or of a step over all ranks."""
         return _SUMMARY if options["per_step"] else _ROWS
 
@@ -104,15 +105,7 @@ class Steps(Recipe):
         rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
         columns = self.answer_columns(options)
         notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
-        return Answer(answer_rows(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
-
-
-def _type(column: AnswerColumn) -> Any:
-    import pyarrow as pa
-
-    if column.name in ("kind", "source", "host", "phase"):
-        return pa.string()
-    return pa.int32() if column.name in ("rank", "ranks", "slowest_rank") else pa.int64()
+        return Answer.of(rows, columns, tuple(notes))
 
 
 def _batches(rank: RankTables) -> list[dict[str, Any]]:

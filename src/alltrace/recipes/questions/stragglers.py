@@ -23,7 +23,8 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe, alignment_of
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,37 +62,36 @@ class Stragglers(Recipe):
     rereads: ClassVar[bool] = True
     kept_parts: ClassVar[tuple[str, ...]] = ("graph", "lateness")
     options: ClassVar[tuple[Option, ...]] = (SOURCE,)
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("host", None, "host"),
-        AnswerColumn("waited_ns", "ns", "time it waited for others at matched operations"),
-        AnswerColumn("caused_ns", "ns", "time others waited for it when it arrived last"),
-        AnswerColumn("caused_percent", "%", "share of all waits"),
-        AnswerColumn(
+    columns: ClassVar[col.Columns] = (
+        col.RANK,
+        col.text("host", "host"),
+        col.ns("waited_ns", "time it waited for others at matched operations"),
+        col.ns("caused_ns", "time others waited for it when it arrived last"),
+        col.percent("caused_percent", "share of all waits", None),
+        col.whole(
             "root_rank",
-            None,
             "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
         ),
-        AnswerColumn("root_share", None, "share of all waits for which this rank would have to change, 0 to 1"),
-        AnswerColumn("exposed_wait_ns", "ns", "part of its waits during which no compute kernel ran on its devices"),
-        AnswerColumn("operations", None, "matched operations it took part in"),
-        AnswerColumn("last_percent", "%", "share of them at which it arrived last and another rank's wait counts"),
-        AnswerColumn("path_blame_ns", "ns", "its part of the critical path above its peers' median; negative if it was faster"),
-        AnswerColumn("cause", None, "why it is late: compute, communication (other), copy, host, or mixed; null if it is not"),
-        AnswerColumn("cause_percent", "%", "share of that cause in its time above its peers' median"),
-        AnswerColumn("compute_excess_ns", "ns", "compute time above the peers' median before operations at which it was last"),
-        AnswerColumn("communication_excess_ns", "ns", "other communication, measured the same way"),
-        AnswerColumn("copy_excess_ns", "ns", "copies, measured the same way"),
-        AnswerColumn("host_excess_ns", "ns", "time with nothing on the device, measured the same way"),
-        AnswerColumn("range", None, "the range with most of that time, if the cause is the host"),
-        AnswerColumn("pattern", None, "recurring, rotating or transient over steps; node or stage if all its ranks are late"),
-        AnswerColumn("confidence", None, "confidence of the matching of the operations at which it was last, 0 to 1"),
+        col.real("root_share", "share of all waits for which this rank would have to change, 0 to 1"),
+        col.ns("exposed_wait_ns", "part of its waits during which no compute kernel ran on its devices"),
+        col.whole("operations", "matched operations it took part in"),
+        col.percent("last_percent", "share of them at which it arrived last and another rank's wait counts", None),
+        col.ns("path_blame_ns", "its part of the critical path above its peers' median; negative if it was faster"),
+        col.text("cause", "why it is late: compute, communication (other), copy, host, or mixed; null if it is not"),
+        col.percent("cause_percent", "share of that cause in its time above its peers' median", None),
+        col.ns("compute_excess_ns", "compute time above the peers' median before operations at which it was last"),
+        col.ns("communication_excess_ns", "other communication, measured the same way"),
+        col.ns("copy_excess_ns", "copies, measured the same way"),
+        col.ns("host_excess_ns", "time with nothing on the device, measured the same way"),
+        col.text("range", "the range with most of that time, if the cause is the host"),
+        col.text("pattern", "recurring, rotating or transient over steps; node or stage if all its ranks are late"),
+        col.real("confidence", "confidence of the matching of the operations at which it was last, 0 to 1"),
     )
     chart: ClassVar[Chart | None] = Chart(
         "bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"
     )
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
         """The answer from the selected source."""
         return select_columns(self.columns) if options.get("source") == "inspector" else self.columns
 
@@ -121,9 +121,7 @@ class Stragglers(Recipe):
         else:
             members, steps = alignment_tables(run)
             rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
-        reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name in ("confidence", "root_share"))
-        schema = answer_schema(columns, ("host", "cause", "range", "pattern"), reals)
-        return Answer(answer_rows(rows, schema), columns, tuple(notes))
+        return Answer.of(rows, columns, tuple(notes))
 
 
 @dataclass

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, alignment_of
+from alltrace.trace import columns as col
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ class WhatIf(ReplayRecipe):
         Option("max_error", float, 5.0, "refuse to answer if the replay error is larger, in %"),
         Option("per_step", bool, False, "add the time of every step"),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("what", None, "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
-        AnswerColumn("rank", None, "the rank, if one rank changes"),
-        AnswerColumn("duration", None, "the new duration: the peers' median, or its own times the scale"),
-        AnswerColumn("step", None, "the step, or null for the whole run"),
-        AnswerColumn("before_ns", "ns", "time of the replayed run or step without the change"),
-        AnswerColumn("after_ns", "ns", "time with the change"),
-        AnswerColumn("saved_ns", "ns", "the difference; negative if the change makes the run longer"),
-        AnswerColumn("saved_percent", "%", "saved_ns as a share of before_ns"),
+    columns: ClassVar[col.Columns] = (
+        col.text("what", "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
+        col.rank("rank", "the rank, if one rank changes"),
+        col.text("duration", "the new duration: the peers' median, or its own times the scale"),
+        col.whole("step", "the step, or null for the whole run"),
+        col.ns("before_ns", "time of the replayed run or step without the change"),
+        col.ns("after_ns", "time with the change"),
+        col.ns("saved_ns", "the difference; negative if the change makes the run longer"),
+        col.percent("saved_percent", "saved_ns as a share of before_ns", None),
     )
 
     chart: ClassVar[Chart | None] = Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save")
@@ -84,8 +85,7 @@ class WhatIf(ReplayRecipe):
                 first = next((r["rank"] for r in rows if r["rank"] is not None), None)
                 notes += other_culprit(replay, peers, run, [] if first is None else [first], "--scale takes no peers")
             extra = {"slowdown": _slowdowns(replay, peers)}
-        schema = answer_schema(self.columns, ("what", "duration"), {"saved_percent": None})
-        return Answer(answer_rows(rows, schema), self.columns, tuple(notes), extra)
+        return Answer.of(rows, self.columns, tuple(notes), extra)
 
 
 def _one_rank(change: Change) -> int | None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 from alltrace.recipes.analysis.launched_work import GRAPHS, KINDS, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
@@ -50,19 +51,19 @@ class XlaOps(Recipe):
         Option("by", str, "op", "a row for each operation, scope in the source, or program", choices=("op", "scope", "program")),
         Option("top", int, 0, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("program", None, "compiled program (HLO module); null for work outside of programs"),
-        AnswerColumn("program_id", None, "its number; null if programs of one name are counted together or without a program"),
-        AnswerColumn("op", None, "operation (HLO); null by scope or program, and for work outside of operations"),
-        AnswerColumn("scope", None, "where the source created it, such as `jit(step)/mul`; null if XLA does not record it"),
-        AnswerColumn("kind", None, "`collective` by the operation's name, else `compute`; null without an operation"),
-        AnswerColumn("ranks", None, "ranks on which it ran"),
-        AnswerColumn("executions", None, "its ranges that launched work, over all ranks"),
-        AnswerColumn("kernels", None, "kernels and graphs that it launched"),
-        AnswerColumn("copies", None, "copies and fills that it launched"),
-        AnswerColumn("gpu_total_ns", "ns", "summed duration of this work"),
-        AnswerColumn("gpu_mean_ns", "ns", "mean GPU time of an execution"),
-        AnswerColumn("share_percent", "%", "gpu_total_ns as a share of that of all rows"),
+    columns: ClassVar[col.Columns] = (
+        col.text("program", "compiled program (HLO module); null for work outside of programs"),
+        col.whole("program_id", "its number; null if programs of one name are counted together or without a program"),
+        col.text("op", "operation (HLO); null by scope or program, and for work outside of operations"),
+        col.text("scope", "where the source created it, such as `jit(step)/mul`; null if XLA does not record it"),
+        col.text("kind", "`collective` by the operation's name, else `compute`; null without an operation"),
+        col.whole("ranks", "ranks on which it ran"),
+        col.whole("executions", "its ranges that launched work, over all ranks"),
+        col.whole("kernels", "kernels and graphs that it launched"),
+        col.whole("copies", "copies and fills that it launched"),
+        col.ns("gpu_total_ns", "summed duration of this work"),
+        col.real("gpu_mean_ns", "mean GPU time of an execution", "ns", 1),
+        col.percent("share_percent", "gpu_total_ns as a share of that of all rows"),
     )
     chart: ClassVar[Chart | None] = Chart("bars", "op", ("gpu_total_ns",), "program")
 
@@ -104,7 +105,6 @@ class XlaOps(Recipe):
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
         """The sums of all ranks."""
-        schema = answer_schema(self.columns, ("program", "op", "scope", "kind"), {"gpu_mean_ns": 1, "share_percent": 1})
         kept = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
         sums: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in parts:
@@ -132,7 +132,7 @@ class XlaOps(Recipe):
             notes.append("no range names a program of XLA; nsys records them with `--trace=nvtx`, and jaxlib built with NVTX")
         if options["top"] and len(rows) > options["top"]:
             notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
-        return Answer(pa.Table.from_pylist(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+        return Answer.of(rows[: options["top"] or None], self.columns, tuple(notes))
 
 
 def _parsed(name: str) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 from tests.together import together
 
-from alltrace.recipes.base import Answer, answer_rows
+from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose import RECIPE, cards, evidence_sentences, headlines
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
 from alltrace.recipes.registry import find
+from alltrace.trace.columns import table_of
 
 HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
 
@@ -41,7 +42,7 @@ def row(kind, ranks=(11,), **given) -> dict[str, Any]:
 
 
 def told(*rows, notes=(), hosts=HOSTS):
-    return cards.told(Answer(answer_rows(rows, RECIPE._schema()), RECIPE.columns, tuple(notes)), hosts)
+    return cards.told(Answer(table_of(rows, RECIPE.columns, RECIPE._schema()), RECIPE.columns, tuple(notes)), hosts)
 
 
 def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.analysis.traffic import READS as NETWORK
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows
+from alltrace.recipes.base import Answer, Chart, Part, Recipe
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
+from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted, number_ranges
 
 if TYPE_CHECKING:
@@ -71,27 +72,28 @@ class Diagnose(Recipe):
         **NETWORK,
         **CPUS,
     }
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("kind", None, "kind of the finding"),
-        AnswerColumn("severity", None, f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
-        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
-        AnswerColumn("lost_ns_per_step", "ns", "the same per judged step; null without steps"),
-        AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1; all rows together at most 1"),
-        AnswerColumn(
-            "opportunity_share", None, "for an opportunity: the largest share of the judged time that a change can save, 0 to 1"
+    columns: ClassVar[col.Columns] = (
+        col.text("kind", "kind of the finding"),
+        col.text("severity", f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
+        col.ns("lost_ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
+        col.ns("lost_ns_per_step", "the same per judged step; null without steps"),
+        col.real("lost_share", "lost_ns of the judged time, 0 to 1; all rows together at most 1", decimals=4),
+        col.real(
+            "opportunity_share",
+            "for an opportunity: the largest share of the judged time that a change can save, 0 to 1",
+            decimals=4,
         ),
-        AnswerColumn("ranks", None, "the culprits"),
-        AnswerColumn("hosts", None, "hosts where every rank is a culprit"),
-        AnswerColumn("where", None, "the kernel, range, communicator or call"),
-        AnswerColumn("launched_by", None, "for a kernel: the operator, module and line that launched most of it; null if unknown"),
-        AnswerColumn("evidence", None, "the numbers behind the finding, and basis: replay or ceiling"),
-        AnswerColumn("advice", None, "what to do about it"),
-        AnswerColumn("confidence", None, "confidence in the kind and the culprits, 0 to 1"),
-        AnswerColumn("loss_note", None, "why the loss is null, or what it does not include; else null"),
-        AnswerColumn("classes", None, "the classes of time that make up the loss"),
-        AnswerColumn(
+        col.Column("ranks", "ranks", None, "the culprits"),
+        col.texts("hosts", "hosts where every rank is a culprit"),
+        col.text("where", "the kernel, range, communicator or call"),
+        col.text("launched_by", "for a kernel: the operator, module and line that launched most of it; null if unknown"),
+        col.Column("evidence", "any", None, "the numbers behind the finding, and basis: replay or ceiling"),
+        col.text("advice", "what to do about it"),
+        col.real("confidence", "confidence in the kind and the culprits, 0 to 1"),
+        col.text("loss_note", "why the loss is null, or what it does not include; else null"),
+        col.texts("classes", "the classes of time that make up the loss"),
+        col.flag(
             "needed_at_once",
-            None,
             "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
         ),
     )
@@ -148,7 +150,7 @@ class Diagnose(Recipe):
         if not len(all_ranks.steps):
             rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
             unjudged = ("no step has complete records, so no loss was judged",)
-            return Answer(answer_rows(rows, self._schema()), self.columns, unjudged)
+            return Answer(col.table_of(rows, self.columns, self._schema()), self.columns, unjudged)
         found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
         found += sharing.find(all_ranks, run)
         found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
@@ -167,25 +169,14 @@ class Diagnose(Recipe):
             )
         if all(row["kind"] == "capture-fault" for row in rows):
             notes.insert(0, unexplained.verdict(all_ranks))
-        return Answer(answer_rows(rows, self._schema()), self.columns, tuple(notes))
+        return Answer(col.table_of(rows, self.columns, self._schema()), self.columns, tuple(notes))
 
     def _schema(self) -> Any:
         import pyarrow as pa
 
-        types = {
-            "lost_ns": pa.int64(),
-            "lost_ns_per_step": pa.int64(),
-            "lost_share": pa.float64(),
-            "opportunity_share": pa.float64(),
-            "classes": pa.list_(pa.string()),
-            "ranks": pa.list_(pa.int32()),
-            "hosts": pa.list_(pa.string()),
-            "evidence": pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)]),
-            "confidence": pa.float64(),
-            "needed_at_once": pa.bool_(),
-        }
-        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
-        return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
+        evidence = pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)])
+        schema = col.schema_of(self.columns)
+        return schema.set(schema.get_field_index("evidence"), pa.field("evidence", evidence, metadata={"sparse": "1"}))
 
 
 def _contribution(rank: RankTables) -> Contribution:
