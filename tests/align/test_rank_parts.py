@@ -115,7 +115,7 @@ def whole(imported, tmp_path_factory):
         ("alltrace.align.store", "write_manifest", 0),
         ("build", "write_rank", 2),
         ("build", "write_json", 0),
-        ("diagnose.Diagnose", "map", 2),
+        ("diagnose", "_contribution", 2),
         ("kept", "write_table", 0),
     ],
 )

@@ -149,7 +149,7 @@ def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:
         lists = pa.ListArray.from_arrays(pa.array([0, len(of)], pa.int32()), pa.array(of))
         parts.append(Part(rank, pa.Table.from_pylist([row], schema).append_column("correlations", lists)))
     tracemalloc.start()
-    answer = find_report("nvtx_gpu_proj_trace").reduce(parts, SimpleNamespace(ranks=()), {})
+    answer = find_report("nvtx_gpu_proj_trace").merge(parts, SimpleNamespace(ranks=()), {})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert answer.table.column("NumGPUOps").to_pylist() == [200_007]

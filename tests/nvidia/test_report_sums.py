@@ -85,7 +85,7 @@ SECOND = FakeRank(1, kernels=[kernel(120, 140, 1), kernel(105, 145, 9)], api=[ca
 def ask(spec: str, *ranks: FakeRank, **options: Any) -> list[dict[str, Any]]:
     report = find_report(spec)
     given = {**{o.name: o.default for o in report.options}, **options}
-    answer = report.reduce([Part(r.rank, report.map(r, given)) for r in ranks], FakeRun(), given)
+    answer = report.merge([Part(r.rank, report.map(r, given)) for r in ranks], FakeRun(), given)
     assert tuple(answer.table.column_names) == tuple(c.name for c in report.answer_columns(given))
     rows: list[dict[str, Any]] = answer.table.to_pylist()
     return rows

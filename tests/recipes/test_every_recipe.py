@@ -295,7 +295,7 @@ def test_every_format_holds_every_row_whatever_the_names_are(name, three, of_thr
 def test_every_recipe_is_declared_whole(name):
     recipe = find(name)
     assert recipe.name == name.removeprefix("stats:")
-    assert (recipe.__doc__ or "").strip()
+    assert (recipe.doc or "").strip()
     for table, columns in recipe.tables.items():
         assert set(columns) <= set(TABLES[table].column_names)
     options = resolve_options(recipe, options_of(recipe))
@@ -409,13 +409,14 @@ class Watched:
 def test_reads_nothing_that_it_does_not_declare(name, three):
     """What is declared decides whether a run without some tables can be asked."""
     recipe = find(name)
-    if recipe.aligned:
+    aligned = recipe.clock_for(options_of(recipe)) == "aligned"
+    if aligned:
         three.aligned()
     for given in option_sets(recipe):
         options = resolve_options(recipe, given)
         told = recipe.prepared(options, three)
         for record in able_ranks(recipe, three, three.ranks, options):
-            recipe.map(Watched(three.rank(record.rank), recipe.reads(options), recipe.aligned), told)
+            recipe.map(Watched(three.rank(record.rank), recipe.reads(options), aligned), told)
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def test_a_recipe_that_refuses_costs_its_section_alone(hostile_run, monkeypatch)
     def refuse(*_arguments):
         raise AlltraceError("no replay of this run")
 
-    monkeypatch.setattr("alltrace.recipes.questions.gaps.Gaps.map", refuse)
+    monkeypatch.setitem(vars(find("gaps")), "map", refuse)
     found = sections(gather(hostile_run, "a run"))
     assert (found["gaps"].answer, found["gaps"].problem) == (None, "no replay of this run")
     assert found["kernels"].answer.table.num_rows

@@ -92,12 +92,13 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
         for column in table.columns:
             yield column.name, f"column of the table {table.name}", column.unit, column.doc
     for name in names():
-        yield name, "recipe", None, _paragraph(find(name).__doc__)
-        for shown in find(name).columns:
+        asked = find(name)
+        yield name, "recipe", None, _paragraph(asked.doc)
+        for shown in asked.answer_columns({o.name: o.default for o in asked.options}):
             yield shown.name, f"column of the recipe {name}", shown.unit, shown.doc
     for name in REPORTS:
         report = find_report(name)
-        yield name, "report of nsys stats", None, _paragraph(report.__doc__)
+        yield name, "report of nsys stats", None, _paragraph(report.doc)
         for cell in report.answer_columns({}):
             yield cell.name.removesuffix(f" ({cell.unit})"), f"column of the report {name}", cell.unit, cell.doc
 

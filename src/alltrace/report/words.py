@@ -11,7 +11,7 @@ from alltrace.trace.amounts import amount
 from alltrace.trace.amounts import text as shortened
 
 if TYPE_CHECKING:
-    from alltrace.recipes.base import Column, Recipe
+    from alltrace.recipes.base import Column, Question
     from alltrace.report.content import Report, Section
 
 FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
@@ -68,9 +68,9 @@ def about(section: Section) -> str:
     return described(find(section.ask.recipe))
 
 
-def described(recipe: Recipe) -> str:
+def described(recipe: Question) -> str:
     """The first paragraph of a recipe's documentation, on one line."""
-    lines = [line.strip() for line in (recipe.__doc__ or "").strip().splitlines()]
+    lines = [line.strip() for line in (recipe.doc or "").strip().splitlines()]
     return " ".join(lines[: lines.index("")] if "" in lines else lines)
 
 

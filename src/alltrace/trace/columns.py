@@ -1,4 +1,4 @@
-"""A column of a table, stored or answered: schemas are made of columns, and nothing states a type beside them."""
+"""A column of a table, stored or answered: schemas are made of columns."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ from tests.making import kernel, make_run
 
 import alltrace
 from alltrace.align.store import aligned
-from alltrace.recipes.base import Answer, Option, Recipe
+from alltrace.recipes.base import Answer, Option
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options
+from alltrace.recipes.simple import Recipe
 from alltrace.run.checksums import CheckedFiles
 from alltrace.run.overlay import Overlay
 from alltrace.run.store import StoredRank

@@ -74,7 +74,7 @@ def test_ranks_are_chosen_and_unknown_ones_refused(run):
 
 
 def test_a_table_is_read_once_for_all_recipes(run):
-    questions = [(find(n), {}) for n in names() if not find(n).aligned and not any(o.required for o in find(n).options)]
+    questions = [(find(n), {}) for n in names() if find(n).clock != "aligned" and not any(o.required for o in find(n).options)]
     rank = shared_rank(run, 0, [(r, {o.name: o.default for o in r.options}) for r, _ in questions])
     for recipe, _ in questions:
         recipe.map(rank, recipe.prepared({o.name: o.default for o in recipe.options}, run))
@@ -85,8 +85,9 @@ def test_a_table_is_read_once_for_all_recipes(run):
 def test_recipes_that_replay_share_the_graphs_of_ranks_and_their_joint_one(tmp_path, monkeypatch):
     from tests.recipes.test_every_recipe import tables_of
 
-    from alltrace.recipes.base import Part, Recipe
+    from alltrace.recipes.base import Part
     from alltrace.recipes.execution.ask_all import each_reply
+    from alltrace.recipes.simple import Recipe
     from alltrace.replay import join, peers, rank_graph
 
     made = {"rank_graph": 0, "join": 0, "peers_of": 0}

@@ -77,7 +77,7 @@ COLUMNS: dict[str, col.Columns] = {
         col.percent("peak_share", "peak_busbw_gb_per_s as a share of --peak; null without --peak", None),
         col.real("latency_us", "The smallest time of any size above 0: the latency floor", "us"),
         col.size("knee_bytes", "The smallest size that reaches 80 % of the largest bus bandwidth"),
-        col.numbers("outlier_sizes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
+        col.Column("outlier_sizes", "numbers", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
         col.real("wrong", "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"),
         col.flag("failed", "Whether the run says that it failed"),
     ),

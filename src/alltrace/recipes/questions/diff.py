@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, Chart, Part
-from alltrace.recipes.questions.durations import KEYS, Durations, distribution
+from alltrace.recipes.questions import durations
+from alltrace.recipes.questions.durations import KEYS, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.trace import columns as col
 from alltrace.trace.grouping import group
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 THRESHOLD_PERCENT = 1.0
 
-_DOCS = {c.name: c for c in Durations.columns}
+_DOCS = {c.name: c for c in durations.COLUMNS}
 COLUMNS = (
     *(_DOCS[k] for k in KEYS),
     col.text(
@@ -69,12 +71,12 @@ CHART = Chart(
 )
 
 
-class _Raw(Durations):
-    """The distributions themselves."""
+def _raw(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+    """The distributions themselves: columns of `KEYS`, `value` and `count`."""
+    return Answer(distribution(parts, run, options), ())
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """Columns of `KEYS`, `value` and `count`."""
-        return Answer(distribution(parts, run, options), ())
+
+_RAW = replace(durations.QUESTION, merge=_raw)
 
 
 def compare(
@@ -115,7 +117,7 @@ def compare(
     from alltrace.recipes.execution.ask import ask
 
     options = {"what": what, "merge_numbers": merge_numbers}
-    answers = [ask(r, _Raw(), options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
+    answers = [ask(r, _RAW, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
     b, respelled = _spelled_as(answers[0].table, answers[1].table)
     table = compared(answers[0].table, b, alpha, threshold_percent)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]

@@ -1,11 +1,22 @@
-"""The recipe `steps`."""
+"""The training steps: when each begins and ends on every rank, on the host and on the device.
+
+Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
+TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one optimizer step count,
+otherwise the outermost. If only optimizers are named, each ends a step; without names, the period of the kernel sequence is
+used.
+
+A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
+step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
+so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the names of their ranges say of its batch;
+where a step has several iterations, these are added.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from alltrace.align.iteration_names import MIXED, iteration_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
 from alltrace.run.overlay import STEPS
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
@@ -15,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.align.iteration_names import Iteration
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _OWN = (
     col.whole("step", "number of the step, equal on all ranks"),
@@ -53,59 +64,43 @@ _SUMMARY = (
 _BATCH = ("phase", "requests", "prefill_requests", "query_tokens", "kv_tokens")
 
 
-class Steps(Recipe):
-    """The training steps: when each begins and ends on every rank, on the host and on the device.
+CHART = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
-    Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
-    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one optimizer step count,
-    otherwise the outermost. If only optimizers are named, each ends a step; without names, the period of the kernel sequence is
-    used.
 
-    A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
-    step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
-    so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the names of their ranges say of its batch;
-    where a step has several iterations, these are added.
-    """
+def _columns(options: Options) -> col.Columns:
+    """The columns of a step on a rank, or of a step over all ranks."""
+    return _SUMMARY if options["per_step"] else _ROWS
 
-    name = "steps"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),
-    )
-    chart: ClassVar[Chart | None] = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
-    def answer_columns(self, options: Mapping[str, Any]) -> col.Columns:
-        """The columns of a step on a rank, or of a step over all ranks."""
-        return _SUMMARY if options["per_step"] else _ROWS
+def _chart(options: Options) -> Chart | None:
+    """Lines of the ranks; of a step over all ranks, the median and the slowest."""
+    if not options["per_step"]:
+        return CHART
+    return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
 
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """Lines of the ranks; of a step over all ranks, the median and the slowest."""
-        if not options["per_step"]:
-            return self.chart
-        return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
-        import pyarrow as pa
+def _map(rank: RankTables, _options: Options) -> Any:
+    """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
+    import pyarrow as pa
 
-        kinds = [("step", pa.int64()), *((c, pa.string() if c == "phase" else pa.int64()) for c in _BATCH)]
-        return pa.Table.from_pylist(_batches(rank), pa.schema(kinds))
+    kinds = [("step", pa.int64()), *((c, pa.string() if c == "phase" else pa.int64()) for c in _BATCH)]
+    return pa.Table.from_pylist(_batches(rank), pa.schema(kinds))
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per rank and step, or per step."""
-        import numpy as np
-        import pyarrow as pa
 
-        steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
-        asked = [p.rank for p in parts]
-        steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
-        hosts = {r.rank: r.host for r in run.ranks}
-        batches = {(p.rank, row["step"]): row for p in parts for row in p.table.to_pylist()}
-        rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
-        columns = self.answer_columns(options)
-        notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
-        return Answer.of(rows, columns, tuple(notes))
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row per rank and step, or per step."""
+    import numpy as np
+    import pyarrow as pa
+
+    steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
+    asked = [p.rank for p in parts]
+    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
+    hosts = {r.rank: r.host for r in run.ranks}
+    batches = {(p.rank, row["step"]): row for p in parts for row in p.table.to_pylist()}
+    rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
+    columns = _columns(options)
+    notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
+    return Answer.of(rows, columns, tuple(notes))
 
 
 def _batches(rank: RankTables) -> list[dict[str, Any]]:
@@ -212,4 +207,14 @@ def _kind_notes(steps: Any) -> list[str]:
     ]
 
 
-RECIPE = Steps()
+QUESTION = Question(
+    "steps",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables={"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")},
+    options=(Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),),
+    chart=_chart,
+    clock="aligned",
+)

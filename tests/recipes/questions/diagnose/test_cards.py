@@ -8,7 +8,7 @@ import pytest
 from tests.together import together
 
 from alltrace.recipes.base import Answer
-from alltrace.recipes.questions.diagnose import RECIPE, cards, evidence_sentences, headlines
+from alltrace.recipes.questions.diagnose import COLUMNS, _schema, cards, evidence_sentences, headlines
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
 from alltrace.recipes.registry import find
@@ -42,7 +42,7 @@ def row(kind, ranks=(11,), **given) -> dict[str, Any]:
 
 
 def told(*rows, notes=(), hosts=HOSTS):
-    return cards.told(Answer(table_of(rows, RECIPE.columns, RECIPE._schema()), RECIPE.columns, tuple(notes)), hosts)
+    return cards.told(Answer(table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes)), hosts)
 
 
 def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
@@ -197,7 +197,7 @@ def test_numbers_have_units_and_stand_together():
 
 
 def test_a_row_of_nulls_is_told(tmp_path):
-    schema = RECIPE._schema()
+    schema = _schema()
     empty = {f.name: [] if pa.types.is_list(f.type) else None for f in schema}
     given = empty | {"kind": "sync", "severity": "low", "evidence": {}, "confidence": 0.5, "advice": ""}
     assert told(given).cards[0].who == ""
