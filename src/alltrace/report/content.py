@@ -25,7 +25,7 @@ _CLOCKS = (
     col.ns("offset_ns", "how far its clock is ahead of the first host's"),
     col.real("drift_ppm", "how much faster it runs", "ppm"),
     col.ns("residual_ns", "typical remaining error; none without evidence"),
-    col.text("evidence", "collectives used for it"),
+    col.whole("evidence", "collectives used for it"),
     col.whole("component", "hosts with the same number were aligned by evidence, others only by their UTC stamps"),
 )
 
