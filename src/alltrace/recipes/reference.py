@@ -40,14 +40,7 @@ def recipe_reference(recipe: Question) -> str:
 
 
 def reference(name: str, about: str, options: Iterable[tuple[str, str]], columns: Iterable[tuple[str, str]]) -> str:
-    """A page of text, 80 characters wide.
-
-    Args:
-        name: What is documented.
-        about: What it is, in one or more paragraphs.
-        options: Each option and what it does.
-        columns: Each column and what it means.
-    """
+    """A page of text, 80 characters wide."""
     first, _, rest = about.partition("\n")
     parts = [f"{name} -- {first}"]
     parts += [textwrap.fill(" ".join(p.split()), _WIDTH) for p in rest.split("\n\n") if p.strip()]

@@ -118,11 +118,8 @@ def find(name: str) -> Question:
 def find_report(spec: str) -> Question:
     """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
 
-    Args:
-        spec: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`.
-
-    Returns:
-        The report; the options named in `spec` are its defaults.
+    `spec`: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`. Returns the report; the
+    options named in `spec` are its defaults.
 
     Raises:
         UsageError: The report or option does not exist, or a value is not of the option's type.

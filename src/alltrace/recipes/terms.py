@@ -56,9 +56,6 @@ COLUMNS = (
 def explain(term: str) -> Answer:
     """The meaning of a word, for all places where alltrace uses it.
 
-    Args:
-        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence, in any case.
-
     Raises:
         UsageError: The term is unknown; the message has similar terms.
     """

@@ -112,15 +112,7 @@ def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, in
 
 
 def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection[int], why: str) -> list[str]:
-    """A note if the rank that would save most is not among those that an answer names first.
-
-    Args:
-        replay: The run.
-        peers: What the peers take.
-        run: The run's facts.
-        named: The ranks that the answer names first.
-        why: What puts them first.
-    """
+    """A note if the rank that would save most is not among those that an answer names first."""
     best = costliest_rank(replay, peers, run)
     if best is None or not named or best[0] in named:
         return []

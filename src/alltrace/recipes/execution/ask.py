@@ -32,19 +32,12 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """A question that fits its recipe, made by `checked`.
+    """A question that fits its recipe, made by `checked`."""
 
-    Attributes:
-        recipe: The recipe.
-        options: All its options.
-        ranks: The ranks to ask; None for all.
-        selection: The steps to count; empty for the whole run.
-    """
-
-    recipe: Question
-    options: Mapping[str, Any]
-    ranks: tuple[int, ...] | None
-    selection: Selection
+    recipe: Question  # the recipe
+    options: Mapping[str, Any]  # all its options
+    ranks: tuple[int, ...] | None  # the ranks to ask; None for all
+    selection: Selection  # the steps to count; empty for the whole run
 
 
 def ask(
@@ -61,16 +54,10 @@ def ask(
 ) -> Answer:
     """The answer of `recipe` for `run`.
 
-    Args:
-        run: The run.
-        recipe: A recipe, or the name of one.
-        options: The recipe's options by name; missing ones have their defaults.
-        ranks: The ranks to use, in any order; None for all.
-        steps: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for the whole run.
-        skip_warmup: Leave out warm-up steps, and time outside of steps.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-        stream: Whether rows may come as the `stream` of a table, instead of the table; only some recipes have one.
+    `options`: The recipe's options by name; missing ones have their defaults. `ranks`: The ranks to use, in any order;
+    None for all. `steps`: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for
+    the whole run. `jobs`: The most processes; None lets the number of rows decide. `stream`: Whether rows may come as
+    the `stream` of a table, instead of the table; only some recipes have one.
 
     Raises:
         UsageError: The recipe, option, rank or step does not exist, or a required option is missing.
@@ -114,13 +101,9 @@ def answer_of(
 ) -> Answer:
     """The answer to a checked question.
 
-    Args:
-        run: The run; it is aligned first if the question needs that.
-        question: The question.
-        jobs: The most processes.
-        progress: Called with the number of ranks done.
-        stream: Whether a large table may be a stream, as of `ask`.
-        aligning: Called with the number of ranks aligned, if the question needs that and it was not done before.
+    `run`: The run; it is aligned first if the question needs that. `stream`: Whether a large table may be a stream, as
+    of `ask`. `aligning`: Called with the number of ranks aligned, if the question needs that and it was not done
+    before.
 
     Raises:
         UsageError: The rank or step does not exist.

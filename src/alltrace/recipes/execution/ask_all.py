@@ -32,17 +32,11 @@ _ROWS_WORTH_PROCESSES = 1_000_000
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of one question.
+    """What became of one question."""
 
-    Attributes:
-        recipe: The recipe.
-        answer: Its answer, or None if it was skipped.
-        skipped: Why it was, or None.
-    """
-
-    recipe: Question
-    answer: Answer | None
-    skipped: str | None
+    recipe: Question  # the recipe
+    answer: Answer | None  # its answer, or None if it was skipped
+    skipped: str | None  # why it was, or None
 
 
 @dataclass(frozen=True)
@@ -81,18 +75,11 @@ def each_reply(
 ) -> Iterator[tuple[int, Reply]]:
     """The answers to `questions` one after the other; none is made before the last was taken.
 
-    Args:
-        run: The run; it is aligned first if a recipe needs that.
-        questions: Recipes with their options by name; missing ones have their defaults.
-        ranks: The ranks to use; None for all.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-        aligning: Called with the number of ranks aligned, if that is needed and was not done before.
-        stream: Whether large tables may be streams, which can be read until the next reply is requested.
-
-    Yields:
-        The number of a question and its reply, each question once, in any order. A recipe that no rank can answer, that has
-        invalid options, or that rejects the run is skipped, with the reason.
+    `run`: The run; it is aligned first if a recipe needs that. `questions`: Recipes with their options by name; missing
+    ones have their defaults. `ranks`: The ranks to use; None for all. `jobs`: The most processes; None lets the number
+    of rows decide. `aligning`: Called with the number of ranks aligned, if that is needed and was not done before.
+    Yields the number of a question and its reply, each question once, in any order. A recipe that no rank can answer,
+    that has invalid options, or that rejects the run is skipped, with the reason.
 
     Raises:
         UsageError: The rank does not exist.

@@ -129,14 +129,7 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
 
     A rank that is left out for lack of a table is warned of too: that may be why it has none.
 
-    Args:
-        run: The run.
-        chosen: The selected ranks.
-        read: The tables and columns that are read.
-        aligned: Whether the answer is made by way of the alignment too.
-
-    Returns:
-        A sentence for each; empty if no table is read, as in `info`, which reports all warnings.
+    Returns a sentence for each; empty if no table is read, as in `info`, which reports all warnings.
     """
     from alltrace.run.report_warnings import warnings_of
 

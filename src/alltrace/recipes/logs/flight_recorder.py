@@ -83,10 +83,7 @@ CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median
 def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, CapturedSteps] | None = None) -> Answer:
     """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read.
 
-    Args:
-        recordings: The files.
-        view: One of `VIEWS`.
-        captured: Of `steps`: what a run of the job says of each rank; None without a run.
+    `view`: One of `VIEWS`. `captured`: Of `steps`: what a run of the job says of each rank; None without a run.
     """
     further: list[str] = []
     if view == "steps":

@@ -142,10 +142,8 @@ class _Series:
 def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) -> Answer:
     """The answer to a view of files that `alltrace.readers.nccl_tests.read.read_tests` read.
 
-    Args:
-        files: The files.
-        view: One of `VIEWS`.
-        peak_gb_per_s: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths against.
+    `view`: One of `VIEWS`. `peak_gb_per_s`: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths
+    against.
     """
     series = _series(files)
     rows = {"sizes": _sizes, "summary": _summary, "compare": _compare, "hosts": _hosts}[view](series, peak_gb_per_s)

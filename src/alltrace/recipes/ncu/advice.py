@@ -44,19 +44,12 @@ _WIDEST = 16  # sectors of a request of a warp with threads that read 16 adjacen
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found.
+    """What a rule found."""
 
-    Attributes:
-        rule: The rule.
-        evidence: Numbers by name.
-        gain: Share of the launch's time, 0 to 1, at most.
-        advice: What to do.
-    """
-
-    rule: str
-    evidence: dict[str, float | str]
-    gain: float | None
-    advice: str
+    rule: str  # the rule
+    evidence: dict[str, float | str]  # numbers by name
+    gain: float | None  # share of the launch's time, 0 to 1, at most
+    advice: str  # what to do
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:

@@ -48,12 +48,7 @@ def answer(
     The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other report,
     and so on.
 
-    Args:
-        first: Launches of the first report, which the others are compared with.
-        others: Launches of each other report.
-        notes: What a reader must know of the reports.
-        match: One of `MATCHES`.
-        patterns: Compare the metrics of these names, in which * is any text, in place of the main ones.
+    `match`: One of `MATCHES`.
     """
     rows: list[tuple[Any, ...]] = []
     alone: list[Profiled] = []

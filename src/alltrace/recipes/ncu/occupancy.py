@@ -47,23 +47,14 @@ _NEEDED = {
 
 
 class Limits(NamedTuple):
-    """What a multiprocessor has, and what the launch took of it.
+    """What a multiprocessor has, and what the launch took of it."""
 
-    Attributes:
-        warps: Warps that it holds at most.
-        blocks: Blocks.
-        registers: Registers.
-        shared: Shared memory as the launch had it configured, bytes; None if it is not known or not used.
-        schedulers: Schedulers, of which each has its share of the registers.
-        barriers: Blocks that barriers allow; None if the report does not say.
-    """
-
-    warps: int
-    blocks: int
-    registers: int
-    shared: int | None
-    schedulers: int
-    barriers: int | None
+    warps: int  # warps that it holds at most
+    blocks: int  # blocks
+    registers: int  # registers
+    shared: int | None  # shared memory as the launch had it configured, bytes; None if it is not known or not used
+    schedulers: int  # schedulers, of which each has its share of the registers
+    barriers: int | None  # blocks that barriers allow; None if the report does not say
 
 
 def limits_of(launch: Launch) -> Limits | None:
@@ -85,14 +76,7 @@ def limits_of(launch: Launch) -> Limits | None:
 
 
 def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[int, dict[str, int]]:
-    """How many blocks fit, and how many each limit would let on.
-
-    Args:
-        limits: Of the multiprocessor.
-        block_size: Threads per block.
-        registers: Registers per thread.
-        shared: Shared memory per block, bytes, the driver's part included.
-    """
+    """How many blocks fit, and how many each limit would let on."""
     warps = -(-block_size // WARP)
     allowed = {"warps": limits.warps // warps, "blocks": limits.blocks}
     if registers > 0:
@@ -108,10 +92,7 @@ def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[str, int] | None = None) -> Answer:
     """One row per launch and block size, from one warp to 1,024 threads.
 
-    Args:
-        profiled: The launches.
-        notes: What a reader must know of the reports.
-        chosen: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
+    `chosen`: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
     """
     chosen = chosen or {}
     rows: list[tuple[Any, ...]] = []

@@ -66,11 +66,8 @@ def answer(
 ) -> Answer:
     """One row per launch and line that has code; the table `stalls` has a row for each line and state with samples.
 
-    Args:
-        profiled: Launches that were read with their instructions; others have no rows.
-        notes: What a reader must know of the reports.
-        lines: `source`, `ptx` or `sass`; None for `source` if any launch has line information, else `sass`.
-        text_of: Returns the lines of a source file that the report lacks, by its path there.
+    `profiled`: Launches that were read with their instructions; others have no rows. `lines`: `source`, `ptx` or
+    `sass`; None for `source` if any launch has line information, else `sass`.
     """
     listed = [(each, each.listing) for each in profiled if each.listing is not None]
     chosen = lines or ("source" if any(i.source for _, found in listed for i in found.instructions) else "sass")

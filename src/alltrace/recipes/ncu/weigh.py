@@ -52,13 +52,8 @@ CHART = Chart(
 def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> Answer:
     """One row per profiled kernel and configuration that the run launched, the largest time first.
 
-    Args:
-        profiled: The launches of the reports.
-        configurations: The rows of the recipe `launch-configurations`.
-        notes: What a reader must know of the reports and the run.
-
-    Returns:
-        The answer; what has no partner is in its tables `unmatched` (of the reports) and `not_profiled` (of the run).
+    `configurations`: The rows of the recipe `launch-configurations`. Returns the answer; what has no partner is in its
+    tables `unmatched` (of the reports) and `not_profiled` (of the run).
     """
     groups: defaultdict[Any, list[Profiled]] = defaultdict(list)
     for each in profiled:

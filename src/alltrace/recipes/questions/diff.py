@@ -94,21 +94,11 @@ def compare(
 ) -> Answer:
     """What differs between two runs.
 
-    Args:
-        run_a: The run to compare with.
-        run_b: The run that is judged.
-        what: Only these kinds of things (see `durations`).
-        merge_numbers: Whether to treat ranges with names that differ only in numbers as one.
-        alpha: A difference is significant if `p_value` is below this.
-        threshold_percent: By how much a total, count or median must have changed to matter.
-        ranks: The ranks to ask in both; None for all.
-        steps: The steps to count in both; None for the whole runs.
-        skip_warmup: Leave out warm-up steps, and time outside of steps.
-        jobs: The most processes.
-
-    Returns:
-        A row per thing of either run, the largest change of the total first. Durations of one run depend on each other, so
-        `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what matters.
+    `what`: Only these kinds of things (see `durations`). `alpha`: A difference is significant if `p_value` is below
+    this. `ranks`: The ranks to ask in both; None for all. `steps`: The steps to count in both; None for the whole runs.
+    Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
+    other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
+    matters.
 
     Raises:
         UsageError: A thing, rank or step is unknown.
@@ -254,13 +244,8 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
 def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
     """Mann and Whitney's test of two samples, given the count of each value in them.
 
-    Args:
-        a: The count of each value, ascending, in sample A.
-        b: The same in sample B, for the same values.
-
-    Returns:
-        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None if a
-        sample is empty.
+    `a`: The count of each value, ascending, in sample A. Returns the probability that a value of B is greater than one
+    of A, ties counted half; and the two-sided p value. None if a sample is empty.
     """
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:

@@ -196,27 +196,17 @@ def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
 
 @dataclass
 class _Region:
-    """A region of the run: the time of each device and rank in it.
+    """A region of the run: the time of each device and rank in it."""
 
-    Attributes:
-        step: Its step, or None.
-        name: The name of its ranges, or None.
-        span: Its time on the devices, and on the hosts.
-        useful, active: Of each device.
-        processes: The rank of each device.
-        mpi, runtime: Of each rank.
-        unrecorded_ns: How long work without a record may have run, summed over ranks.
-    """
-
-    step: int | None
-    name: str | None
-    span: tuple[int, int]
+    step: int | None  # its step, or None
+    name: str | None  # the name of its ranges, or None
+    span: tuple[int, int]  # its time on the devices, and on the hosts. useful, active: Of each device
     useful: list[int]
     active: list[int]
-    processes: list[int]
+    processes: list[int]  # the rank of each device. mpi, runtime: Of each rank
     mpi: list[int]
     runtime: list[int]
-    unrecorded_ns: int = 0
+    unrecorded_ns: int = 0  # how long work without a record may have run, summed over ranks
 
     def rows(self, convention: str) -> Iterator[dict[str, Any]]:
         """Its row for the devices and the one for the hosts."""
@@ -312,11 +302,7 @@ class _Work:
     ) -> _Region:
         """The times within a region, from each rank's intervals on the device and on the host.
 
-        Args:
-            step: Its step.
-            name: The name of its ranges.
-            device: For each rank, int64 array (n, 2).
-            host: Likewise.
+        `device`: For each rank, int64 array (n, 2).
         """
         region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [])
         region.unrecorded_ns = sum(_within(s, device[r]) for r, s in self._unrecorded.items() if r in device)
@@ -336,8 +322,7 @@ class _Work:
     def steps(self, steps: Any) -> Iterator[_Region]:
         """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once.
 
-        Args:
-            steps: Steps (`STEPS`) of ranks with parts, aligned.
+        `steps`: Steps (`STEPS`) of ranks with parts, aligned.
         """
         rank = steps.column("rank").to_numpy()
         host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)

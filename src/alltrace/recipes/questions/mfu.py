@@ -31,22 +31,14 @@ _TERA = 1e12
 
 @dataclass(frozen=True)
 class Model:
-    """A dense decoder, and what is done with it.
+    """A dense decoder, and what is done with it."""
 
-    Attributes:
-        parameters: Its parameters besides embeddings.
-        layers: Its layers.
-        hidden: Its width.
-        sequence: Tokens of a sequence.
-        causal: Whether attention to later tokens is not counted, which halves its part.
-        passes: Forward passes that the work is worth: 3 for training, 1 for the forward pass, 4 with all computed again.
-    """
-
-    parameters: float
-    layers: int
-    hidden: int
-    sequence: int
-    causal: bool = False
+    parameters: float  # its parameters besides embeddings
+    layers: int  # its layers
+    hidden: int  # its width
+    sequence: int  # tokens of a sequence
+    causal: bool = False  # whether attention to later tokens is not counted, which halves its part
+    # forward passes that the work is worth: 3 for training, 1 for the forward pass, 4 with all computed again
     passes: int = 3
 
     @property

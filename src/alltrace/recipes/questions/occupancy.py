@@ -42,36 +42,22 @@ _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a multiprocessor has.
+    """What a multiprocessor has."""
 
-    Attributes:
-        warps: Warps at once.
-        blocks: Blocks at once.
-        registers: Registers of 32 bits.
-        shared_bytes: Shared memory.
-        major: Compute capability, major.
-    """
-
-    warps: int
-    blocks: int
-    registers: int
-    shared_bytes: int
-    major: int
+    warps: int  # warps at once
+    blocks: int  # blocks at once
+    registers: int  # registers of 32 bits
+    shared_bytes: int  # shared memory
+    major: int  # compute capability, major
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a launch fits on a multiprocessor.
+    """How a launch fits on a multiprocessor."""
 
-    Attributes:
-        blocks: Blocks of it at once.
-        occupancy: Their warps over the most warps, 0 to 1.
-        limit: What keeps more blocks out: `warps`, `blocks`, `registers` or `shared memory`; the first of several.
-    """
-
-    blocks: int
-    occupancy: float
-    limit: str
+    blocks: int  # blocks of it at once
+    occupancy: float  # their warps over the most warps, 0 to 1
+    limit: str  # what keeps more blocks out: `warps`, `blocks`, `registers` or `shared memory`; the first of several
 
 
 def blocks_at_once(major: int | None, minor: int | None) -> int | None:
@@ -87,11 +73,7 @@ def blocks_at_once(major: int | None, minor: int | None) -> int | None:
 def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> Fit:
     """How many blocks of a launch run on a multiprocessor at once, and what share of its warps that is.
 
-    Args:
-        threads: Threads of a block, 1 at least.
-        registers: Registers of a thread.
-        shared_bytes: Static and dynamic shared memory of a block.
-        has: What the multiprocessor has.
+    `threads`: Threads of a block, 1 at least.
     """
     warps = -(-threads // _WARP)
     reserved, unit = (1024, 128) if has.major >= 8 else (0, 256)

@@ -33,17 +33,11 @@ _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECA
 
 @dataclass(frozen=True)
 class Limits:
-    """What a query may cost.
+    """What a query may cost."""
 
-    Attributes:
-        seconds: The time limit, after which it is stopped.
-        memory_bytes: The most memory it may use; it may not use disk.
-        rows: The most rows of its answer.
-    """
-
-    seconds: float
-    memory_bytes: int
-    rows: int
+    seconds: float  # the time limit, after which it is stopped
+    memory_bytes: int  # the most memory it may use; it may not use disk
+    rows: int  # the most rows of its answer
 
 
 def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
