@@ -27,7 +27,7 @@ BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
 
 @dataclass(frozen=True)
 class HostTime:
-    """The host's time on the arcs of a `RankGraph`; arrays of k arcs with such time and w arcs by which a host waits for a device."""
+    """The host's time on the arcs of a `RankGraph`: k arcs with such time, w arcs by which a host waits for a device."""
 
     arc: Int64  # numbers of the arcs with time of the host, k
     times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what is left
