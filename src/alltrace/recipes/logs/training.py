@@ -103,7 +103,7 @@ def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
         ]
         return Answer.of(rows, STEPS, notes, extra, CHART)
     rows = _summary(names, chosen)
-    return Answer(col.table_of(rows, STEPS), SUMMARY, notes, extra)
+    return Answer.of(rows, SUMMARY, notes, extra)
 
 
 def _names(logs: Sequence[Any]) -> list[str]:
