@@ -32,6 +32,7 @@ def aligned(executed):
     return found, executed.clock_error_ns(solve(found.evidence(), executed.placed))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 def test_members_and_clocks_are_found_however_far_apart_the_stamps_are(grid, named):

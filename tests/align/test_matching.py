@@ -68,6 +68,7 @@ def test_equal_operations_with_drops_and_a_late_start_are_never_shifted(seed, te
     assert found.members.schema == MEMBERS.arrow_schema()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_without_identity_communicators_are_inferred(seed):
     made = simulated(seed, ranks=8, tensor=4, steps=30).dropped(0.05, seed, {3: 0.4}).without(*ANONYMOUS)
@@ -108,6 +109,7 @@ def test_sends_and_receives_are_paired(seed, known):
     assert set(counts.tolist()) == {2}
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(4))
 def test_simulated_reports_with_drops_and_a_late_start(planted, seed):
     layout, whole = planted
@@ -121,6 +123,7 @@ def test_simulated_reports_with_drops_and_a_late_start(planted, seed):
     assert confidences(found) == ({0.9, 0.98} if layout == "pipeline" else {0.98})
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(4))
 def test_simulated_kernels_alone(planted, seed):
     layout, whole = planted
@@ -136,6 +139,7 @@ def test_simulated_kernels_alone(planted, seed):
     assert {g.ranks for g in found.groups} == ({*pairs, (0, 2, 4, 6), (1, 3, 5, 7)} if layout == "tensor" else {tuple(range(8))})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("wrong_ns", [-500_000_000, 500_000_000])
 def test_wrong_clocks_do_not_matter(planted, seed, wrong_ns):
