@@ -81,34 +81,42 @@ def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int6
         member: The operations of the member at a place; only those of one and of a reference are in memory at once.
     """
     instances = [np.full(count, -1, np.int64) for count in counts]
-    scatter_ns: dict[int, float] = {}
-    following = 0
     clock = [member(k).clock for k in range(len(counts))]
-    related = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
-    for attempt in range(_ROUNDS):
-        left = [np.flatnonzero(i < 0) for i in instances]
-        open_members = [k for k, rows in enumerate(left) if len(rows)]
+    several = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
+    following = 0
+    for its in rows_by(np.array(clock)).values() if several else [np.arange(len(counts))]:
+        following = _match(its.tolist(), member, instances, following)
+    return instances
+
+
+def _match(members: Sequence[int], member: Callable[[int], Member], instances: list[Int64], following: int) -> int:
+    """Give members whose clocks are related their instances, numbered on from one; the number after the last."""
+    scatter_ns: dict[int, float] = {}
+    for _ in range(_ROUNDS):
+        left = {k: np.flatnonzero(instances[k] < 0) for k in members}
+        open_members = [k for k, rows in left.items() if len(rows)]
         if len(open_members) < 2:
             break
         first = max(open_members, key=lambda k: (len(left[k]), -k))
         reference = member(first).take(left[first])
         used = np.zeros(len(reference.op), np.bool_)
         for k in open_members:
-            if k != first and (clock[k] == clock[first] or not related):
-                own = member(k).take(left[k])
-                if attempt == 0:
-                    place, scatter_ns[k] = laid_along(reference, own)
-                else:  # what is left over shows no scatter
-                    usual = [scatter_ns[j] for j in (first, k) if j in scatter_ns]
-                    place, _ = laid_along(reference, own, max(usual))
-                fits = place >= 0
-                instances[k][left[k][fits]] = following + place[fits]
-                used[place[fits]] = True
+            if k == first:
+                continue
+            own = member(k).take(left[k])
+            usual = [scatter_ns[j] for j in (first, k) if j in scatter_ns]
+            if usual:  # what is left over shows no scatter
+                place, _ = laid_along(reference, own, max(usual))
+            else:
+                place, scatter_ns[k] = laid_along(reference, own)
+            fits = place >= 0
+            instances[k][left[k][fits]] = following + place[fits]
+            used[place[fits]] = True
         if not used.any():
             break
         instances[first][left[first][used]] = following + np.flatnonzero(used)
         following += len(used)
-    return instances
+    return following
 
 
 def positions(reference: Member, own: Member) -> Int64:

@@ -44,6 +44,10 @@ _FEWEST, _MOST_KEYS = 3, 4
 _STAMPS, _BY_CHANCE = 0.3, 0.25
 """How much a line costs that is ten times as far from the stamps, which are off by milliseconds; and the scatter, in
 distances of successive ends, of ends that have nothing to do with each other: 0.37 and more."""
+_NEARER = 1e-3
+"""Of lines that fit equally, the one nearest to the stamps is tried first: the share that the farthest costs."""
+_LEAST_RATIO = 0.5
+"""Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one program."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +125,29 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     first, second = first.of(keys), second.of(keys)
     if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
         return None
-    line = _by_numbers(first, second, rate=rate)
-    if line is not None:
-        return line
+    numbered = _numbered(first, second)
+    if numbered is not None:
+        line = _fitted(*numbered, rate=rate)
+        return line if _of_one_run(*numbered, line) else None
     found = _related(first, second, rate=rate)
-    return None if found is None else found[1]
+    if found is None:
+        return None
+    nearest, near = nearest_ends(first, second, found[1])
+    return found[1] if _of_one_run(nearest[near], second.time[near], found[1]) else None
+
+
+def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
+    """Whether partners' differences vary from one to the next as much as over all, as where two ranks wait for each other.
+
+    Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio: 2 if
+    differences are independent).
+    """
+    order = np.argsort(second, kind="stable")
+    left = (first - line.apply(second))[order]
+    left = left[np.abs(left) <= 4.0 * line.scale_ns]
+    if len(left) < _CERTAIN_COUNT:
+        return True
+    return bool(np.square(np.diff(left)).mean() >= _LEAST_RATIO * np.square(left - left.mean()).mean())
 
 
 def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
@@ -180,8 +202,8 @@ def _cost(line: ClockLine, first: Ends, second: Ends) -> float:
     return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
 
 
-def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
-    """The line by ends of equal key and number."""
+def _numbered(first: Ends, second: Ends) -> tuple[Floats, Floats] | None:
+    """Ends of equal key and number, None if they are too few for a line."""
     pairs = []
     for ends in (first, second):
         told = ends.number >= 0
@@ -189,9 +211,7 @@ def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
         number, index, many = np.unique(pair, return_index=True, return_counts=True)
         pairs.append((number[many == 1], ends.time[told][index[many == 1]]))
     _, one, other = np.intersect1d(pairs[0][0], pairs[1][0], assume_unique=True, return_indices=True)
-    if len(one) < 3:
-        return None
-    return _fitted(pairs[0][1][one], pairs[1][1][other], rate=rate)
+    return None if len(one) < _FEWEST else (pairs[0][1][one], pairs[1][1][other])
 
 
 def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float, float]]:
@@ -231,9 +251,9 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
             )
             lines.append((ahead[i], s, at[i]))
     # pieces that fit are many if ends scatter, and few but much sharper if operations were lost
-    return _distinct(
-        [[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in np.array(weights).T], _spacing(second) / 2
-    )
+    far = np.abs([offset for offset, _, _ in lines])
+    rankings = np.array(weights).T * (1.0 - _NEARER * far / (far.max() + 1.0))
+    return _distinct([[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], _spacing(second) / 2)
 
 
 def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
@@ -287,6 +307,8 @@ def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
         mean = (sums[m:] - sums[:-m]) / m
         spread = (squares[m:] - squares[:-m]) / m - np.square(mean)
         variance[begin : begin + len(mean)] = spread + own - 2.0 * np.correlate(part, centred, "valid") / m
+    ahead = np.abs(time[0] - second.time[: n - m + 1])
+    variance = np.maximum(variance, _LEAST_SCALE_NS**2) * (1.0 + _NEARER * ahead / (ahead.max() + 1.0))
     best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
     found = []
     for place in best[np.argsort(variance[best])].tolist():
