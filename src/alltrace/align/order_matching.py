@@ -32,6 +32,8 @@ _OTHER_SIZES, _LEAST_PAIRED = 0.5, 0.5
 """The most operations of a kind that differ in size, and the least that have a partner, if two members meet."""
 _LEAST_NS = 1_000.0
 _FEW, _OUT_OF_ORDER = 8, 0.02
+_LOOSE = 0.25
+"""In distances of successive ends: four times the distance to the nearest end; 1 for ranks that do not wait for each other."""
 _ROUNDS = 8
 _FARTHEST_NS = 2e9
 """Clocks that nothing relates are off by no more."""
@@ -184,7 +186,10 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
 
 
 def _in_order(reference: Member, own: Member) -> bool:
-    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few."""
+    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few.
+
+    Where the nearest are as far away as those of ranks that do not wait for each other, they show nothing.
+    """
     nearest = np.full(len(own.op), np.inf)
     for op, rows in rows_by(own.op).items():
         ends = np.sort(reference.end[reference.op == op])
@@ -192,6 +197,8 @@ def _in_order(reference: Member, own: Member) -> bool:
         nearest[rows] = np.minimum(*(np.abs(ends[np.clip(i, 0, len(ends) - 1)] - own.end[rows]) for i in (at - 1, at)))
     apart = np.abs(reference.end - own.end)
     usual = 4.0 * float(np.median(nearest)) + _LEAST_NS
+    if usual > _LOOSE * np.ptp(reference.end) / len(reference.end):
+        return True
     nearer = (apart > 4.0 * usual) & (nearest <= usual)
     return bool(apart.mean() <= 4.0 * nearest.mean() + _LEAST_NS or nearer.mean() <= _OUT_OF_ORDER)
 
