@@ -16,6 +16,7 @@ judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`)
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,11 +47,11 @@ _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
 _EVIDENCE, _CLEAR, _LEAST_SCORE = 0.5, 4.0, 0.4
-"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and below what certainty nothing is inferred."""
+"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
 _BY_GRID = 0.5
 """How sure a communicator is that times do not show and others of the run suggest."""
 _BY_MODES = 0.1
-"""How much likelier (logarithm, of one operation of a stream) another partition can be only because ends scatter in modes that alternate."""
+"""How much likelier (logarithm, of one operation of a stream) another partition can be because ends scatter in modes."""
 _IMPOSSIBLE = 1e9
 _UNLAWFUL = 4.0
 
@@ -439,12 +440,21 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
         there = np.isfinite(stay)
         if not there.any() or unlawful > 1.0 - _LAWFUL:
             continue
-        # the transfer is alike for all groups
-        stay = np.abs(_group_stays(one.stay, one.label)[1] - np.nanmedian(one.stay))[there]
-        scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (apart[there], stay))
-        cost = _likelihood(np.array(scatter), np.array(variation), one.free, one.groups)
-        costs[place] = float(cost) + _UNLAWFUL * unlawful
+        transfer = _group_stays(one.stay, one.label)[1]
+        usual = np.nanmedian(one.stay)
+        # the transfer is alike for all groups, or each has its own, as where a link is slow
+        alike, own = (
+            float(_likelihood(_spread(apart[there]), _spread(np.abs(transfer - middle)[there]), one.free, one.groups))
+            for middle in (usual, _median(transfer))
+        )
+        parameters = len(one.groups) * math.log(len(transfer)) / (2.0 * _EVIDENCE * np.isfinite(one.stay).sum())
+        costs[place] = min(alike, own + parameters) + _UNLAWFUL * unlawful
     return costs
+
+
+def _spread(values: Floats) -> Floats:
+    """Half-way between median and mean."""
+    return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
 def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> list[tuple[int | None, float]]:
@@ -453,7 +463,8 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
     Args:
         costs: How badly each partition explains each place: an array of places x partitions.
         many: The independent observations in each place.
-        distance: How far each partition is from those of other operations: of those that explain a place equally, the nearest counts.
+        distance: How far each partition is from those of other operations: of those that explain a place equally, the
+            nearest counts.
         groups: How many groups each has: of those as near, the one with fewest counts.
     """
     weighed = costs * many[:, None]

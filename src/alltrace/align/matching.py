@@ -2,8 +2,8 @@
 
 All members of a communicator call its operations in the same order, so order decides: where the profiler has communicators, the
 n-th operation of one member is the n-th of every other (`alltrace.align.order_matching`). For this, ranks are put on one clock
-(`alltrace.align.related_clocks`), and communicators that nothing names are inferred first (`alltrace.align.communicators_by_order`).
-The operations of one member and of a reference are in memory at a time.
+(`alltrace.align.related_clocks`), and communicators that nothing names are inferred first
+(`alltrace.align.communicators_by_order`). The operations of one member and of a reference are in memory at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ALWAYS = 16
 """Of each communicator so many instances are evidence whatever the number of all."""
 _MANY_UNMATCHED = 0.1
 _SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 0.98, 0.9, 0.9
-"""How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if its communicator is inferred."""
+"""How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if it is inferred."""
 _APART = 0.5
 """The same if only stamps relate the clocks of its members."""
 _DENSE = 0.9

@@ -192,7 +192,7 @@ def _completed(pattern: _Pattern, start: dict[int, Floats], end: dict[int, Float
 
 
 def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:
-    """With whom each rank may exchange messages: those before and after it at a stride of a grid, also round from the last stage."""
+    """With whom each rank may exchange messages: those before and after it at a stride of a grid, also round from the last."""
     count = ranks[-1] + 1
     known = set(ranks)
     for stride in sorted(

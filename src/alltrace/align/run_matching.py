@@ -14,7 +14,7 @@ from alltrace.align.matching import match
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL
-from alltrace.align.timelines import Timelines
+from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.run.manifest import NAMES
 from alltrace.run.overlay import MEMBERS, collectives_file
 from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
@@ -93,7 +93,7 @@ def match_run(
         def table_of(rank: int) -> pa.Table:
             return read_parquet(file_of(rank), MATCHED_COLUMNS, ["evidence"])
 
-        return match(Timelines([r.rank for r in run.ranks], table_of, names.texts), placing)
+        return match(Timelines([r.rank for r in run.ranks], table_of, names.texts, MOST_IN_MEMORY), placing)
 
     if joined is None or not joined.complete:
         from alltrace.align.rank_parts import part_file
@@ -134,8 +134,9 @@ def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows:
             full = whole.num_rows // row_group_rows * row_group_rows
             writer.write_table(whole.slice(0, full), row_group_rows)
             waiting = [whole.slice(full)]
-    if waiting:
-        writer.write_table(pa.concat_tables(waiting), row_group_rows)
+    rest = pa.concat_tables(waiting) if waiting else MEMBERS.arrow_schema().empty_table()
+    if rest.num_rows:
+        writer.write_table(rest, row_group_rows)
 
 
 def _matched_with_logs(matched: Callable[[Callable[[int], Path]], Matching], parts: Path, draft: Path, joined: Joined) -> Matching:
