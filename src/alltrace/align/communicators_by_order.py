@@ -336,7 +336,8 @@ def _judged(alike: _Class, known: Collection[_Partition]) -> _Verdict | None:
     of_labels = [_groups(ranks, one.label) for one in evidence]
     distance = np.array([_distance(frozenset(g for g in its if g), known, len(ranks)) for its in of_labels])
     sizes = np.array([len(one.groups) for one in evidence])
-    for at, score in _few(np.array(costs), many * len(ranks) * _EVIDENCE, distance, sizes):
+    observations = np.asarray(many * len(ranks) * _EVIDENCE, np.float64)
+    for at, score in _few(np.array(costs), observations, distance, sizes):
         clear = at is not None and score >= _LEAST_SCORE
         groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
         scores.append(score if clear else 0.0)
@@ -394,15 +395,15 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
         many = np.bincount(place, minlength=period)
         costs = []
         for sums, free, groups in parts:
-            there, total, square, apart, unlawful = (np.bincount(place, values, period) for values in sums)
+            there, total, square, away, unlawful = (np.bincount(place, values, period) for values in sums)
             known = np.maximum(there, 1.0)
             variation = np.sqrt(np.maximum(square / known - np.square(total / known), 0.0))
-            cost = _likelihood(apart / known, variation, free, groups) + _UNLAWFUL * unlawful / many
+            cost = _likelihood(away / known, variation, free, groups) + _UNLAWFUL * unlawful / many
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         shared = table[table.sum(axis=1).argmin()]
-        together, apart = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + _BY_MODES * many).sum())
-        gain = (together - apart) * weight - period * np.log(len(evidence) + 1.0)
+        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + _BY_MODES * many).sum())
+        gain = (together - split) * weight - period * np.log(len(evidence) + 1.0)
         if gain > most:
             best, most = period, gain
         description = together * weight + 2.0 * period * np.log(count)
@@ -484,7 +485,7 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
         chosen.append(best)
         explained = np.minimum(explained, bounded[:, best])
     of_place = np.array(chosen)[bounded[:, chosen].argmin(axis=1)]
-    sure = {}
+    sure: dict[int, float] = {}
     for one in np.unique(of_place).tolist():
         its = of_place == one
         worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - _BY_MODES * many[possible][its].sum()

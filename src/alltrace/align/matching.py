@@ -300,9 +300,9 @@ def _result(
     count = len(instances.communicator)
     size, first_end = np.zeros(count, np.int64), np.full(count, np.inf)
     best, second = np.zeros(count), np.zeros(count)
-    for member, number in instances.number.items():
-        rows = np.flatnonzero(number >= 0)
-        of = number[rows]
+    for member, before in instances.number.items():
+        rows = np.flatnonzero(before >= 0)
+        of = before[rows]
         size[of] += 1
         first_end[of] = np.minimum(first_end[of], clocks[member].common_times(timelines.of(member).end[rows]))
         sure = instances.confidence[member][rows]
@@ -318,7 +318,8 @@ def _result(
     for rows in rows_by(place).values():
         ordinal[rows] = np.arange(len(rows))
     explained = Explained(timelines, clocks, size[order])
-    number, confidence = {}, {}
+    number: dict[int, Int64] = {}
+    confidence: dict[int, Floats] = {}
     alone: dict[int, NDArray[np.bool_]] = {}
     for member, before in instances.number.items():
         number[member] = its = renumbered[before]

@@ -81,9 +81,9 @@ def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], floa
             rows = np.flatnonzero(exact.mate[low] == high)
             its = [(rank_of[low], streams[low].place[rows]), (rank_of[high], streams[high].place[np.sort(exact.other[low][rows])])]
             parts.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
-    for pair, its in sorted(parts.items()):
-        if sum(len(place) for part in its for _, place in part) >= 2 * _LEAST:
-            yield pair, min(sure, 0.99) * exact.share, its
+    for pair, of_pair in sorted(parts.items()):
+        if sum(len(place) for part in of_pair for _, place in part) >= 2 * _LEAST:
+            yield pair, min(sure, 0.99) * exact.share, of_pair
 
 
 class _Times(NamedTuple):

@@ -222,33 +222,29 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
         begins = np.unique(np.linspace(0, len(some.time) - length, many).astype(np.int64))
         for begin in begins.tolist():
             part = slice(begin, begin + length)
-            for place, variance in _places(some.time[part], some.key[part], others):
-                difference = some.time[part] - others.time[place : place + length]
-                time.append(float(others.time[place : place + length].mean()))
-                offset.append(float(np.median(difference)))
-                spread.append(max(math.sqrt(max(variance, 0.0)), _LEAST_SCALE_NS))
-                piece.append(number)
+            there = _places(some.time[part], some.key[part], others)
+            difference = some.time[part] - there
+            time.append(there.mean(axis=1))
+            offset.append(np.median(difference, axis=1))
+            spread.append(np.maximum(difference.std(axis=1), _LEAST_SCALE_NS))
+            piece.append(np.full(len(there), number))
             number += 1
-    if not time:
+    at, ahead, width, of = (np.concatenate(column) for column in (time, offset, spread, piece))
+    if not len(at):
         return []
-    at, ahead, width, of = np.array(time), np.array(offset), np.array(spread), np.array(piece)
     good = np.argsort(width, kind="stable")[: 8 * _PIECES]
     lines: list[tuple[float, float, float]] = []
-    weights: list[tuple[float, float]] = []
+    weights: list[list[float]] = []
     for i in good.tolist():
-        others = good[of[good] != of[i]] if rate else good[:0]
-        apart = at[others] - at[i]
-        slope = np.divide(ahead[others] - ahead[i], apart, out=np.full(len(others), np.inf), where=apart != 0.0)
+        rest = good[of[good] != of[i]][:_PIECES] if rate else good[:0]
+        apart = at[rest] - at[i]
+        slope = np.divide(ahead[rest] - ahead[i], apart, out=np.full(len(rest), np.inf), where=apart != 0.0)
         for s in [0.0, *slope[np.abs(slope) < _FASTEST].tolist()]:
             error = np.abs(ahead - ahead[i] - s * (at - at[i]))
             near = error < 3.0 * (width + width[i])
             ratio = width[near] / width.min()
-            weights.append(
-                tuple(
-                    _weight(sharp - error[near] / (8.0 * (width[near] + width[i])), of[near])
-                    for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)
-                )
-            )
+            late = error[near] / (8.0 * (width[near] + width[i]))
+            weights.append([_weight(sharp - late, of[near]) for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)])
             lines.append((ahead[i], s, at[i]))
     # pieces that fit are many if ends scatter, and few but much sharper if operations were lost
     far = np.abs([offset for offset, _, _ in lines])
@@ -293,8 +289,8 @@ def _distinct(rankings: Sequence[list[tuple[float, float, float]]], apart_ns: fl
     return chosen
 
 
-def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
-    """Where in the second rank's ends a piece fits best, with the variance of the differences, ns^2."""
+def _places(time: Floats, key: Int64, second: Ends) -> Floats:
+    """The ends of the second rank at the places where a piece fits best: an array of places x ends."""
     m, n = len(time), len(second.time)
     centred = time - time.mean()
     own = float(np.square(centred).mean())
@@ -310,12 +306,8 @@ def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
     ahead = np.abs(time[0] - second.time[: n - m + 1])
     variance = np.maximum(variance, _LEAST_SCALE_NS**2) * (1.0 + _NEARER * ahead / (ahead.max() + 1.0))
     best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
-    found = []
-    for place in best[np.argsort(variance[best])].tolist():
-        if (second.key[place : place + m] == key).all():
-            difference = second.time[place : place + m] - time
-            found.append((place, float(np.square(difference - difference.mean()).mean())))
-    return found[:_PLACES]
+    rows = best[np.argsort(variance[best])][:, None] + np.arange(m)
+    return np.asarray(second.time[rows[(second.key[rows] == key).all(axis=1)][:_PLACES]], np.float64)
 
 
 def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: float, *, rate: bool) -> ClockLine | None:
