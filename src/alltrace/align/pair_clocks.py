@@ -46,6 +46,8 @@ _STAMPS, _BY_CHANCE = 0.3, 0.25
 distances of successive ends, of ends that have nothing to do with each other: 0.37 and more."""
 _NEARER = 1e-3
 """Of lines that fit equally, the one nearest to the stamps is tried first: the share that the farthest costs."""
+_CLEARLY = 4.0
+"""How much farther ends scatter at any other place where the order alone relates them."""
 _LEAST_RATIO = 0.5
 """Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one program."""
 
@@ -129,11 +131,25 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     if numbered is not None:
         line = _fitted(*numbered, rate=rate)
         return line if _of_one_run(*numbered, line) else None
+    if _equal_order(first, second):
+        line = _fitted(first.time, second.time, rate=rate)
+        if _of_one_run(first.time, second.time, line):
+            return line
     found = _related(first, second, rate=rate)
     if found is None:
         return None
     nearest, near = nearest_ends(first, second, found[1])
     return found[1] if _of_one_run(nearest[near], second.time[near], found[1]) else None
+
+
+def _equal_order(first: Ends, second: Ends) -> bool:
+    """Whether the ends of both ranks are of the same keys in the same order, and a piece of them fits far worse at any other place."""
+    count, length = len(first.time), _PIECE
+    if count < 2 * length or count != len(second.time) or (first.key != second.key).any():
+        return False
+    begin = (count - length) // 2
+    variance = np.maximum(_variances(first.time[begin : begin + length], second.time), _LEAST_SCALE_NS**2)
+    return bool(_CLEARLY**2 * variance[begin] <= np.delete(variance, begin).min())
 
 
 def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
@@ -292,22 +308,28 @@ def _distinct(rankings: Sequence[list[tuple[float, float, float]]], apart_ns: fl
 def _places(time: Floats, key: Int64, second: Ends) -> Floats:
     """The ends of the second rank at the places where a piece fits best: an array of places x ends."""
     m, n = len(time), len(second.time)
+    ahead = np.abs(time[0] - second.time[: n - m + 1])
+    variance = np.maximum(_variances(time, second.time), _LEAST_SCALE_NS**2) * (1.0 + _NEARER * ahead / (ahead.max() + 1.0))
+    best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
+    rows = best[np.argsort(variance[best])][:, None] + np.arange(m)
+    return np.asarray(second.time[rows[(second.key[rows] == key).all(axis=1)][:_PLACES]], np.float64)
+
+
+def _variances(time: Floats, times: Floats) -> Floats:
+    """The variance of the differences of a piece at each place of the second rank's ends, ns^2."""
+    m, n = len(time), len(times)
     centred = time - time.mean()
     own = float(np.square(centred).mean())
     variance = np.empty(n - m + 1)
     for begin in range(0, n - m + 1, _CHUNK):
-        part = second.time[begin : begin + _CHUNK + m - 1]
+        part = times[begin : begin + _CHUNK + m - 1]
         part = part - part[0]
         sums = np.concatenate(([0.0], np.cumsum(part)))
         squares = np.concatenate(([0.0], np.cumsum(np.square(part))))
         mean = (sums[m:] - sums[:-m]) / m
         spread = (squares[m:] - squares[:-m]) / m - np.square(mean)
         variance[begin : begin + len(mean)] = spread + own - 2.0 * np.correlate(part, centred, "valid") / m
-    ahead = np.abs(time[0] - second.time[: n - m + 1])
-    variance = np.maximum(variance, _LEAST_SCALE_NS**2) * (1.0 + _NEARER * ahead / (ahead.max() + 1.0))
-    best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
-    rows = best[np.argsort(variance[best])][:, None] + np.arange(m)
-    return np.asarray(second.time[rows[(second.key[rows] == key).all(axis=1)][:_PLACES]], np.float64)
+    return variance
 
 
 def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: float, *, rate: bool) -> ClockLine | None:
