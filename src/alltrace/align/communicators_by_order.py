@@ -244,7 +244,7 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations x m streams, NaN where a group has no two, and of n.
+    """What shows of a partition: arrays of n operations x m streams, NaN for a group without two, and of n.
 
     Attributes:
         label: The group of each stream.

@@ -124,7 +124,7 @@ class _Pattern(NamedTuple):
     """Which rank each message goes to or comes from if ranks exchange them with certain others.
 
     Attributes:
-        mate: For each rank that of each of its messages, -1 where none fits.
+        mate: For each rank that of each of its messages, -1 if none fits.
         other: Which of the mate's messages it is, likewise.
         share: The share of messages that fit.
         cost: How badly they fit, as the negative logarithm of how likely they are.
