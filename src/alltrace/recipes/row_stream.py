@@ -6,28 +6,24 @@ rows in a temporary folder. Memory holds the rows of one span of all ranks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.part import Part
+from alltrace.run.rank_tables import RankTables
+from alltrace.run.store import StoredRank
 from alltrace.run.time_slices import PieceRoom, TimeSlices
+from alltrace.trace.arrays import Int64
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
-
-    from alltrace.run.rank_tables import RankTables
-    from alltrace.run.store import StoredRank
-    from alltrace.trace.arrays import Int64
-
-    _Reads = Mapping[str, Sequence[str]]
+_Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19
 """About how many rows of all ranks are in memory at once."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Recipe
+import pyarrow as pa
+
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Options, Part, Recipe, RunFacts
 from alltrace.recipes.sql_recipe import SqlRecipe, as_declared
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-
-    from alltrace.recipes.base import Options, Part, RunFacts
-    from alltrace.run.rank_tables import RankTables
+from alltrace.run.rank_tables import RankTables
 
 __all__ = ["AnswerColumn", "Chart", "Option", "Recipe", "SqlQuestion"]
 

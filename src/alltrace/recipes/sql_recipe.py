@@ -7,23 +7,18 @@ options choose from; what users type is a parameter (`$name`), never text of a s
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.part_rows import PartRows, with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.base import Answer, Question, of
-from alltrace.trace.columns import schema_of
+from alltrace.recipes.base import Answer, Chart, Needs, Of, Option, Options, Part, Question, RankTables, Reads, RunFacts, of
+from alltrace.trace.columns import Columns, schema_of
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from alltrace.recipes.base import Chart, Needs, Of, Option, Options, Part, RankTables, Reads, RunFacts
-    from alltrace.trace.columns import Columns
 
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")

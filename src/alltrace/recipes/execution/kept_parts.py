@@ -10,27 +10,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import Placeable, SharedRank, kept_once
+from alltrace.run.manifest import Rank
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
+from alltrace.run.store import Run, StoredRank
 from alltrace.run.verify import FINDINGS
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run, StoredRank
 
 ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import mmap
 import pickle
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
 
 from alltrace.recipes.base import Part
 from alltrace.trace.errors import InputError
 from alltrace.trace.scratch import scratch_folder, writing_scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from tempfile import TemporaryDirectory
-    from types import TracebackType
-    from typing import Self
 
 HELD_BYTES = 32 << 20
 """How much of the tables of all ranks is kept in memory."""

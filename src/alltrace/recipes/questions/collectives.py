@@ -12,26 +12,21 @@ operations come from NCCL Inspector's files of the whole job: the rank that took
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, recorded, recorded_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.analysis.inspector_records import Recorded
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _WHO = (
     col.text("communicator", "its name, from the profiler or inferred"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,20 +13,15 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, Chart, Part
+from alltrace.recipes.base import Answer, Chart, Part, RunFacts
 from alltrace.recipes.questions import durations
 from alltrace.recipes.questions.durations import KEYS, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
+from alltrace.run.store import Run
 from alltrace.trace import columns as col
 from alltrace.trace.grouping import group
 from alltrace.trace.kernel_spelling import kernel_spelling
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.run.store import Run
 
 ALPHA = 0.05
 THRESHOLD_PERCENT = 1.0

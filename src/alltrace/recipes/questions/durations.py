@@ -9,20 +9,16 @@ Quartiles are of all durations together (linear interpolation, Hyndman and Fan t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, answer_table, id_table, parts_table
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 WHAT = ("kernel", "copy", "range", "call", "collective", "step")
 KEYS = ("what", "name", "bytes", "group_size")

@@ -15,17 +15,19 @@ efficiencies of the devices are null.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts, alignment_of
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
@@ -33,13 +35,6 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.name_stems import stems
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)

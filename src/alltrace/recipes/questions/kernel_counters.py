@@ -8,8 +8,9 @@ measured kernel belongs to the first launch, if one device was measured and ther
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,9 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _COUNTERS = ("time", "thread", "number", "name", "metric", "value")
 _KEYS = ("name", "metric")

@@ -8,7 +8,8 @@ there is no other. A trace has lines when it was taken with `with_stack`, module
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,9 @@ from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.kernel_origins import origins_of
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.distinct import distinct_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _KEYS = ("name", "operator", "module", "source")
 _REPLAYS = ("replayed_ns", "joined_ns")

@@ -5,16 +5,11 @@ Nsight Compute measures one launch; this recipe shows how many launches one of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, Reads, RunFacts
 
 _NAMES = ("name", "short_name")
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

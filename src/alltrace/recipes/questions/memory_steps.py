@@ -7,23 +7,28 @@ the optimizer, or a leak. If memory grows in every step, a note reports it and n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
+from alltrace.recipes.analysis.allocations import (
+    ALLOCATIONS,
+    MEMORY,
+    POOL,
+    Pool,
+    RankSteps,
+    owners_of,
+    pool_notes,
+    pools_of,
+    steps_of,
+    with_labels,
+)
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Nodes, Program
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.analysis.allocations import Pool, RankSteps
-    from alltrace.recipes.analysis.operator_sums import Nodes
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _LEAST_STEPS = 3
 

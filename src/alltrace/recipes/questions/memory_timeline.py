@@ -6,23 +6,17 @@ peak is in one of them; bins before the first block of a device or after its las
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, pool_notes, pools_of, with_labels
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, Pool, pool_notes, pools_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_edges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-
 
 COLUMNS: col.Columns = (
     col.RANK,

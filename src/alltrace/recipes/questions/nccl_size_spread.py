@@ -7,7 +7,8 @@ each instance, from the last arrival to the end. Sizes come from the profiler or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts, alignment_of
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
 _KEYS = ("op", "group_size", "datatype", "bytes")

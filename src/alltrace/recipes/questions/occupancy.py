@@ -7,18 +7,14 @@ multiprocessors empty, and the last of few waves is partly empty. The occupancy 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, Reads, RunFacts
 
 _WARP = 32
 _REGISTER_UNIT = 256

@@ -13,20 +13,15 @@ where a step has several iterations, these are added.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from alltrace.align.iteration_names import MIXED, iteration_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.align.iteration_names import MIXED, Iteration, iteration_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.run.overlay import STEPS
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.align.iteration_names import Iteration
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _OWN = (
     col.whole("step", "number of the step, equal on all ranks"),

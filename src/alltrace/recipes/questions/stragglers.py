@@ -12,17 +12,15 @@ time arrived last. The files do not show why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from alltrace.recipes.analysis.inspector_records import (
-    SOURCE,
-    notes_on,
-    recorded,
-    recorded_of,
-    select_columns,
-    straggler_rows,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of, select_columns, straggler_rows
+from alltrace.recipes.analysis.lateness import Cause, Lateness
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
@@ -33,21 +31,12 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, Chart, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts, alignment_of
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
+from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.analysis.lateness import Cause, Lateness
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.replay.rank_graph import RankGraph
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _NAMED_RANGES = 4
 

@@ -6,30 +6,24 @@ says of each whether it belongs to ranks, rotates, or is random.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.even_durations import even_durations
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
-from alltrace.recipes.questions.diagnose.same_work import breadth, most_added, most_delayed, same_work
-from alltrace.recipes.questions.diagnose.variation import variation
+from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, most_added, most_delayed, same_work
+from alltrace.recipes.questions.diagnose.variation import Variation, variation
+from alltrace.trace.arrays import Int64
 from alltrace.trace.number_text import number_ranges
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-    from alltrace.recipes.questions.diagnose.same_work import SameWork
-    from alltrace.recipes.questions.diagnose.variation import Variation
-    from alltrace.trace.arrays import Int64
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 _Key = TypeVar("_Key", int, str)
 

@@ -8,18 +8,13 @@ slow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.replay.rank_graph import COMPUTE
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-    from alltrace.trace.arrays import Int64
 
 _MIX = np.int64(0x9E3779B97F4A7C1)
 """An odd number; its multiples distinguish sets of names."""
