@@ -7,10 +7,10 @@ options choose from; what users type is a parameter (`$name`), never text of a s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -97,56 +97,6 @@ class Statements:
         parts = f"{PARTS} AS (\n{of(self.map, options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{of(self.reduce, options).strip()}\n)"
         return re.sub(r"\$(\w+)", lambda match: _literal(options[match[1]]), statement)
-
-
-class SqlRecipe(Question):
-    """What a shape of questions with methods for its statements adds to `Question`; see `Statements`."""
-
-    map_sql: ClassVar[str]
-
-    def words(self, options: Options) -> Mapping[str, str]:  # noqa: ARG002
-        """What replaces the placeholders of the statements under `options`."""
-        return {}
-
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, pa.Table]:
-        """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
-        return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
-
-    def map_statement(self, options: Options) -> str:
-        """The statement that `map` runs over one rank's tables."""
-        return self.map_sql.format_map(self.words(options))
-
-    def reduce_statement(self, options: Options) -> str:
-        """The statement over `parts`, the rows of `map_statement` of each rank."""
-        raise NotImplementedError
-
-    def merge_statement(self, options: Options) -> str | None:  # noqa: ARG002
-        """See `Statements.merge`."""
-        return None
-
-    def ranks_stand_alone(self, options: Options) -> bool:  # noqa: ARG002
-        """See `Statements.stand_alone`."""
-        return False
-
-    def computed_input(self, options: Options) -> str | None:  # noqa: ARG002
-        """See `Statements.computed`."""
-        return None
-
-    @property
-    def statements(self) -> Statements:
-        """The statements."""
-        return Statements(
-            self.reads, self.map_statement, self.reduce_statement, self.merge_statement, self.ranks_stand_alone, self.rank_tables,
-            self.computed_input,
-        )  # fmt: skip
-
-    def map(self, rank: RankTables, options: Options) -> pa.Table:
-        """The rows of the map's statement."""
-        return self.statements.map_rank(rank, options)
-
-    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Options) -> pa.Table:
-        """The rows of the reduce's statement."""
-        return self.statements.over_parts(parts, run, options)
 
 
 def sql_question(
