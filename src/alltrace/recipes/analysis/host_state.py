@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,8 +67,7 @@ def host_state(rank: RankTables, threads: Int64, spans: Merged) -> HostState | N
     return HostState(on_cpu, taken, running, symbol, share)
 
 
-@dataclass(frozen=True)
-class _Spells:
+class _Spells(NamedTuple):
     """What threads were on: each spell is of a thread, on the CPU that it has or has left; arrays of n."""
 
     thread: Int64

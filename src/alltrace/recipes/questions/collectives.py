@@ -95,7 +95,6 @@ NEEDED = (tuple(READS),)
 
 
 def _columns(options: Options) -> col.Columns:
-    """One row per communicator, operation and size, or one per instance."""
     if options.get("instances"):
         return _INSTANCES
     return _SUMMARY if options.get("nccl_tests") is None else (*_SUMMARY, *_AGAINST_TESTS)
@@ -107,12 +106,10 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """Likewise."""
     return () if options.get("source") == "inspector" else NEEDED
 
 
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
-    """The options, if they go together."""
     if options["source"] == "inspector" and options["instances"]:
         raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
     if options["instances"] and options["nccl_tests"] is not None:
@@ -121,7 +118,6 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
 
 
 def _chart(options: Options) -> Chart | None:
-    """Bandwidth by size; of instances, how late the last rank was."""
     if not options["instances"]:
         return CHART
     return Chart("scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective")

@@ -45,7 +45,6 @@ CHART = Chart("stacked_bars", "rank", ("time_ns",), "class", title="Time of the 
 
 
 def _columns(options: Options) -> col.Columns:
-    """The columns: of shares, or of segments."""
     if not options["segments"]:
         return COLUMNS
     return (
@@ -58,7 +57,6 @@ def _columns(options: Options) -> col.Columns:
 
 
 def _chart(options: Options) -> Chart | None:
-    """Shares by rank; or the pieces by when they are."""
     if not options["segments"]:
         return CHART
     return Chart("scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True)

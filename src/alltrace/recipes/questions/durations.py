@@ -73,17 +73,14 @@ READS: Reads = {
 
 
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
-    """The tables of the selected kinds."""
     return {t: c for t, c in dict(READS).items() if any(t in _TABLES[w] for w in chosen(options))}
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """Any of them; steps are found in ranges, or in kernels."""
     return (tuple(_reads(options)),)
 
 
 def _computed(options: Options) -> str | None:
-    """The steps, if selected."""
     return "the training steps" if "step" in chosen(options) else None
 
 
@@ -100,12 +97,10 @@ def _map_statement(options: Options) -> str:
 
 
 def _merge_statement(_options: Options) -> str:
-    """The distribution over all ranks."""
     return merged_statement(_STORED)
 
 
 def _reduce_statement(options: Options) -> str:
-    """A row per thing, the largest total first."""
     statistics = statistics_statement(_labels(options), _STORED, "type_7")
     names = [c.name for c in COLUMNS]
     columns = ", ".join(f"{n.removesuffix('_ns')} AS {n}" if n.endswith("_ns") else n for n in names)
@@ -113,7 +108,6 @@ def _reduce_statement(options: Options) -> str:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement."""
     rows = SQL.over_parts(_with_steps(parts, run, options), run, options) if parts else col.schema_of(COLUMNS).empty_table()
     return Answer(answer_table(rows, COLUMNS), COLUMNS)
 

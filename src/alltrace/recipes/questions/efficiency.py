@@ -74,7 +74,6 @@ CHART = Chart("bars", "side", _FACTORS, title="Components of the efficiency of d
 
 
 def _chart(options: Options) -> Chart | None:
-    """The factors; over steps, the whole of each side."""
     if options["per"] != "step":
         return CHART
     return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
@@ -112,7 +111,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row for the devices and one for the hosts, of each region."""
     rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
     notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
     notes += [_NO_CULPRIT] if len(parts) > 1 else []

@@ -38,7 +38,6 @@ READS: Reads = {
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
     start, end, device, labels, codes = _work(rank)
     found: list[dict[str, Any]] = []
     unrecorded = rank.unrecorded()
@@ -62,7 +61,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The longest gaps of all ranks."""
     rows = device_rows(parts, run)
     rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
     notes = () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)

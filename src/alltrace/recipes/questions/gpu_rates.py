@@ -55,14 +55,12 @@ COLUMNS: col.Columns = (
 
 
 def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
-    """The options, with the GPUs of each rank, and the GPUs of each host that any rank uses."""
     mine = {r.rank: frozenset(d.device for d in r.devices) for r in run.ranks}
     taken = frozenset(d.identity for r in run.ranks for d in r.devices)
     return {**options, _MINE: mine, _TAKEN: taken}
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """A row per device and rate."""
     known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
     peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
     names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
@@ -92,7 +90,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
     return Answer.of(rows, COLUMNS, notes)

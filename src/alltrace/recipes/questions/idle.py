@@ -45,12 +45,10 @@ COLUMNS: col.Columns = (
 
 
 def _columns(options: Options) -> col.Columns:
-    """With `--by stream`, `stream` comes third."""
     return COLUMNS if options["by"] == "device" else (*COLUMNS[:2], _STREAM, *COLUMNS[2:])
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per device or stream."""
     work = with_graphs(rank, gpu_work(rank))
     waits = _Waits(rank, work)
     streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
@@ -78,7 +76,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and device, or stream."""
     columns = _columns(options)
     rows = device_rows(parts, run)
     for row in rows:

@@ -53,7 +53,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """A row per rank."""
     from alltrace.run.clock import clock_map
 
     manifest = run.manifest

@@ -40,7 +40,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """A row for each name and metric."""
     table = rank.table("kernel_counters", _COUNTERS)
     table = table.filter(pc.and_(table.column("value").is_valid(), table.column("metric").is_valid()))
     names = rank.texts(table.column("name"))
@@ -55,7 +54,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks, the names with most first."""
     groups: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
     for part in parts:
         for row in part.table.to_pylist():

@@ -39,7 +39,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """The rank's sums by kernel and origin."""
     found = origins_of(rank)
     kinds, place = distinct_rows(found.name, found.operator, found.module, found.line)
     count, total = (np.zeros(kinds.shape[1], np.int64) for _ in range(2))
@@ -53,7 +52,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks."""
     tables = [p.table for p in parts if p.table.num_rows]
     if not tables:
         return Answer.of((), COLUMNS)

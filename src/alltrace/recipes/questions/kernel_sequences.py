@@ -43,7 +43,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per operator and sequence."""
     ranges = launch_spans(rank)
     places, stems = stems_of(rank, integers(ranges.column("name")))
     names = [n or "" for n in stems]
@@ -61,7 +60,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The sequences of all ranks."""
     if not parts:
         return Answer.of((), COLUMNS)
     whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])

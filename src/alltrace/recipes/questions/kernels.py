@@ -50,14 +50,12 @@ MAP_SQL = distribution_statement(
 
 
 def _columns(options: Options) -> col.Columns:
-    """With `by_rank`, `rank` comes first and `ranks` goes."""
     if not options["by_rank"]:
         return COLUMNS
     return (_RANK, *(c for c in COLUMNS if c.name != "ranks"))
 
 
 def _chart(options: Options) -> Chart | None:
-    """Boxes by kernel; or by rank, how the kernels' time adds up."""
     if not options["by_rank"]:
         return CHART
     return Chart("stacked_bars", "rank", ("total_ns",), "name", title="Time in kernels on each rank")
@@ -69,12 +67,10 @@ def _map_statement(options: Options) -> str:
 
 
 def _merge_statement(options: Options) -> str | None:
-    """The distribution over all ranks, unless each has its own rows."""
     return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
 
 
 def _reduce_statement(options: Options) -> str:
-    """A row per kernel (and rank), the one with the largest total first."""
     by_rank = options["by_rank"]
     statistics = statistics_statement(
         {"name": "text_of(name)", "kind": "kind"},
@@ -88,7 +84,6 @@ def _reduce_statement(options: Options) -> str:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement."""
     columns = _columns(options)
     if any(p.table.num_rows for p in parts):
         return Answer(answer_table(SQL.over_parts(parts, run, options), columns), columns)

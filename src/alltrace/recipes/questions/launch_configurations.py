@@ -40,12 +40,10 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 
 
 def _reduce_statement(_options: Options) -> str:
-    """A row per configuration, the one with the largest total first; a rank has one row of each."""
     return _OVER_RANKS
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement."""
     table = answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
     return Answer(table, COLUMNS, chart=CHART)
 

@@ -38,7 +38,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device."""
     steps = steps_of(rank)
     rows = []
     for pool in pools_of(rank):
@@ -69,7 +68,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     for row in rows:
         reserved = row["reserved_at_peak_bytes"]

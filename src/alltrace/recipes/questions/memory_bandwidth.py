@@ -36,7 +36,6 @@ READS: Reads = {"copies": ("start", "end", "device", "kind", "bytes")}
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per device, direction and part of time."""
     table = rank.table("copies", READS["copies"])
     start = integers(table.column("start"))
     end = np.maximum(integers(table.column("end")), start)
@@ -52,7 +51,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     for row in rows:
         moved = row["moved_bytes"]

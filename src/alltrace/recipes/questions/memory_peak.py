@@ -67,7 +67,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks."""
     found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
     whole: dict[str, int] = {}
     together: dict[tuple[str | None, str, bool], dict[int, list[dict[str, Any]]]] = {}

@@ -55,7 +55,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device and step."""
     steps, pools = steps_of(rank), pools_of(rank)
     if not len(steps.start) or not pools:
         return pa.Table.from_pylist([])
@@ -64,7 +63,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks, and what grows."""
     rows = with_labels(device_rows(parts, run))
     notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
     if parts and not rows:

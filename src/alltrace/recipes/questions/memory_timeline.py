@@ -31,19 +31,16 @@ COLUMNS: col.Columns = (
 
 
 def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
-    """The options, and the time that the bins divide."""
     return {**options, "span_ns": run.span_ns}
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per device and bin."""
     first, last = options["span_ns"]
     edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))
     return pa.Table.from_pylist([row for pool in pools_of(rank) for row in _bins(pool, edges)])
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = with_labels(device_rows(parts, run))
     table = col.table_of(rows, COLUMNS)
     return Answer(table, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))

@@ -57,12 +57,10 @@ NEEDED = (("gpu_metrics",), ("kernels",))
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """The samples and the kernels, and by range also the ranges and the calls in them."""
     return (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """A row per kernel or range, device and metric."""
     found = samplings(rank, of_host=True)
     rows = []
     if not found:
@@ -83,7 +81,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     for row in rows:
         row["coverage_percent"] = 100 * row["covered_ns"] / row["work_ns"]

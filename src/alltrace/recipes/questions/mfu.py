@@ -82,7 +82,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per step."""
     steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
     asked = np.array([p.rank for p in parts], np.int64)
     steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), asked)))

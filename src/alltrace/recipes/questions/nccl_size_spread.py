@@ -48,12 +48,10 @@ COLUMNS: col.Columns = (
 
 
 def _columns(options: Options) -> col.Columns:
-    """With `by`, the rank or the step comes first."""
     return COLUMNS if options["by"] == "all" else (_BY[options["by"]], *COLUMNS)
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
     table = _operations(rank)
     timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
     if options["op"] is not None:
@@ -68,7 +66,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per key, by operation, ranks and size."""
     columns = _columns(options)
     if options["measure"] == "transfer":
         whole, notes = _transfers(run, [p.rank for p in parts], options)

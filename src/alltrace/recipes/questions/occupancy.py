@@ -121,12 +121,10 @@ FROM launched GROUP BY ALL
 
 
 def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
-    """The kernels, and what is known of their devices."""
     return {**dict(READS), "devices": ("device", *_DEVICE)}
 
 
 def _reduce_statement(_options: Options) -> str:
-    """Launches of all ranks by kernel, configuration and device, with the time of each size of grid."""
     return _OVER_RANKS
 
 

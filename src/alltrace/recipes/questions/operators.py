@@ -64,7 +64,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks."""
     if not parts:
         return Answer.of((), COLUMNS)
     whole = pa.concat_tables([p.table for p in parts])

@@ -37,7 +37,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device: the exact times, and what the notes need."""
     rows = []
     for work in device_activity(rank):
         row: dict[str, Any] = work.facts()
@@ -50,7 +49,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """A row per rank and device."""
     rows = device_rows(parts, run)
     hosts = {r.rank: r.host for r in run.ranks}
     for row in rows:

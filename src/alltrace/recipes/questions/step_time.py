@@ -76,7 +76,6 @@ READS: Reads = {
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per step, or one for all steps."""
     steps = _Steps.of(rank)
     if not len(steps.start):
         return pa.table({"span_ns": pa.array([], pa.int64())})
@@ -95,7 +94,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = []
     for part in parts:
         for row in part.table.to_pylist():

@@ -63,12 +63,10 @@ CHART = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each
 
 
 def _columns(options: Options) -> col.Columns:
-    """The columns of a step on a rank, or of a step over all ranks."""
     return _SUMMARY if options["per_step"] else _ROWS
 
 
 def _chart(options: Options) -> Chart | None:
-    """Lines of the ranks; of a step over all ranks, the median and the slowest."""
     if not options["per_step"]:
         return CHART
     return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
@@ -83,7 +81,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and step, or per step."""
     import numpy as np
     import pyarrow as pa
 

@@ -71,7 +71,6 @@ NEEDED = ((*TABLES, "collectives"),)
 
 
 def _columns(options: Options) -> col.Columns:
-    """The answer from the selected source."""
     return select_columns(COLUMNS) if options.get("source") == "inspector" else COLUMNS
 
 
@@ -81,7 +80,6 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """Likewise."""
     return () if options.get("source") == "inspector" else NEEDED
 
 
@@ -96,7 +94,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """One row per rank, the one that is to blame for most first."""
     columns = _columns(options)
     if options["source"] == "inspector":
         found = recorded(parts)

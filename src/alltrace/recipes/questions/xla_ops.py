@@ -54,7 +54,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per program, operation and scope."""
     ranges = launch_spans(rank)
     ids, places = distinct(integers(ranges.column("name")))
     named = [_parsed(n or "") for n in rank.texts(pa.array(ids, pa.int64())).to_pylist()]
@@ -91,7 +90,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums of all ranks."""
     kept = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for part in parts:

@@ -115,7 +115,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The findings of all detectors, ranked."""
     from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
     from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
     from alltrace.recipes.questions.diagnose import late_ranks as late

@@ -282,20 +282,20 @@ def _needed_at_once(
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     """Which operations carry gradients, which the optimizer needs and no kernel before it."""
-    length = max(all_ranks.span_ns / max(len(all_ranks.steps), 1), 1)
     begins = np.zeros(len(members.rank))
     for number, mine in rows_by(members.rank).items():
         facts = all_ranks.facts[number]
         at = np.searchsorted(facts.steps, all_ranks.steps[members.step[mine]])
-        begins[mine] = (members.start[mine] - facts.regions[at, 0]) / length
-    found = np.zeros(len(members.rank), bool)
+        begins[mine] = members.start[mine] - facts.regions[at, 0]
+    gradients = np.zeros(len(members.rank), bool)
     for its in rows_by(members.communicator).values():
         ops = members.op[its].astype(str)
         for op in np.unique(ops).tolist():
             rows = its[ops == op]
-            if op in ("AllReduce", "ReduceScatter", "Reduce") and np.percentile(begins[rows], 5) >= _GRADIENTS_BEGIN:
-                found[rows] = True
-    return found
+            if op in ("AllReduce", "ReduceScatter", "Reduce"):
+                late = np.percentile(begins[rows], 5) * len(all_ranks.steps) >= _GRADIENTS_BEGIN * all_ranks.span_ns
+                gradients[rows] = late
+    return gradients
 
 
 def _only_sent(members: Members) -> NDArray[np.bool_]:
