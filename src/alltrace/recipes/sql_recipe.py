@@ -32,25 +32,20 @@ class Statements:
 
     Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty. What is `Of`
     something can be a function of the options, which are the values of `$name` in the statements.
-
-    Attributes:
-        reads: The tables and columns that it reads.
-        map: The statement over a rank's tables. It has `rank` among its columns, and joins of two tables name
-            `rank`, so that it holds for one rank and for all of them at once.
-        reduce: The statement over `parts`; `text_of(id)` is the text of a name.
-        merge: A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce` makes the same; None if there
-            is none. It is run first where parts have many rows.
-        stand_alone: Whether `reduce` makes rows of each rank from its part alone, in order of rank.
-        rank_tables: The tables that the map reads, by name, `rank` first in each, where a loop adds columns.
-        computed: What a compiled loop adds to the tables; None if the statement reads nothing but tables.
     """
 
-    reads: Of[Reads]
+    reads: Of[Reads]  # the tables and columns that it reads
+    # the statement over a rank's tables. It has `rank` among its columns, and joins of two tables name `rank`, so that
+    # it holds for one rank and for all of them at once.
     map: Of[str]
-    reduce: Of[str]
+    reduce: Of[str]  # the statement over `parts`; `text_of(id)` is the text of a name
+    # A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce` makes the same; None if
+    # there is none. It is run first where parts have many rows.
     merge: Of[str | None] = None
-    stand_alone: Of[bool] = False
+    stand_alone: Of[bool] = False  # whether `reduce` makes rows of each rank from its part alone, in order of rank
+    # the tables that the map reads, by name, `rank` first in each, where a loop adds columns
     rank_tables: Callable[[RankTables, Options], dict[str, pa.Table]] | None = None
+    # what a compiled loop adds to the tables; None if the statement reads nothing but tables
     computed: Of[str | None] = None
 
     def map_rank(self, rank: RankTables, options: Options) -> pa.Table:

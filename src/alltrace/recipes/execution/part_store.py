@@ -34,9 +34,7 @@ _WHAT = "what the ranks contributed"
 class StoredPart(Part):
     """A part with its table in a file; each access to `table` opens it again, which is quick and copies nothing.
 
-    Args:
-        rank: The rank.
-        path: The file, which must stay until the last look.
+    `path`: The file, which must stay until the last look.
     """
 
     def __init__(self, rank: int, path: Path) -> None:
@@ -68,8 +66,7 @@ class StoredPart(Part):
 class PartFiles:
     """Storage for parts that are too large for memory; the files are removed when the block ends.
 
-    Args:
-        held_bytes: The most bytes of tables to keep in memory.
+    `held_bytes`: The most bytes of tables to keep in memory.
     """
 
     def __init__(self, held_bytes: int | None = None) -> None:
@@ -121,8 +118,7 @@ class PartFiles:
 class PartStore(PartFiles):
     """Parts by question and rank; the files are gone when the block ends.
 
-    Args:
-        held_bytes: The most bytes of tables to keep in memory.
+    `held_bytes`: The most bytes of tables to keep in memory.
     """
 
     def __init__(self, held_bytes: int | None = None) -> None:

@@ -56,12 +56,6 @@ COLUMNS = (
     col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
     col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
-_VERDICTS = ("verdict", "count_verdict", "call_verdict")
-_DECIMALS = {
-    **{c.name: 1 for c in COLUMNS if c.unit == "%"},
-    **dict.fromkeys([f"{q}_{side}_ns" for q in ("q1", "median", "q3") for side in "ab"]),
-    **dict.fromkeys(("longer_share", "p_value")),
-}
 CHART = Chart(
     "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
 )

@@ -178,7 +178,6 @@ _TABLES = {
     **{what: (source.table,) for what, source in _SOURCES.items()},
     "step": ("ranges", "kernels"),
 }
-_REALS = ("mean_ns", "q1_ns", "median_ns", "q3_ns")
 _NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size,
   0::BIGINT AS value, 0::BIGINT AS count WHERE false"""
 _STEPS = distribution_statement(

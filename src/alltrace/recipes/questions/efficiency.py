@@ -126,10 +126,6 @@ def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
     return processes[most] if useful[most] - float(np.median(useful)) > _STANDS_OUT * useful[most] else None
 
 
-def _is_ratio(column: col.Column) -> bool:
-    return column.name.endswith(("_efficiency", "_scalability", "load_balance"))
-
-
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
 
 

@@ -15,7 +15,6 @@ from alltrace.trace import columns as col
 
 _RANK = col.RANK
 _KEYS = ("name", "kind")
-_REALS = ("time_percent", "mean_ns", "q1_ns", "median_ns", "q3_ns", "stddev_ns")
 _SELECTED = {
     "total_ns": "total AS total_ns",
     "time_percent": "total / coalesce(nullif(sum(total) OVER (), 0), 1) * 100 AS time_percent",

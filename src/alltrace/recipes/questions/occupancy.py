@@ -31,7 +31,6 @@ _DEVICE = (
     "max_shared_memory_per_sm",
 )
 _KEYS = ("name", "threads", "registers", "shared_bytes", *_DEVICE)
-_REALS = {"occupancy_percent": 1, "waves_mean": 2, "below_wave_percent": 1}
 _BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24}
 _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 

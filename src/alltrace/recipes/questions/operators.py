@@ -26,7 +26,6 @@ from alltrace.trace.number_text import counted
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
 _KEYS = ("name", "shapes")
-_DECIMALS = {"flops": 0, "gpu_self_percent": 1, "tflop_per_s": 1, "flop_per_byte": 1}
 _WHAT = {
     "operator": "operators (a trace of the PyTorch profiler has them)",
     "operator-shape": "operators (a trace of the PyTorch profiler has them)",
