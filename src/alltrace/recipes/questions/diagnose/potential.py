@@ -14,12 +14,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.recipes.analysis.kernel_families import (
@@ -29,23 +30,16 @@ from alltrace.recipes.analysis.kernel_families import (
     HALF,
     MATRIX_FAMILIES,
     SOFTMAX,
+    KernelFamily,
     family_of,
 )
+from alltrace.recipes.base import RankTables
+from alltrace.recipes.questions.diagnose.gaps import Activity
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.occupancy import Limits, blocks_at_once, occupancy
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.analysis.kernel_families import KernelFamily
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.questions.diagnose.gaps import Activity
-    from alltrace.trace.arrays import Int64
 
 SMALL_NS = 10_000
 """A kernel below this is a small one; launching it takes as long."""
