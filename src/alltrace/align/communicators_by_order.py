@@ -48,7 +48,7 @@ _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 _FLOOR_NS = 500.0
 _EVIDENCE, _CLEAR, _LEAST_SCORE = 0.5, 4.0, 0.4
 """The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
-_BY_GRID = 0.5
+_BY_GRID = 0.6
 """How sure a communicator is that times do not show and others of the run suggest."""
 _BY_MODES = 0.1
 """How much likelier (logarithm, of one operation of a stream) another partition can be because ends scatter in modes."""

@@ -144,26 +144,32 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
 
 def _equal_order(first: Ends, second: Ends) -> bool:
     """Whether the ends of both ranks are of the same keys in the same order, and a piece of them fits far worse at any other place."""
-    count, length = len(first.time), _PIECE
-    if count < 2 * length or count != len(second.time) or (first.key != second.key).any():
+    count, length = len(first.time), min(_PIECE, len(first.time) // 2)
+    if length < _FEWEST or count != len(second.time) or (first.key != second.key).any():
         return False
-    begin = (count - length) // 2
-    variance = np.maximum(_variances(first.time[begin : begin + length], second.time), _LEAST_SCALE_NS**2)
-    return bool(_CLEARLY**2 * variance[begin] <= np.delete(variance, begin).min())
+    for begin in (0, (count - length) // 2, count - length):
+        variance = np.maximum(_variances(first.time[begin : begin + length], second.time), _LEAST_SCALE_NS**2)
+        if _CLEARLY**2 * variance[begin] <= np.delete(variance, begin).min():
+            return True
+    return False
 
 
 def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
     """Whether partners' differences vary from one to the next as much as over all, as where two ranks wait for each other.
 
     Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio: 2 if
-    differences are independent).
+    differences are independent). A clock that was set once parts them in two.
     """
     order = np.argsort(second, kind="stable")
     left = (first - line.apply(second))[order]
     left = left[np.abs(left) <= 4.0 * line.scale_ns]
     if len(left) < _CERTAIN_COUNT:
         return True
-    return bool(np.square(np.diff(left)).mean() >= _LEAST_RATIO * np.square(left - left.mean()).mean())
+    change = np.diff(left)
+    parts = np.split(left, [int(np.abs(change).argmax()) + 1])
+    over_all = sum(float(np.square(part - part.mean()).sum()) for part in parts)
+    from_one_to_next = sum(float(np.square(np.diff(part)).sum()) for part in parts)
+    return min(map(len, parts)) < _FEWEST or from_one_to_next >= _LEAST_RATIO * over_all
 
 
 def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
