@@ -143,7 +143,7 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
 
 
 def _equal_order(first: Ends, second: Ends) -> bool:
-    """Whether the ends of both ranks are of the same keys in the same order, and a piece of them fits far worse at any other place."""
+    """Whether the ends of both ranks have the same keys in the same order, and a piece of them fits nowhere else nearly as well."""
     count, length = len(first.time), min(_PIECE, len(first.time) // 2)
     if length < _FEWEST or count != len(second.time) or (first.key != second.key).any():
         return False
