@@ -171,18 +171,18 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     room, came = np.empty(len(shifts)), np.empty((m, len(shifts)), np.int32)
     sequences.cheapest_path(np.ascontiguousarray(cost), _CHANGE, room, came, path)
     columns = np.arange(m)
-    found = np.where(cost[path, columns] < _ALONE, at[path, columns], -1)
-    found = _ascending(found, cost[path, columns])
+    partner = np.where(cost[path, columns] < _ALONE, at[path, columns], -1)
+    partner = _ascending(partner, cost[path, columns])
     # between two that are sure, one alone can only be what is left there
     best, closest = at[cost.argmin(axis=0), columns], cost.min(axis=0)
-    before = np.maximum.accumulate(found)
-    after = np.minimum.accumulate(np.where(found >= 0, found, n)[::-1])[::-1]
-    fits = (found < 0) & (closest < _LATE) & (best > before) & (best < after)
-    found = _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns]))
+    before = np.maximum.accumulate(partner)
+    after = np.minimum.accumulate(np.where(partner >= 0, partner, n)[::-1])[::-1]
+    fits = (partner < 0) & (closest < _LATE) & (best > before) & (best < after)
+    partner = _ascending(np.where(fits, best, partner), np.where(fits, closest, cost[path, columns]))
     inside = (own.end >= reference.start.min()) & (own.start <= reference.end.max())
-    if whole and inside.sum() >= _FEW and (found[inside] >= 0).mean() < _LEAST_PAIRED:
-        found[:] = -1  # chance pairs that many of other runs
-    return found, scatter_ns
+    if whole and inside.sum() >= _FEW and (partner[inside] >= 0).mean() < _LEAST_PAIRED:
+        partner[:] = -1  # chance pairs that many of other runs
+    return partner, scatter_ns
 
 
 def _in_order(reference: Member, own: Member) -> bool:

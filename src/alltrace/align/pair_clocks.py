@@ -135,11 +135,11 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
         line = _fitted(first.time, second.time, rate=rate)
         if _of_one_run(first.time, second.time, line):
             return line
-    found = _related(first, second, rate=rate)
-    if found is None:
+    relation = _related(first, second, rate=rate)
+    if relation is None:
         return None
-    nearest, near = nearest_ends(first, second, found[1])
-    return found[1] if _of_one_run(nearest[near], second.time[near], found[1]) else None
+    nearest, near = nearest_ends(first, second, relation[1])
+    return relation[1] if _of_one_run(nearest[near], second.time[near], relation[1]) else None
 
 
 def _equal_order(first: Ends, second: Ends) -> bool:
@@ -185,9 +185,9 @@ def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine 
         its = of_key[i], second.of(keys[i : i + 1])
         if min(len(e.time) for e in its) < _FEWEST:
             break
-        found = _related(*its, rate=rate)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found[0], _sharpened(*its, found[1], rate=rate)
+        relation = _related(*its, rate=rate)
+        if relation is not None and (best is None or relation[0] < best[0]):
+            best = relation[0], _sharpened(*its, relation[1], rate=rate)
     return None if best is None else best[1]
 
 

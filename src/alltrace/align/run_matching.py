@@ -86,8 +86,8 @@ def match_run(
     joined = None
     if logged:
         joined, names = _joined(run, parts, draft, names)
-    placed = place_ranks(run.manifest)
-    placing = placing_of(placed)
+    ranks = place_ranks(run.manifest)
+    placing = placing_of(ranks)
 
     def matched(file_of: Callable[[int], Path]) -> Matching:
         def table_of(rank: int) -> pa.Table:
@@ -102,12 +102,12 @@ def match_run(
     else:
         matching = _matched_with_logs(matched, parts, draft, joined)
     evidence = matching.evidence()
-    solution = solve(evidence, placed)
+    solution = solve(evidence, ranks)
     with pq.ParquetWriter(draft / _MEMBERS, MEMBERS.arrow_schema(), compression=quick_codec()) as writer:
         _write(writer, matching.tables(), row_group_rows)
     if progress is not None:
         progress(len(run.ranks))
-    found = RunMatching(
+    result = RunMatching(
         solution=solution if len(evidence.rank) else replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,)),
         groups=matching.groups,
         unmatched=matching.unmatched,
@@ -117,11 +117,11 @@ def match_run(
         rows=matching.timelines.rows,
     )
     if joined is None:
-        return found
+        return result
     from alltrace.align.log_join import finish
 
-    groups, notes = finish(joined, draft, draft / _MEMBERS, found.groups)
-    return found._replace(groups=groups, notes=(*found.notes, *notes), log_matches=tuple(joined.matches))
+    groups, notes = finish(joined, draft, draft / _MEMBERS, result.groups)
+    return result._replace(groups=groups, notes=(*result.notes, *notes), log_matches=tuple(joined.matches))
 
 
 def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows: int) -> None:

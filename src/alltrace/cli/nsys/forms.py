@@ -54,7 +54,7 @@ class Shown(NamedTuple):
     title: str  # its name
     columns: Sequence[Column]  # its columns
     rows: Iterable[Any]  # its rows, one table after the other; times in ns, sizes in bytes
-    said: str = ""  # the text above it, if the form has text
+    heading: str = ""  # the text above it, if the form has text
     below: str = ""  # the text below it, likewise
 
 
@@ -206,8 +206,8 @@ def _number(form: Form, key: str, default: int) -> int:
 def _aligned(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:
     """Columns of text; as a `table` in boxes."""
     yield f"\n ** {shown.title}:\n\n"
-    if shown.said:
-        yield f"{shown.said}\n"
+    if shown.heading:
+        yield f"{shown.heading}\n"
     layout: _Layout | None = None
     for table in tables:
         if not table.num_rows:
@@ -215,11 +215,11 @@ def _aligned(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:
         columns = [[printable(cell) for cell in column] for column in _cells(table)]
         if layout is None:
             layout = _Layout(form, table.schema, columns)
-            yield ("\n" if shown.said else "") + layout.head
+            yield ("\n" if shown.heading else "") + layout.head
         yield "".join(map(layout.line, zip(*columns, strict=True)))
     if layout is not None:
         yield layout.tail
-    elif not shown.said:
+    elif not shown.heading:
         yield "The report has no rows.\n"
     if shown.below:
         yield f"\n{shown.below}\n"

@@ -21,7 +21,7 @@ _REGISTER_UNIT = 256
 _WARPS_AT_ONCE = 4
 _LAUNCH = ("block_x", "block_y", "block_z", "registers", "static_shared_memory", "dynamic_shared_memory", "shared_memory")
 _GRID = ("grid_x", "grid_y", "grid_z")
-_DEVICE = (
+DEVICE_LIMITS = (
     "sm_count",
     "compute_major",
     "compute_minor",
@@ -30,7 +30,7 @@ _DEVICE = (
     "max_registers_per_sm",
     "max_shared_memory_per_sm",
 )
-_KEYS = ("name", "threads", "registers", "shared_bytes", *_DEVICE)
+_KEYS = ("name", "threads", "registers", "shared_bytes", *DEVICE_LIMITS)
 _BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24}
 _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 
@@ -109,7 +109,7 @@ WITH launched AS (
 -- the PyTorch profiler writes only the sum; nsys also writes its parts and what the driver set aside, which is more
 if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
    coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
-grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},
+grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(DEVICE_LIMITS)},
 coalesce(cluster_x, 0) > 1 AS clustered, greatest(coalesce("end", 0) - coalesce(start, 0), 0) AS duration_ns
   FROM kernels LEFT JOIN devices USING (rank, device)
 )
@@ -120,7 +120,7 @@ FROM launched GROUP BY ALL
 
 
 def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
-    return {**dict(READS), "devices": ("device", *_DEVICE)}
+    return {**dict(READS), "devices": ("device", *DEVICE_LIMITS)}
 
 
 def _reduce_statement(_options: Options) -> str:
