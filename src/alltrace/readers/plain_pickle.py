@@ -21,14 +21,23 @@ _MARK = object()
 
 
 class PickleRefusedError(ValueError):
-    """The pickle is not plain data, or damaged; the text says what was found and where."""
+    """The pickle is not plain data; the text says what was found and where."""
+
+
+class PickleDamagedError(PickleRefusedError):
+    """The pickle is damaged or ends early; `before` is the plain data before that place."""
+
+    def __init__(self, text: str, before: Any) -> None:
+        super().__init__(text)
+        self.before = before
 
 
 def decode(data: bytes) -> Any:
     """The plain data in a pickle.
 
     Raises:
-        PickleRefusedError: It holds anything but plain data, or ends early.
+        PickleRefusedError: It holds anything but plain data.
+        PickleDamagedError: It is damaged or ends early.
     """
     machine = _Machine()
     try:
@@ -38,7 +47,7 @@ def decode(data: bytes) -> Any:
     except (IndexError, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, PickleRefusedError):
             raise
-        raise PickleRefusedError(f"it is damaged or ends early after byte {machine.at}") from error
+        raise PickleDamagedError(f"it is damaged or ends early after byte {machine.at}", machine.finished()) from error
 
 
 class _Machine:
@@ -61,6 +70,20 @@ class _Machine:
         if value is _MARK:
             raise PickleRefusedError(f"it is damaged at byte {self.at}")
         return value
+
+    def finished(self) -> Any:
+        """What was read until now: open dicts and lists with what belongs to them. An open element of a list is left out."""
+        open_value: list[Any] = []  # the innermost container that is not closed, once it is known
+        while _MARK in self.stack:
+            items = self.since_mark() + open_value
+            container = self.stack.pop() if self.stack else None
+            if type(container) is list:
+                container.extend(items[: len(items) - len(open_value)])
+            elif type(container) is dict:
+                pairs = zip(items[::2], items[1::2], strict=False)
+                container.update((key, value) for key, value in pairs if isinstance(key, _KEYS))
+            open_value = [container] if type(container) in (list, dict) else []
+        return open_value[0] if open_value else self.stack[0] if self.stack else None
 
     def push(self, value: Any) -> None:
         self.stack.append(value)

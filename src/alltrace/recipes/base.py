@@ -152,6 +152,10 @@ class Answer(NamedTuple):
         main = tables.pop(self.name)
         return self._replace(table=main.table, stream=None, further=tables)
 
+    def with_notes(self, *notes: str) -> Answer:
+        """The same answer with more notes."""
+        return self._replace(notes=(*self.notes, *notes))
+
     def close(self) -> None:
         """Make no more rows of its streams, and remove their temporary files."""
         for table in self.all_tables().values():

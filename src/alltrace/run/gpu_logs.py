@@ -19,7 +19,7 @@ from alltrace.trace.number_text import counted, number_ranges
 from alltrace.trace.schema import Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from alltrace.readers.gpu_log.read import GpuLog
     from alltrace.readers.gpu_log.sample import Gpu
@@ -102,16 +102,23 @@ def import_gpu_logs(
     import pyarrow.parquet as pq
 
     from alltrace.readers.gpu_log.read import read_gpu_log
-    from alltrace.run.log_files import read_files
+    from alltrace.run.log_files import FilesRead, read_files
 
     taken, notes = [], []
     known: set[int] = set()
     schema = GPU_LOG.arrow_schema()
     users = _Users(manifest)
     files = [p for p in paths if p.suffix != OFFSET_SUFFIX]
+    errors: list[InputError] = []
+
+    def logs() -> Iterator[GpuLog]:
+        for n in range(0, len(files), _AT_ONCE):
+            read = read_files(read_gpu_log, files[n : n + _AT_ONCE], jobs)
+            errors.extend(read.errors)
+            yield from read.results
+
     with pq.ParquetWriter(folder / FILE, schema, compression="zstd") as writer:
-        logs = (log for n in range(0, len(files), _AT_ONCE) for log in read_files(read_gpu_log, files[n : n + _AT_ONCE], jobs))
-        for log in logs:
+        for log in logs():
             owners = users.of(log)
             ahead, how = _ahead_ns(log, owners, offset_ns)
             tables = [_rows(log, rank, device, gpu, ahead) for gpu, rank, device in owners]
@@ -127,6 +134,7 @@ def import_gpu_logs(
             known |= {rank.rank for _gpu, rank, _device in owners}
             taken.append((log.path, sum(t.num_rows for t in rows)))
             notes += _notes(log, how)
+    notes += FilesRead(taken, errors).require_any().notes
     without = sorted({r.rank for r in manifest.ranks} - known)
     if without:
         notes.append(f"the GPU logs have no samples for the GPUs of rank {number_ranges(without)}")

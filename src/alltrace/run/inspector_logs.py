@@ -94,7 +94,8 @@ def import_inspector(
 
     drafts = folder / "operations"  # in the run, which workers on other nodes see too
     drafts.mkdir()
-    files = read_files(partial(_read, folder=drafts), paths, jobs)
+    read = read_files(partial(_read, folder=drafts), paths, jobs).require_any()
+    files = read.results
     owners, how, notes = _owners(files, manifest.ranks)
     schema = INSPECTOR.arrow_schema()
     named: dict[int, str] = {}
@@ -117,7 +118,7 @@ def import_inspector(
             "records them",
         )
     taken = [(f.path, f.operations if owner is not None else 0) for f, owner in zip(files, owners, strict=True)]
-    return taken, named, notes
+    return taken, named, (*read.notes, *notes)
 
 
 def _read(path: str, advance: Callable[[int], None], folder: Path) -> _File:

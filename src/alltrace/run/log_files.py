@@ -1,8 +1,12 @@
-"""Log files read in parallel, a file a task, in the given order."""
+"""Log files read in parallel, a file a task, in the given order. A file that cannot be read is left out and named."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from alltrace.trace.errors import InputError
+from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -10,26 +14,44 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _WORTH_A_PROCESS = 64 << 20
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class FilesRead(Generic[_Result]):
+    """What was read of some files: a result for each file that can be read, in order, and the errors of the others."""
+
+    results: list[_Result]
+    errors: list[InputError]
+
+    def require_any(self) -> FilesRead[_Result]:
+        """Itself; raises the first error if no file could be read."""
+        if self.errors and not self.results:
+            raise self.errors[0]
+        return self
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each file that was left out."""
+        rest = len(self.errors) - _NAMED
+        more = (f"{counted(rest, 'more file')} left out, which cannot be read",) if rest > 0 else ()
+        return (*(f"left out: {error}" for error in self.errors[:_NAMED]), *more)
 
 
 def read_files(
     read: Callable[[str, Callable[[int], None]], _Result], paths: Sequence[Path], jobs: int | None = None
-) -> list[_Result]:
+) -> FilesRead[_Result]:
     """`read(path, advance)` of each file.
 
-    Args:
-        read: A module-level function of a path and `advance(bytes)`.
-        paths: The files.
-        jobs: The most processes; None for one process for little text, else for the number of processors.
-
-    Raises:
-        InputError: A file cannot be read.
+    `read` is a function of a module. `jobs` is the most processes; None for one process for little text, else for the number of
+    processors. An error that is not of one file's content is raised.
     """
     from alltrace.engine.tasks import remote, run_tasks
 
     named = [str(p.absolute() if remote() else p) for p in paths]
     outcomes = sorted(run_tasks(read, named, jobs=jobs_for(paths, jobs)), key=lambda o: o.index)
-    return [outcome.get() for outcome in outcomes]
+    errors = [o.error for o in outcomes if isinstance(o.error, InputError)]
+    return FilesRead([o.get() for o in outcomes if not isinstance(o.error, InputError)], errors)
 
 
 def short_host(host: str) -> str:

@@ -34,7 +34,7 @@ def read_tests_table(names: str) -> Any:
 
     from alltrace.readers.nccl_tests.read import read_tests
 
-    files = read_files(read_tests, expand([n.strip() for n in names.split(",") if n.strip()]))
+    files = read_files(read_tests, expand([n.strip() for n in names.split(",") if n.strip()])).require_any().results
     rows = []
     for file in files:
         for run in file.runs:

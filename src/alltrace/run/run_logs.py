@@ -280,7 +280,8 @@ def _import_training(
 
     from alltrace.readers.training_log.read import read_training
 
-    logs = read_files(partial(read_training, patterns=tuple(patterns)), paths, jobs)
+    read = read_files(partial(read_training, patterns=tuple(patterns)), paths, jobs).require_any()
+    logs = read.results
     records += [_record(log.path, "training", len(log.steps)) for log in logs]
     if not any(log.steps for log in logs):
         raise InputError(
@@ -303,4 +304,4 @@ def _import_training(
         }
     )
     pq.write_table(table, draft / "steps.parquet", compression="zstd")
-    return tuple(f"{path_text(log.path)}: {log.damage}" for log in logs if log.damage)
+    return (*read.notes, *(f"{path_text(log.path)}: {log.damage}" for log in logs if log.damage))

@@ -170,3 +170,36 @@ def test_files_of_inspector_are_sent_to_their_own_question(tmp_path):
     path.write_text(json.dumps({"header": {"id": "0x9f"}, "coll_perf": {"coll": "AllReduce"}}) + "\n" + "{")
     with pytest.raises(InputError, match=r"it is an NCCL Inspector file.*logs inspector"):
         read_recording(str(path))
+
+
+@pytest.mark.parametrize("form", [2, 4, "json", "indented"])
+def test_a_dump_that_ends_early_holds_the_operations_before_its_end(tmp_path, form):
+    """Wherever it is cut: the operations that are read are the first ones, unchanged, and more of them the later the cut."""
+    content = dump([entry(n, op=f"nccl:all_{n}") for n in range(1, 8)])
+    text = isinstance(form, str)
+    data = json.dumps(content, indent=2 if form == "indented" else None).encode() if text else pickle.dumps(content, form)
+    path = tmp_path / "nccl_trace_rank_1"
+    path.write_bytes(data)
+    whole = read_recording(str(path)).entries
+    most = 0
+    for size in range(0, len(data) - 1, 9):
+        path.write_bytes(data[:size])
+        try:
+            recording = read_recording(str(path))
+        except InputError as error:
+            assert most == 0, size
+            assert str(error).startswith(f"{path}: it")
+            continue
+        assert "ends early" in recording.damage
+        assert recording.entries == whole[: len(recording.entries)]
+        assert len(recording.entries) >= most
+        most = len(recording.entries)
+    assert most >= 6
+
+
+@pytest.mark.parametrize(("content", "found"), [(b"", "it is empty"), (b"\0" * 64, "it holds only zeros")])
+def test_a_dump_without_content(tmp_path, content, found):
+    path = tmp_path / "nccl_trace_rank_1"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=found):
+        read_recording(str(path))

@@ -130,3 +130,31 @@ def test_messages_without_their_other_end(tmp_path):
     late = [message(7, "send 0->1"), message(8, "send 0->1", **WAITING)]  # what was before is lost
     found, _ = kinds(tmp_path, {0: late, 1: [message(9, "recv 1<-0", **WAITING)]}, "[0, 1]")
     assert found == []
+
+
+def test_what_a_damaged_dump_lost_is_not_missing(tmp_path):
+    """Rank 1's dump ends after its first operation; rank 2 is the one that never issued the third."""
+    ranks = {r: [entry(n, state="completed" if n < 3 else "scheduled") for n in range(1, 3 if r == 2 else 4)] for r in range(3)}
+    _, rows = kinds(tmp_path, ranks, "[0, 1, 2]")
+    assert [(r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in rows] == [("missing", [2], [0, 1])]
+    path = tmp_path / "rank_1"
+    path.write_bytes(path.read_bytes()[: len(path.read_bytes()) // 2])
+    read = read_recording(str(path))
+    assert 0 < len(read.entries) < 3
+    recordings = [read_recording(str(tmp_path / f"rank_{r}")) for r in range(3)]
+    its = answer(recordings, "hangs")
+    assert [(r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in its.table.to_pylist()] == [("missing", [2], [0])]
+    assert any("ends early" in note for note in its.notes)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_messages_that_a_damaged_dump_may_have_lost_have_their_other_end(tmp_path, cut):
+    sends = [message(0, "send 0->1"), message(1, "send 0->1", **WAITING)]
+    receives = [message(0, "recv 1<-0"), message(1, "recv 1<-0", **WAITING)]
+    kinds(tmp_path, {0: sends, 1: receives}, "[0, 1]")
+    path = tmp_path / f"rank_{cut}"
+    data = path.read_bytes()
+    path.write_bytes(data[: data.rindex(b"record_id")])
+    recordings = [read_recording(str(tmp_path / f"rank_{r}")) for r in range(2)]
+    assert [len(r.entries) for r in recordings] == ([1, 2] if cut == 0 else [2, 1])
+    assert answer(recordings, "hangs").table.num_rows == 0

@@ -41,11 +41,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.run is not None and args.view != "steps":
         raise UsageError("--run is for --view steps; leave one out or add the other")
-    recordings = read_files(read_recording, expand(args.files))
+    read = read_files(read_recording, expand(args.files)).require_any()
+    recordings = read.results
     ranks = {rank for r in recordings for rank in r.ranks}
     facts = {"ranks": len(ranks), "hosts": 0, "devices": 0, "span_ns": 0}
     captured = None if args.run is None else _captured_steps(args.run)
-    write_answer("logs flight-recorder", answer(recordings, args.view, captured), facts, args)
+    write_answer("logs flight-recorder", answer(recordings, args.view, captured).with_notes(*read.notes), facts, args)
     return EXIT_DONE
 
 

@@ -39,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.run.nccl_tests_files import read_tests_table
 
     tests = None if args.nccl_tests is None else read_tests_table(args.nccl_tests)
-    files = read_files(read_inspector, expand(args.files))
+    read = read_files(read_inspector, expand(args.files)).require_any()
+    files = read.results
     processes = {(f.host, f.pid) for f in files}
     facts = {"ranks": len(processes), "hosts": len({host for host, _ in processes}), "devices": 0, "span_ns": 0}
-    write_answer("logs inspector", answer(files, args.view, tests), facts, args)
+    write_answer("logs inspector", answer(files, args.view, tests).with_notes(*read.notes), facts, args)
     return EXIT_DONE

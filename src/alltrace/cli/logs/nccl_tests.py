@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.peak is not None and not 0 < args.peak < float("inf"):
         raise UsageError(f"--peak is {args.peak}; expected a bandwidth above 0 in GB/s")
-    files = read_files(read_tests, expand(args.files))
+    read = read_files(read_tests, expand(args.files)).require_any()
+    files = read.results
     if not any(f.runs for f in files):
         raise InputError(
             files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more",
@@ -50,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
     ranks = {(f.path, run.number): len(run.ranks) for f in files for run in f.runs}
     hosts = {rank[2] for f in files for run in f.runs for rank in run.ranks}
     facts = {"ranks": max(ranks.values(), default=0), "hosts": len(hosts), "devices": max(ranks.values(), default=0), "span_ns": 0}
-    write_answer("logs nccl-tests", answer(files, args.view, args.peak), facts, args)
+    write_answer("logs nccl-tests", answer(files, args.view, args.peak).with_notes(*read.notes), facts, args)
     return EXIT_DONE

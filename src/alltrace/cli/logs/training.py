@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     span = parse_steps(args.steps)
     for text in args.pattern:
         own_pattern(text)
-    logs = read_files(partial(read_training, patterns=tuple(args.pattern)), expand(args.files))
+    read = read_files(partial(read_training, patterns=tuple(args.pattern)), expand(args.files)).require_any()
+    logs = read.results
     steps = [s[0] for log in logs for s in log.steps]
     if not steps:
         raise InputError(
@@ -52,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
     if span is not None and not any(map(span.holds, steps)):
         raise UsageError(f"--steps is {span}; the logs have steps {min(steps)} to {max(steps)}")
     facts = {"ranks": 0, "hosts": 0, "devices": 0, "span_ns": 0}
-    write_answer("logs training", answer(logs, args.view, span), facts, args)
+    write_answer("logs training", answer(logs, args.view, span).with_notes(*read.notes), facts, args)
     return EXIT_DONE

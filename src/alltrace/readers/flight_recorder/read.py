@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.nccl_inspector.records import looks_like
-from alltrace.readers.plain_pickle import PickleRefusedError, decode
+from alltrace.readers.plain_pickle import PickleDamagedError, PickleRefusedError, decode
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
 
@@ -23,6 +23,9 @@ _HEAD_BYTES = 1 << 16
 _SHOWN = 250  # items of a list that are used for display
 _RANK = re.compile(r"(\d+)\D*$")
 _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
+_MEMBER = re.compile(r'\s*,?\s*"(?P<name>[^"\\]*)"\s*:\s*')
+_ITEM = re.compile(r"\s*,?\s*(?=\{)")
+_CLOSE = re.compile(r"\s*\]")
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
 TYPE_BYTES = {
     "Float": 4,
@@ -98,6 +101,7 @@ class Recording:
         descriptions: The program's description of each group.
         entries: The operations.
         unread: Entries that are not understood.
+        damage: What is wrong with the rest of a file that is damaged or ends early, or None.
     """
 
     path: str
@@ -107,13 +111,14 @@ class Recording:
     descriptions: dict[str, str] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     unread: int = 0
+    damage: str | None = None
 
 
 def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) -> Recording:
-    """Read a dump.
+    """Read a dump; of one that is damaged or ends early, what comes before that.
 
     Raises:
-        InputError: It is not such a file, is damaged, or its pickle holds anything but plain data.
+        InputError: It is not such a file, nothing of it can be read, or its pickle holds anything but plain data.
     """
     pieces, size = [], 0
     with TextLog(Path(path)) as log:
@@ -125,26 +130,30 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
             advance(len(block))
         damage = log.damage
     data = b"".join(pieces)
+    if not data.strip(b"\0 \r\n\t"):
+        raise InputError(path, found="it is empty" if not data else "it holds only zeros", expected=_EXPECTED)
     if data[:1] == b"\x80" or (data[:1] in (b"(", b"}") and data[-1:] == b"."):
-        return _recorder(path, _pickled(path, data))
-    if data.lstrip()[:1] != b"{":
+        root, its_damage = _pickled(path, data)
+    elif data.lstrip()[:1] == b"{":
+        if looks_like(data[:_HEAD_BYTES]):
+            advice = "run `alltrace logs inspector` on it"
+            raise InputError(path, found="it is an NCCL Inspector file", expected=_EXPECTED, advice=advice)
+        root, its_damage = _json(data)
+    else:
         raise InputError(path, found="it is neither a pickle nor JSON", expected=_EXPECTED)
-    try:
-        root: Any = json.loads(data)
-    except (ValueError, RecursionError):
-        root = None
-    if isinstance(root, dict) and "entries" in root:
-        return _recorder(path, root)
-    if looks_like(data[:_HEAD_BYTES]):
-        raise InputError(
-            path, found="it is an NCCL Inspector file", expected=_EXPECTED, advice="run `alltrace logs inspector` on it"
-        )
-    raise InputError(path, found=damage or "its JSON has no list of entries", expected=_EXPECTED)
+    damage = damage or its_damage
+    if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
+        found = f"{damage}, before its first operation" if damage else "it has no list of entries"
+        raise InputError(path, found=found, expected=_EXPECTED)
+    return _recorder(path, root, damage)
 
 
-def _pickled(path: str, data: bytes) -> dict[str, Any]:
+def _pickled(path: str, data: bytes) -> tuple[Any, str | None]:
+    """What the pickle holds, and what is wrong with its rest."""
     try:
-        root = decode(data)
+        return decode(data), None
+    except PickleDamagedError as error:
+        return error.before, str(error)
     except PickleRefusedError as error:
         raise InputError(
             path,
@@ -152,28 +161,61 @@ def _pickled(path: str, data: bytes) -> dict[str, Any]:
             expected="a pickle of plain data",
             advice="write the dump again, as JSON if in doubt",
         ) from error
-    if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
-        raise InputError(path, found="its pickle has no list of entries", expected=_EXPECTED)
-    return root
 
 
-def _recorder(path: str, root: dict[str, Any]) -> Recording:
-    rank_text = root.get("rank")
-    named = _RANK.search(Path(path).name.removesuffix(".gz").removesuffix(".json").removesuffix(".pkl").removesuffix(".pickle"))
-    rank = rank_text if _is_rank(rank_text) else int(named[1][-9:]) if named else 0
-    recording = Recording(path, _text(root.get("version", "")), (rank,))
+def _json(data: bytes) -> tuple[Any, str | None]:
+    """What the JSON holds, and what is wrong with its rest: of text that ends early, the members and entries before that."""
+    text = data.decode("utf-8", "replace")
+    try:
+        return json.loads(text), None
+    except (ValueError, RecursionError):
+        pass
+    decode_at = json.JSONDecoder().raw_decode
+    root: dict[str, Any] = {}
+    at = text.index("{") + 1
+    try:
+        while (member := _MEMBER.match(text, at)) is not None:
+            name, at = member["name"], member.end()
+            if name != "entries" or text[at : at + 1] != "[":
+                root[name], at = decode_at(text, at)
+                continue
+            entries = root[name] = []
+            at += 1
+            while (item := _ITEM.match(text, at)) is not None:
+                entry, at = decode_at(text, item.end())
+                entries.append(entry)
+            closing = _CLOSE.match(text, at)
+            if closing is None:
+                break
+            at = closing.end()
+    except (ValueError, RecursionError):
+        pass
+    return root, f"its JSON is damaged or ends early after character {at}"
+
+
+def _recorder(path: str, root: dict[str, Any], damage: str | None) -> Recording:
+    rank = root.get("rank")
+    if not _is_rank(rank):
+        rank = rank_in_name(path) or 0
+    recording = Recording(path, _text(root.get("version", "")), (rank,), damage=damage)
     groups = root.get("pg_config")
     for name, config in groups.items() if isinstance(groups, dict) else ():
         if isinstance(config, dict):
             recording.groups[str(name)] = _members(config.get("ranks"))
             recording.descriptions[str(name)] = _text(config.get("desc", ""))
-    entries = root["entries"]
-    for raw in entries if isinstance(entries, list) else ():
+    for raw in root["entries"]:
         try:
             recording.entries.append(_entry(raw, rank))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             recording.unread += 1
     return recording
+
+
+def rank_in_name(path: str) -> int | None:
+    """The rank that the name of a dump ends with, or None."""
+    name = Path(path).name.removesuffix(".gz").removesuffix(".json").removesuffix(".pkl").removesuffix(".pickle")
+    number = _RANK.search(name)
+    return int(number[1][-9:]) if number else None
 
 
 def _is_rank(value: Any) -> TypeGuard[int]:

@@ -96,6 +96,7 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
         f"{r.unread} not understood"
         for r in recordings[:20]
     ]
+    notes += [f"{path_text(r.path)}: {r.damage}; what came before was read" for r in recordings if r.damage]
     if len(recordings) > 20:
         rest = recordings[20:]
         notes.append(
@@ -187,6 +188,7 @@ def _times(recordings: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     present: set[int] = {rank for r in recordings for rank in r.ranks}
+    cut: set[int] = {rank for r in recordings if r.damage for rank in r.ranks}
     members: dict[str, set[int]] = defaultdict(set)
     descriptions: dict[str, str] = {}
     entries: dict[str, dict[int, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
@@ -206,16 +208,19 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for group, by_rank in sorted(entries.items()):
         base = {"group": group, "description": descriptions.get(group, "")}
-        rows += [{**base, **row} for row in _of_group(by_rank, members[group], present)]
-        rows += [{**base, **row} for row in _of_messages(messages[group], sorted(members[group]))]
+        rows += [{**base, **row} for row in _of_group(by_rank, members[group], present, cut)]
+        rows += [{**base, **row} for row in _of_messages(messages[group], sorted(members[group]), cut)]
         unseen = sorted(members[group] - present)
         if unseen:
             rows.append({**base, "kind": "no dump", "missing_ranks": unseen})
     return rows
 
 
-def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int]) -> list[dict[str, Any]]:
-    """What is wrong in a group, in order of sequence; consequences of a missing rank are not reported again."""
+def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int], cut: set[int]) -> list[dict[str, Any]]:
+    """What is wrong in a group, in order of sequence; consequences of a missing rank are not reported again.
+
+    What the ranks of `cut` issued after the end of their damaged dumps is not known.
+    """
     its = sorted(members & present)
     begin = max((min(by_rank[r]) for r in its if by_rank.get(r)), default=0)
     numbers = sorted({n for r in its for n in by_rank.get(r, {}) if n >= begin})
@@ -223,7 +228,7 @@ def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: se
     gone: set[int] = set()
     for number in numbers:
         here = {r: by_rank[r][number] for r in its if number in by_rank.get(r, {})}
-        missing = [r for r in its if r not in here]
+        missing = [r for r in its if r not in here and (r not in cut or number <= max(by_rank.get(r, {}), default=-1))]
         kinds = Counter((e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) for e in here.values())
         most = kinds.most_common(1)[0][0]
         op, sizes = most[:2]
@@ -300,11 +305,11 @@ def _shown(entry: Any) -> str:
     return f"{entry.op} {entry.sizes} {entry.datatypes} to {entry.output_sizes} {entry.output_datatypes}"
 
 
-def _of_messages(entries: list[Any], members: Sequence[int]) -> list[dict[str, Any]]:
+def _of_messages(entries: list[Any], members: Sequence[int], cut: set[int]) -> list[dict[str, Any]]:
     """Sends and receives of a group that have no other end, or one of another size or type.
 
     The k-th send from one rank to another belongs to its k-th receive. If records do not reach back to a rank's first operation,
-    only operations that have not ended are matched.
+    only operations that have not ended are matched. An end on a rank of `cut`, whose dump is damaged, may only be lost.
     """
     whole = {r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members}
     ends: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
@@ -329,7 +334,8 @@ def _of_messages(entries: list[Any], members: Sequence[int]) -> list[dict[str, A
             (there[1], sends[len(receives) :], "unmatched send"),
             (there[0], receives[len(sends) :], "unmatched receive"),
         ):
-            rows += [_message(e, kind, [side], [e.rank], "") for e in rest[:_MOST_ROWS_A_GROUP]]
+            if side not in cut:
+                rows += [_message(e, kind, [side], [e.rank], "") for e in rest[:_MOST_ROWS_A_GROUP]]
     return rows[:_MOST_ROWS_A_GROUP]
 
 
