@@ -186,9 +186,8 @@ def test_a_dump_that_ends_early_holds_the_operations_before_its_end(tmp_path, fo
         path.write_bytes(data[:size])
         try:
             recording = read_recording(str(path))
-        except InputError as error:
+        except InputError:
             assert most == 0, size
-            assert str(error).startswith(f"{path}: it")
             continue
         assert "ends early" in recording.damage
         assert recording.entries == whole[: len(recording.entries)]

@@ -147,3 +147,128 @@ def test_averages_of_real_tables_are_what_the_programs_printed(corpus):
             checked += 1
         assert len([r for r in found.runs if r.average is not None]) == text.count("# Avg bus bandwidth")
     assert checked == 11
+
+
+HEAD = """\
+# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
+"""
+COLUMNS = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong".split()
+ROWS = [
+    [8, 2, "float", "sum", -1, 5.5, 0.5, 0.25, 0, 6.5, 0.75, 0.125, 0],
+    [16, 4, "float", "sum", -1, 7.5, 1.5, 1.25, 0, 8.5, 1.75, 1.125, 0],
+]
+
+
+def values(run):
+    return [
+        (
+            r.size,
+            r.count,
+            r.datatype,
+            r.redop,
+            r.root,
+            r.out_of_place.time_us,
+            r.out_of_place.busbw,
+            r.in_place.time_us,
+            r.in_place.wrong,
+        )
+        for r in run.rows
+    ]
+
+
+WANTED = [(8, 2, "float", "sum", -1, 5.5, 0.25, 6.5, 0), (16, 4, "float", "sum", -1, 7.5, 1.25, 8.5, 0)]
+
+
+@pytest.mark.parametrize("prefix", ["", "3: "])
+@pytest.mark.parametrize(
+    ("gap", "comma", "quote", "first"),
+    [
+        (",", ".", "", "size"),
+        (",", ".", '"', "size"),
+        (";", ",", "", "size"),
+        ("  ", ".", "", "  size"),
+        ("  ", ",", "", "#  size"),
+        (",", ".", "", "size (B)"),
+    ],
+)
+def test_tables_in_other_forms(tmp_path, gap, comma, quote, first, prefix):
+    lines = [[first, *COLUMNS[1:]], *ROWS]
+    text = "".join(prefix + gap.join(f"{quote}{cell}{quote}".replace(".", comma) for cell in line) + "\n" for line in lines)
+    (run,) = read(tmp_path, text).runs
+    assert values(run) == WANTED
+
+
+def test_halves_are_in_the_order_of_the_header(tmp_path):
+    """As mscclpp-test prints them: in place first, without type, reduction and root."""
+    text = "#      in-place      out-of-place\n# size count time algbw busbw #wrong time algbw busbw #wrong\n"
+    text += "8 2 6.5 0.75 0.125 0 5.5 0.5 0.25 0\nan epoch of 8 2 6.5 0.75\n8 2 6.5 0.75\n"
+    (run,) = read(tmp_path, text).runs
+    assert values(run) == [(8, 2, None, None, None, 5.5, 0.25, 6.5, 0)]
+    (again,) = read(tmp_path, NEW).runs
+    assert again.rows[1].in_place.time_us == 20
+
+
+def rank_line(rank, pid):
+    return f"#  Rank {rank:2} Group  0 Pid {pid:6} on   host-a device {rank:2} [0x07] NVIDIA H100\n"
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_processes_that_each_run_alone_are_runs_of_their_own(tmp_path, interleaved):
+    header, rows = "# " + " ".join(COLUMNS) + "\n", [" ".join(map(str, row)) + "\n" for row in ROWS]
+    end = "# Avg bus bandwidth : 0.5\n"
+    if interleaved:  # the second process is a row behind
+        text = HEAD * 2 + rank_line(0, 10) + rank_line(0, 11) + header * 2 + rows[0] + rows[1] + rows[0] + end + rows[1] + end
+    else:
+        text = "".join(HEAD + rank_line(0, pid) + header for pid in (10, 11)) + "".join(rows * 2) + end * 2
+    runs = read(tmp_path, text).runs
+    assert [(len(r.ranks), r.alone, r.average, r.number) for r in runs] == [(1, 2, None, 0), (1, 2, None, 1)]
+    assert [values(r) for r in runs] == [WANTED, WANTED]
+
+
+def test_sizes_that_come_again_in_one_job_stay_one_run(tmp_path):
+    """As with several cycles; and a job that is started again after it died before its first row."""
+    header, rows = "# " + " ".join(COLUMNS) + "\n", "".join(" ".join(map(str, row)) + "\n" for row in ROWS)
+    head = HEAD + rank_line(0, 10) + rank_line(1, 11) + header
+    for text in (head + rows * 2, head + head + rows):
+        (run,) = read(tmp_path, text).runs
+        assert (len(run.ranks), run.alone) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "host", "cause"),
+    [
+        (
+            "node-7: Test CUDA failure common.cu:297 'uncorrectable ECC error encountered'",
+            "node-7",
+            "CUDA: uncorrectable ECC error encountered",
+        ),
+        (
+            "n1.cluster: Test NCCL failure common.cu:1012 'unhandled system error (run with NCCL_DEBUG=INFO for details) / '",
+            "n1.cluster",
+            "NCCL: unhandled system error",
+        ),
+        (
+            "n1: Test NCCL failure common.cu:9 'internal error / Proxy Call to rank 3 failed'",
+            "n1",
+            "NCCL: internal error / Proxy Call to rank 3 failed",
+        ),
+        (" .. hostB pid 4711: Test failure common.cu:500", "hostB", ""),
+        ("srun: error: hostB: task 1: Exited with exit code 2", "hostB", "task 1: Exited with exit code 2"),
+        (
+            "mpirun noticed that process rank 3 with PID 0 on node c9 exited on signal 6 (Aborted).",
+            "c9",
+            "exited on signal 6 (Aborted).",
+        ),
+    ],
+)
+def test_the_host_that_failed_and_its_cause(tmp_path, line, host, cause):
+    text = "".join(NEW.splitlines(keepends=True)[:12])
+    (run,) = read(tmp_path, text + line + "\n").runs
+    assert (run.failed, len(run.rows)) == (True, 1)
+    assert [tuple(f) for f in run.failures] == [(host, cause)]
+    assert not read(tmp_path, NEW.replace("1 FAILED", "0 OK") + line.replace("Test", "test") + "\n").runs[0].failures
+
+
+def test_a_job_that_failed_before_its_table(tmp_path):
+    (run,) = read(tmp_path, "n4: Test CUDA failure common.cu:891 'out of memory'\n", "all_reduce.out").runs
+    assert (run.program, run.failed, run.rows, run.failures[0].cause) == ("all_reduce", True, [], "CUDA: out of memory")

@@ -106,3 +106,24 @@ def test_files_without_a_table_are_one_note_with_the_first_names(tmp_path):
         said == f"no table of nccl-tests in {tmp_path}/other_00.log, {tmp_path}/other_01.log, {tmp_path}/other_02.log and 50 more"
     )
     assert len(notes) == 2
+
+
+def test_failures_and_single_ranks_are_said(tmp_path):
+    text = (
+        "".join(f"# Rank {rank} Group 0 Pid 1 on host-{rank} device 0 [0x07] H100\n" for rank in range(2))
+        + "# size count type redop root time algbw busbw #wrong\n8 2 float sum -1 5.5 0.5 0.5 0\n"
+    )
+    failure = (
+        "host-1: Test CUDA failure common.cu:297 'uncorrectable ECC error encountered'\n .. host-1 pid 4: Test failure a.cu:5\n"
+    )
+    path = tmp_path / "all_reduce.out"
+    path.write_text(text + failure)
+    its = answer([read_tests(str(path))], "summary")
+    (row,) = its.table.to_pylist()
+    assert (row["failed"], row["failed_hosts"], row["failure"]) == (True, "host-1", "CUDA: uncorrectable ECC error encountered")
+    assert "all_reduce.out: host-1 failed: CUDA: uncorrectable ECC error encountered" in its.notes
+    path.write_text(text.partition("\n")[2])
+    notes = answer([read_tests(str(path))], "summary").notes
+    assert any(note.startswith("1 run with one rank: no bandwidth between GPUs") for note in notes)
+    path.write_text((text.partition("\n")[2]) * 2)
+    assert not any("each alone" in note for note in answer([read_tests(str(path))], "summary").notes)

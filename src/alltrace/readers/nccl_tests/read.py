@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from alltrace.readers.text import TextLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-HEADER = re.compile(rb"#\s+size\s+count\b[^\n]*?\b(?:cpu)?time\s+algbw\s+busbw")
+_UNIT = re.compile(rb"\s*\([^)\n]*\)")
+_HEADER = re.compile(rb"(?:^|[\s#\"])(size\"?(?P<gap>[\s,;\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;\"]+algbw[\s,;\"]+busbw.*)")
+_PLACES = re.compile(rb"(?P<out>out-of-place)\s+in-place\s*$|in-place\s+out-of-place\s*$")
 _START = re.compile(
     rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+ (?P<options>nGpus .*))"
 )
@@ -26,16 +29,27 @@ _RANK = re.compile(
     rb"#\s+Rank\s+(?P<rank>\d{1,9}) (?:Group\s+(?P<group>\d{1,9}) )?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) "
     rb"device\s+(?P<device>\d{1,9}) \[(?P<bus>[0-9a-fA-Fx:.]+)\] (?P<name>.*?)\s*$"
 )
-_AVERAGE = re.compile(rb"#\s*Avg bus bandwidth\s*:\s*(?P<average>[0-9.eE+-]+)")
+_AVERAGE = re.compile(rb"#\s*Avg bus bandwidth\s*:\s*(?P<average>[0-9.,eE+-]+)")
 _BOUNDS = re.compile(rb"#\s*Out of bounds values\s*:\s*\d{1,18}\s+(?P<verdict>OK|FAILED)")
 _PROGRAM = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|broadcast|bcast|sendrecv|gather|scatter|reduce|hypercube)"
 )
-_FAILURE = re.compile(rb"Test (?:NCCL|CUDA) failure|Test failure|unhandled (?:system|cuda) error")
+_FAILURE = re.compile(
+    rb"(?P<host>[\w.-]+): Test (?P<library>NCCL|CUDA) failure \S+ '(?P<cause>.*?)(?: \(run with [^)]*\)[^']*)?(?: / )?'"
+    rb"|\.\. (?P<host_behind>\S+) pid \d+: Test failure|Test (?:NCCL|CUDA) failure|Test failure|unhandled (?:system|cuda) error"
+)
+_LAUNCHER_FAILURE = re.compile(
+    rb"srun: error: (?P<host>[\w.-]+): (?P<cause>tasks? .*)"
+    rb"|(?:mpirun|prterun|mpiexec) noticed .* on node (?P<signalled_host>[\w.-]+) (?P<signal>exited on signal \d+.*)"
+)
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]+)(?=$|[eE])")
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_SAMPLES = 50
+_MOST_FAILURES = 1000
 _MOST_RANKS = 65_536
+_Item = TypeVar("_Item")
 
 
 @dataclass
@@ -54,12 +68,19 @@ class Row:
 
     size: int
     count: int
-    datatype: str
+    datatype: str | None
     redop: str | None
     root: int | None
     out_of_place: Half | None
     in_place: Half | None
     line: int
+
+
+class Failure(NamedTuple):
+    """What a host, or a launcher about it, says of its failure; the cause is empty if that is elsewhere."""
+
+    host: str
+    cause: str
 
 
 @dataclass
@@ -75,6 +96,8 @@ class TestRun:
         rows: The table.
         average: The average bus bandwidth that the program printed.
         failed: Whether it says that it failed.
+        failures: What the hosts say of that.
+        alone: How many processes wrote such a table at once, each of itself alone; 0 for one job of all its ranks.
         cpu_time: Whether the times are the CPU's (option -C).
     """
 
@@ -87,6 +110,8 @@ class TestRun:
     rows: list[Row] = field(default_factory=list)
     average: float | None = None
     failed: bool = False
+    failures: list[Failure] = field(default_factory=list)
+    alone: int = 0
     cpu_time: bool = False
 
 
@@ -122,8 +147,53 @@ def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> T
         reading.file.damage = log.damage
     for run in reading.file.runs:
         run.program = run.program or _program_of(Path(path).name)
-    reading.file.runs = [r for r in reading.file.runs if r.rows or r.failed or r.average is not None]
+    reading.file.runs = [part for run in _joined_to_their_rows(reading.file.runs) for part in _apart(run)]
+    for number, run in enumerate(reading.file.runs):
+        run.number = number
     return reading.file
+
+
+def _joined_to_their_rows(runs: list[TestRun]) -> list[TestRun]:
+    """The runs that have rows or an end. Where processes that each run alone write at once, several heads come before the rows."""
+    kept: list[TestRun] = []
+    heads: list[tuple[int, int, str, int, str]] = []
+    for run in runs:
+        if run.rows or run.failed or run.average is not None:
+            if run.rows and _copies(rank[:2] for rank in [*heads, *run.ranks]) > 1 and _copies(map(_key, run.rows)) > 1:
+                run.ranks = [*heads, *run.ranks]
+            kept.append(run)
+            heads = []
+        else:
+            heads += run.ranks
+    return kept
+
+
+def _apart(run: TestRun) -> list[TestRun]:
+    """The run; of processes that each ran alone one each: ranks and sizes are there as often as there are processes."""
+    processes = min(_copies(rank[:2] for rank in run.ranks), _copies(map(_key, run.rows)))
+    if processes < 2:
+        return [run]
+    ranks = _dealt(run.ranks, lambda rank: rank[:2], processes)
+    rows = _dealt(run.rows, _key, processes)
+    return [replace(run, ranks=ranks[n], rows=rows[n], average=None, alone=processes) for n in range(processes)]
+
+
+def _dealt(items: list[_Item], key: Callable[[_Item], Any], processes: int) -> list[list[_Item]]:
+    """The items of each process: of those with one key, the n-th is the n-th process'."""
+    parts: list[list[_Item]] = [[] for _ in range(processes)]
+    seen: Counter[Any] = Counter()
+    for item in items:
+        parts[min(seen[key(item)], processes - 1)].append(item)
+        seen[key(item)] += 1
+    return parts
+
+
+def _copies(keys: Iterable[Any]) -> int:
+    return min(Counter(keys).values(), default=0)
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return row.size, row.count, row.datatype, row.redop, row.root
 
 
 def _program_of(name: str) -> str | None:
@@ -135,22 +205,57 @@ class _Reading:
     def __init__(self, path: str) -> None:
         self.file = TestsFile(path, [])
         self._columns: list[str] = []
+        self._gap: str | None = None  # what is between the cells: None for spaces
+        self._in_place_first = False
         self._open = False
+        self._heads = 0
 
     def line(self, raw: bytes) -> None:
         number = self.file.lines
         self.file.lines += 1
+        header = _HEADER.search(_UNIT.sub(b"", raw))
+        if header is not None:
+            self._header(header[1], header["gap"])
+            return
+        places = _PLACES.search(raw)
+        if places is not None:
+            self._in_place_first = places["out"] is None
         mark = raw.find(b"#")
         if mark >= 0 and self._comment(raw[mark:]):
             return
-        if _FAILURE.search(raw) is not None and self.file.runs:
-            self._run().failed = True
+        if self._failure(raw):
             self.file.foreign += 1
             return
         if not self._columns:
             self.file.foreign += 1
             return
-        self._row(raw.decode("utf-8", "replace"), number)
+        self._row(_ESCAPE.sub("", raw.decode("utf-8", "replace")), number)
+
+    def _header(self, text: bytes, gap: bytes) -> None:
+        run = self._run(new=bool(self.file.runs) and bool(self.file.runs[-1].rows))
+        self._gap = next((sign for sign in ",;" if sign.encode() in gap), None)
+        self._columns = [name.strip(' "#') for name in text.decode("utf-8", "replace").split(self._gap)]
+        run.cpu_time = "cputime" in self._columns
+        self._open = False
+        self._heads += 1
+
+    def _failure(self, raw: bytes) -> bool:
+        """Whether the line says that a process failed."""
+        failure = _FAILURE.search(raw)
+        launcher = None if failure is not None else _LAUNCHER_FAILURE.search(raw)
+        if failure is not None:
+            host = failure["host"] or failure["host_behind"]
+            cause = f"{_word(failure['library'])}: {_word(failure['cause'])}" if failure["cause"] else ""
+        elif launcher is not None and self.file.runs and self.file.runs[-1].average is None:
+            host = launcher["host"] or launcher["signalled_host"]
+            cause = _word(launcher["cause"] or launcher["signal"]) or ""
+        else:
+            return False
+        run = self._run()
+        run.failed = True
+        if host and len(run.failures) < _MOST_FAILURES:
+            run.failures.append(Failure(host.decode("utf-8", "replace"), cause.strip()))
+        return True
 
     def _run(self, *, new: bool = False) -> TestRun:
         if new or not self.file.runs:
@@ -175,16 +280,12 @@ class _Reading:
                 its = int(rank["rank"]), int(rank["group"] or 0), _word(rank["host"]) or "", int(rank["device"])
                 run.ranks.append((*its, _word(rank["name"]) or ""))
             return True
-        if HEADER.match(text):
-            run = self._run(new=bool(self.file.runs) and bool(self.file.runs[-1].rows))
-            self._columns = text.decode("utf-8", "replace").lstrip("# ").split()
-            run.cpu_time = "cputime" in self._columns
-            self._open = False
-            return True
         average = _AVERAGE.match(text)
         if average is not None:
-            self._run().average = _number(average["average"].decode())
-            self._columns = []
+            self._run().average = _number(average["average"].decode().replace(",", "."))
+            self._heads -= 1
+            if self._heads <= 0:  # processes that each run alone end one after the other
+                self._columns, self._gap, self._in_place_first, self._heads = [], None, False, 0
             self._open = False
             return True
         bounds = _BOUNDS.match(text)
@@ -199,10 +300,14 @@ class _Reading:
         return False
 
     def _row(self, text: str, number: int) -> None:
-        words = re.sub(r"\x1b\[[0-9;]*m", "", text).split()
+        words = [word.strip(' "') for word in text.split(self._gap)]
+        if self._gap is not None:
+            words[:1] = words[0].replace('"', " ").split()
+        if self._gap != ",":
+            words = [_DECIMAL_COMMA.sub(r"\1.\2", word) for word in words]
         # a launcher's prefix is one or two words before the size
         for skip in range(min(4, len(words))):
-            row = _row_of(words[skip:], self._columns, number)
+            row = _row_of(words[skip:], self._columns, number, in_place_first=self._in_place_first)
             if row is not None:
                 self.file.table_rows += 1
                 self._run().rows.append(row)
@@ -215,26 +320,29 @@ class _Reading:
             self.file.foreign += 1
 
 
-def _row_of(words: list[str], columns: list[str], line: int) -> Row | None:
+def _row_of(words: list[str], columns: list[str], line: int, *, in_place_first: bool) -> Row | None:
     first = next(n for n, c in enumerate(columns) if c in ("time", "cputime"))
-    if len(words) < first + 3 or not all(_WHOLE.fullmatch(w) for w in words[:2]) or not words[2][:1].isalpha():
-        return None
     left = dict(zip(columns[:first], words, strict=False))
+    datatype, root = left.get("type"), left.get("root")
+    if len(words) < first + 3 or not all(_WHOLE.fullmatch(w) for w in words[:2]) or not (datatype or "a")[:1].isalpha():
+        return None
+    if datatype is None and len(words) != len(columns):  # without a type, any line of numbers could be a row
+        return None
     second = next((n for n in range(first + 1, len(columns)) if columns[n] in ("time", "cputime")), None)
     width = (second if second is not None else len(columns)) - first
-    out = _half(words[first : first + width])
-    if out is None:
+    half = _half(words[first : first + width])
+    if half is None:
         return None
-    within = _half(words[second : second + width]) if second is not None and len(words) >= second + 3 else None
-    if second is not None and len(words) > second and within is None:
+    other = _half(words[second : second + width]) if second is not None and len(words) >= second + 3 else None
+    if second is not None and len(words) > second and other is None:
         return None
     # a row that ends within its first half may be cut within a number
     if len(words) < first + min(width, 4):
         return None
-    root = left.get("root")
     if root is not None and not re.fullmatch(r"-?[0-9]{1,9}", root):
         return None
-    return Row(int(words[0]), int(words[1]), words[2], left.get("redop"), None if root is None else int(root), out, within, line)
+    out, within = (other, half) if in_place_first else (half, other)
+    return Row(int(words[0]), int(words[1]), datatype, left.get("redop"), None if root is None else int(root), out, within, line)
 
 
 def _half(words: list[str]) -> Half | None:

@@ -7,6 +7,7 @@ Source: nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -78,6 +79,8 @@ COLUMNS: dict[str, col.Columns] = {
         col.Column("outlier_sizes", "numbers", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
         col.real("wrong", "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"),
         col.flag("failed", "Whether the run says that it failed"),
+        col.text("failed_hosts", "Hosts that report a failure, or of which a launcher reports one, with commas"),
+        col.text("failure", "The first cause that one of them gives, such as CUDA's or NCCL's error"),
     ),
     "compare": (
         col.text("program", "The program"),
@@ -234,6 +237,8 @@ def _summary(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:
                 "outlier_sizes": [s.rows[n][0].size for n in sorted(outliers)],
                 "wrong": None if errors or not checked else float(sum(w > 0 for w in checked)),
                 "failed": s.run.failed,
+                "failed_hosts": ", ".join(dict.fromkeys(f.host for f in s.run.failures)) or None,
+                "failure": next((f.cause for f in s.run.failures if f.cause), None),
             }
         )
     return rows
@@ -301,6 +306,26 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
         more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
         notes.append(f"no table of nccl-tests in {', '.join(without[:_NAMED])}{more}")
     notes += [f"{path_text(f.path)}: {f.damage}" for f in files if f.damage]
+    for name, run in {s.name: s.run for s in series}.items():
+        causes = Counter(f for f in run.failures if f.cause) or Counter(run.failures)
+        notes += [
+            f"{name}: {host} failed{f': {cause}' if cause else ''}" + (f" ({count:,} times)" if count > 1 else "")
+            for (host, cause), count in causes.most_common(_NAMED)
+        ]
+        if len(causes) > _NAMED:
+            notes.append(f"{name}: {counted(len(causes) - _NAMED, 'more cause')} of failures")
+    alone = {path_text(run.path): run.alone for f in files for run in f.runs if run.alone}
+    notes += [
+        f"{path}: {processes} processes ran, each alone and not as one job, so nothing of this is a bandwidth between them; build "
+        "nccl-tests with MPI=1 and start it with the launcher of that MPI"
+        for path, processes in alone.items()
+    ]
+    single = {s.name for s in series if s.rows and _ranks(s.run) == 1 and not s.run.alone}
+    if single:
+        notes.append(
+            f"{counted(len(single), 'run')} with one rank: no bandwidth between GPUs; if they were meant as one job, nccl-tests "
+            "was built without MPI=1"
+        )
     for s in series:
         want = factor(s.run.program, _ranks(s.run) or 0)
         off = [
