@@ -150,6 +150,17 @@ def test_a_line_of_each_framework(name):
     assert step.values == pytest.approx(values)
 
 
+@together("name", [name for name, (_text, _step, values) in LINES.items() if "loss" in values])
+@together("printed", ["nan", "NaN", "-nan", "inf", "-inf", "Infinity"])
+def test_a_loss_that_is_no_finite_number_leaves_the_step_and_its_other_values(name, printed):
+    text, number, values = LINES[name]
+    text, count = re.subn(r"(loss[:= ]\s*)-?[0-9][^ |,\]\x1b]*", rf"\g<1>{printed}", text, count=1, flags=re.IGNORECASE)
+    step = parse(text)
+    assert count == 1
+    assert (step.step, step.not_finite) == (number, {"loss"})
+    assert step.values == pytest.approx({metric: value for metric, value in values.items() if metric != "loss"})
+
+
 def test_commas_may_part_thousands():
     assert parse("steps: 20 loss: 1,234.5 iter time (s): 0.500").values == {"loss": 1234.5, "step_time_s": 0.5}
     assert parse("Batch 1 Loss: 1,234.5, Speed: 10.90 samples/sec").values == {"loss": 1234.5, "samples_per_s": 10.9}

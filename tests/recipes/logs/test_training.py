@@ -77,3 +77,12 @@ def test_trend_is_the_slope():
 def test_runs_side_by_side(tmp_path):
     rows = answer([log(tmp_path, [1.0] * 5), log(tmp_path, [1.5] * 5, "b.log")], "summary").table.to_pylist()
     assert [(r["run"], r["mean"], r["ratio"]) for r in rows] == [("a.log", 1.0, 1.0), ("b.log", 1.5, 1.5)]
+
+
+def test_a_loss_that_is_no_finite_number_is_said(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"iter {k}: loss {'nan' if k in (3, 4) else 2.5}, time 100.00ms, mfu 10.00%\n" for k in range(6)))
+    its = answer([read_training(str(path))], "steps")
+    assert [(r["loss"], r["step_time_s"]) for r in its.table.to_pylist()][2:5] == [(2.5, 0.1), (None, 0.1), (None, 0.1)]
+    assert "a.log: loss is nan or infinite in 2 steps, first in step 3" in its.notes
+    assert not any("infinite" in note for note in answer([read_training(str(path))], "steps", Span(0, 2)).notes)

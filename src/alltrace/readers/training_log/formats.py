@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import UsageError
@@ -22,39 +23,42 @@ if TYPE_CHECKING:
 
 _LONGEST = 20_000
 _NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_NOT_FINITE = r"[-+]?(?i:nan|inf(?:inity)?)\b"
+_REAL = rf"(?:{_NUMBER}|{_NOT_FINITE})"
+_IS_NOT_FINITE = re.compile(rf"\s*{_NOT_FINITE}")
 _VALUE = re.compile(rf"\s*({_NUMBER})\s*([KMGT]i?B?\b|%)?")
 _FLOPS = re.compile(rf"\s*({_NUMBER})\s*([KMGTP]?)FLOPS", re.IGNORECASE)
 _ITERATION = re.compile(
     r"(?:\bTraining epoch (?P<epoch>[0-9]+),"
     r" )?\biteration:?\s+(?P<step>[0-9]{1,15})\s*/\s*(?P<total>[0-9]{1,15}|infinity)\s*\|"
 )
-_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_NUMBER}|nan|inf)(?P<words>.*)")
+_TITAN = re.compile(rf"\bstep:\s*(?P<step>[0-9]{{1,15}})\s+loss:\s*(?P<loss>{_REAL})(?P<words>.*)")
 _NANO_GPT = re.compile(
-    rf"\biter (?P<step>[0-9]{{1,15}}): loss (?P<loss>{_NUMBER}|nan|inf), time (?P<ms>{_NUMBER})ms(?:, mfu (?P<mfu>{_NUMBER})%)?"
+    rf"\biter (?P<step>[0-9]{{1,15}}): loss (?P<loss>{_REAL}), time (?P<ms>{_NUMBER})ms(?:, mfu (?P<mfu>{_NUMBER})%)?"
 )
 _COMPOSER = re.compile(
     r"(?:\[epoch=(?P<epoch>[0-9]{1,9})(?:/[0-9]{1,9})?\])?\[batch=(?P<batch>[0-9]{1,15})(?:/(?P<total>[0-9]{1,15}))?\]:\s*$"
 )
-_COMPOSER_VALUE = re.compile(rf"^\s+Train (?P<key>\S+/\S+): (?P<value>{_NUMBER})\s*$")
+_COMPOSER_VALUE = re.compile(rf"^\s+Train (?P<key>\S+/\S+): (?P<value>{_REAL})\s*$")
 _VERL = re.compile(r"\bstep:(?P<step>[0-9]{1,15}) - (?P<pairs>\S+:.*)")
 _NUMPY = re.compile(r"np\.\w+\((.*)\)")
 _DEEPSPEED_TIMER = re.compile(r"\bglobal_step=(?P<step>[0-9]{1,15}), RunningAvgSamplesPerSec=(?P<pairs>.*)")
 _DEEPSPEED_STEPS = re.compile(
-    rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_NUMBER}) iter time \(s\): (?P<step_time_s>{_NUMBER})(?:"
+    rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_REAL}) iter time \(s\): (?P<step_time_s>{_NUMBER})(?:"
     rf" samples/sec: (?P<samples_per_s>{_NUMBER}))?"
 )
 _DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]{1,15}), skipped=(?P<skipped>[0-9]{1,15}), lr=\[(?P<learning_rate>[^\],]*)")
 _FSDP = re.compile(
-    rf"\bBatch (?P<step>[0-9]{{1,15}}) Loss: (?P<loss>{_NUMBER}), Speed: (?P<samples_per_s>{_NUMBER}) samples/sec(?:,"
+    rf"\bBatch (?P<step>[0-9]{{1,15}}) Loss: (?P<loss>{_REAL}), Speed: (?P<samples_per_s>{_NUMBER}) samples/sec(?:,"
     rf" lr: (?P<learning_rate>{_NUMBER}))?"
 )
 _BAR = re.compile(
     rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]{{1,15}})/(?P<total>[0-9]{{1,15}})\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
     rf")"
 )
-_BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]{{0,60}}?)=({_NUMBER})")
+_BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]{{0,60}}?)=({_REAL})")
 _HUGGING_FACE = re.compile(r"\{'(?:loss|train_loss|train_runtime|eval_loss)':[^{}]*\}")
-_QUOTED_PAIR = re.compile(rf"'(\w+)': '?({_NUMBER}|nan|inf)")
+_QUOTED_PAIR = re.compile(rf"'(\w+)': '?({_REAL})")
 _NEMO_LIST = re.compile(r"train_step_timing in s: \[([0-9., eE+-]*)\]")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX_RANK = re.compile(
@@ -69,11 +73,12 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 @dataclass
 class Step:
-    """A step's line: the framework, the step, its values by metric (`_KEYS`), and the rank of its prefix."""
+    """A step's line: the framework, the step, its values by metric (`_KEYS`), metrics printed as nan or inf, its prefix's rank."""
 
     framework: str
     step: int | None
     values: dict[str, float] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
     total: int | None = None
     rank: int | None = None
     stamp: str | None = None
@@ -187,10 +192,17 @@ def _put(step: Step, key: str, text: str) -> None:
             if flops is not None:
                 step.values[metric] = float(flops[1].replace(",", "")) * _SCALE.get(flops[2].upper(), 1.0) / 1e12
                 return
-            value = number(text)
+            value = _number_of(step, metric, text)
             if value is not None:
                 step.values[metric] = value[0] * (2**30 if metric == "memory_bytes" and not value[1] and value[0] < 1e5 else scale)
             return
+
+
+def _number_of(step: Step, metric: str, text: str) -> tuple[float, bool] | None:
+    """The value of a metric as `number` has it; one that is no finite number is noted in the step."""
+    if _IS_NOT_FINITE.match(text) is not None:
+        step.not_finite.add(metric)
+    return number(text)
 
 
 def _iteration(text: str) -> Step | None:
@@ -219,9 +231,9 @@ def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | No
         pairs, words = groups.pop("pairs", None), groups.pop("words", None)
         del groups["step"]
         for metric, value in groups.items():
-            if value and (given := number(value)) is not None:
-                step.values[metric] = given[0]
-        for part in re.finditer(rf"([A-Za-z_]+):\s*({_NUMBER}[A-Za-z%]*)", words or ""):
+            if value and (read_value := _number_of(step, metric, value)) is not None:
+                step.values[metric] = read_value[0]
+        for part in re.finditer(rf"([A-Za-z_]+):\s*({_NUMBER}[A-Za-z%]*|{_NOT_FINITE})", words or ""):
             _put(step, part[1], part[2])
         return _pairs(step, pairs, ",") if pairs else step
 
@@ -244,7 +256,7 @@ def _bar(text: str) -> Step | None:
         if rate > 0:
             step.values["step_time_s"] = rate if found["unit"] == "s/it" else 1 / rate
             step.smoothed = True
-    return step if step.values else None
+    return step if step.values or step.not_finite else None
 
 
 def _hugging_face(text: str) -> Step | None:
@@ -253,8 +265,7 @@ def _hugging_face(text: str) -> Step | None:
         return None
     step = Step("Hugging Face", None)
     for key, value in _QUOTED_PAIR.findall(found[0]):
-        if value not in ("nan", "inf"):
-            _put(step, key, value)
+        _put(step, key, value)
     return step
 
 
@@ -286,7 +297,7 @@ def _nano_gpt(text: str) -> Step | None:
         return None
     step = Step("nanoGPT", int(found["step"]))
     for metric, group, scale in (("step_time_s", "ms", 1e-3), ("loss", "loss", 1.0), ("mfu_percent", "mfu", 1.0)):
-        value = number(found[group] or "")
+        value = _number_of(step, metric, found[group] or "")
         if value is not None and not (metric == "mfu_percent" and value[0] < 0):  # as long as it is not known
             step.values[metric] = value[0] * scale
     return step
@@ -303,6 +314,9 @@ def _composer(text: str) -> Step | None:
     if found is None:
         return None
     step, key, value = Step("Composer", None), found["key"], float(found["value"].replace(",", ""))
+    if not isfinite(value):
+        step.not_finite = {metric for name, metric, _scale in _COMPOSER_KEYS if name == key}
+        return step if step.not_finite else None
     if key == "throughput/batches_per_sec" and value > 0:
         step.values["step_time_s"] = 1 / value
     if key.startswith("lr-"):
@@ -318,10 +332,10 @@ def _verl(text: str) -> Step | None:
     step = Step("verl", int(found["step"]))
     pairs = dict(part.rpartition(":")[::2] for part in found["pairs"].split(" - "))
     for key, metric, scale in _VERL_KEYS:
-        value = number(_NUMPY.sub(r"\1", pairs.get(key, "")))
+        value = _number_of(step, metric, _NUMPY.sub(r"\1", pairs.get(key, "")))
         if value is not None:
             step.values.setdefault(metric, value[0] * scale)
-    return step if step.values else None  # a step that only validates has none
+    return step if step.values or step.not_finite else None  # a step that only validates has none
 
 
 OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
@@ -354,11 +368,11 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
             return None
         step = Step("own pattern", int(number_[0]))
         for metric in sorted(groups - {"step"}):
-            value = number(found[metric] or "")
+            name, scale = ("step_time_s", 1e-3) if metric == "step_time_ms" else (metric, 1.0)
+            value = _number_of(step, name, found[metric] or "")
             if value is not None:
-                name, scale = ("step_time_s", 1e-3) if metric == "step_time_ms" else (metric, 1.0)
                 step.values[name] = value[0] * scale
-        return step if step.values else None
+        return step if step.values or step.not_finite else None
 
     return read
 

@@ -34,6 +34,7 @@ class TrainingLog:
             line.
         written: The same with the step, in the order of the lines of the rank that prints first, each step once in a row.
         zones: The time zones after these times, such as `Z` and `+02:00`; an empty text for none.
+        not_finite: By metric, the steps in which it is printed as nan or inf; their other values count.
         not_understood: Lines that look like a step's, but have no known form.
     """
 
@@ -46,6 +47,7 @@ class TrainingLog:
     stamps: dict[int, int] = field(default_factory=dict)
     written: list[tuple[int, int]] = field(default_factory=list)
     zones: set[str] = field(default_factory=set)
+    not_finite: dict[str, set[int]] = field(default_factory=dict)
     not_understood: int = 0
     samples: list[tuple[int, str]] = field(default_factory=list)
     damage: str | None = None
@@ -162,6 +164,8 @@ class _Reading:
         self._last[step.rank] = step.step
         if len(self._by_step) >= _MOST_STEPS and step.step not in self._by_step:
             return
+        for metric in step.not_finite:
+            log.not_finite.setdefault(metric, set()).add(step.step)
         copies = self._by_step.setdefault(step.step, {})
         old = copies.get(step.rank)
         if old is not None:

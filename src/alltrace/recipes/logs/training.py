@@ -213,6 +213,10 @@ def _notes(logs: Sequence[Any], names: list[str], chosen: list[list[Any]]) -> tu
         told = ", ".join(f"{counted(n, 'line')} of {kind}" for kind, n in kinds.most_common()) or "no step's line"
         steps_told = f"{counted(len(steps), 'step')} in the range; {counted(log.not_understood, 'record')} not understood"
         notes.append(f"{name}: {counted(log.lines, 'line')}, {told}; {steps_told}")
+        for metric, numbers in sorted(log.not_finite.items()):
+            among = sorted(numbers.intersection(step for step, *_rest in steps))
+            if among:
+                notes.append(f"{name}: {metric} is nan or infinite in {counted(len(among), 'step')}, first in step {among[0]}")
         if log.restarts:
             notes.append(f"{name}: the steps went back {counted(log.restarts, 'time')}, as after a restart; the later values count")
         if log.smoothed:
