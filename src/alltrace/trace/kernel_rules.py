@@ -1,6 +1,7 @@
 """What a kernel does, by its name: ordered rules, the first that matches decides.
 
-`communication_kernels` names the kernels that communicate; others are compute if a word of their name indicates it. Rules from a
+`communication_kernels` names the kernels that communicate; others are compute if `kernel_families` knows their name, or a word of
+it indicates it. Rules from a
 user's file come first. A kernel that no rule names is `unclassified`: it counts as compute, and answers report how much of the
 kernel time that is. If the ranks of a host wait for one another in it, it is `meeting` (`alltrace.run.meeting_kernels`), and no
 answer counts it as compute.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, EXCHANGE, P2P, KernelRule
 from alltrace.trace.errors import InputError
+from alltrace.trace.kernel_families import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,12 +44,14 @@ _COMPUTE_WORDS = """
     nll_loss loss topk top_k sampling argmax fft thrust:: cub:: curand philox spmm spmv cusparse cusolver magma
     transformer_engine apex quantize dequantize fp8 moe expert marlin awq gptq mamba selective_scan dali memset memcpy
     normal_ uniform distribution_ random nan_ isfinite amp_ unrolled pointwise stencil jacobi saxpy daxpy axpy
-    dot_kernel nvfuser kernel_cuda __nv_static
+    dot_kernel nvfuser kernel_cuda __nv_static rocblas hipblaslt miopen tensile aiter ck_tile ck:: rocfft rocsparse rocprim hipcub
+    gridwise im2d2?col col2im bwd_kernel routing bitmatrix triton_kernels moe::
 """
 
 
 BUILT_IN: tuple[KernelRule, ...] = (
     *COMMUNICATION_KERNELS,
+    *(KernelRule(pattern, COMPUTE) for _family, pattern in FAMILIES),
     KernelRule("(?i)" + "|".join(_COMPUTE_WORDS.split()), COMPUTE),
 )
 

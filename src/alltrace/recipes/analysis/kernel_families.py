@@ -23,15 +23,17 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-GEMM = "gemm"
-CONVOLUTION = "convolution"
-ATTENTION = "attention"
-ELEMENTWISE = "elementwise"
-SOFTMAX = "softmax"
-LOG_SOFTMAX = "log-softmax"
-REDUCTION = "reduction"
-FUSED = "fused"
-OTHER = "other"
+from alltrace.trace.kernel_families import (
+    ATTENTION,
+    CONVOLUTION,
+    ELEMENTWISE,
+    GEMM,
+    LOG_SOFTMAX,
+    OTHER,
+    REDUCTION,
+    SOFTMAX,
+    family_in_name,
+)
 
 MATRIX_FAMILIES = frozenset({GEMM, CONVOLUTION, ATTENTION})
 """Families with times that follow the rate of matrix products."""
@@ -45,27 +47,10 @@ FP64, FP32, TF32X3, TF32, HALF, FP8, FP4 = "fp64", "fp32", "3xtf32", "tf32", "ha
 class KernelFamily(NamedTuple):
     """What a kernel does."""
 
-    # one of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `LOG_SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`
+    # one of those of `alltrace.trace.kernel_families`
     family: str
     precision: str | None = None  # the format of the products, one of `FP64` to `FP4`; None if the name does not say
 
-
-_FAMILIES = (
-    (OTHER, r"^(?:void )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|[oO]ffsets?Kernel"),
-    (
-        ATTENTION,
-        r"fmha|flash_(?:fwd|bwd)|flash_attn|FlashAttn|flash::|\bmha_|sdpa|paged_attention|attention_kernel|AttentionKernel",
-    ),
-    (FUSED, r"^triton_(?:poi|per|red|for)_"),
-    # of a loss; PyTorch's name has a word for it, or a boolean after three types and a size
-    (LOG_SOFTMAX, r"LogSoftMax|log_softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}(?:\(bool\)1|true)"),
-    (SOFTMAX, r"softmax|SoftMax"),
-    (ELEMENTWISE, r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise"),
-    (REDUCTION, r"at::native::(?:\S*::)?(?:reduce_kernel|\w*(?:layer|batch|group|rms)_?norm\w*|GammaBeta\w*|RowwiseMoments\w*)"),
-    (CONVOLUTION, r"[a-z]\d*cudnn_|(?:^|[_:\d])[fdw](?:prop|grad)|(?i:conv(?!ert)|winograd)|igemm_|implicit_gemm|fft2d_"),
-    (GEMM, r"(?<!fb)gemm|gemv|nvjet|Cijk_|^triton_(?:mm|bmm|tem_fused\w*_mm)"),
-)
-_FAMILY = tuple((family, re.compile(pattern)) for family, pattern in _FAMILIES)
 
 _NVJET = {"t": HALF, "h": HALF, "s": TF32, "d": FP64, "q": FP8, "o": FP8}
 _WORDS = {
@@ -88,10 +73,8 @@ _WORD = re.compile(rf"(?:^|_)({_TYPE}|fp8|fp4)(?=[_>(]|$)")
 @lru_cache(maxsize=1 << 14)
 def family_of(name: str) -> KernelFamily:
     """What the kernel called `name` does; `OTHER` for what no rule knows."""
-    for family, pattern in _FAMILY:
-        if pattern.search(name):
-            return KernelFamily(family, _precision(name, family) if family in MATRIX_FAMILIES else None)
-    return KernelFamily(OTHER)
+    family = family_in_name(name) or OTHER
+    return KernelFamily(family, _precision(name, family) if family in MATRIX_FAMILIES else None)
 
 
 def _precision(name: str, family: str) -> str | None:
