@@ -23,16 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
-from alltrace.recipes.analysis.kernel_families import (
-    BANDWIDTH_FAMILIES,
-    CONVOLUTION,
-    GEMM,
-    HALF,
-    MATRIX_FAMILIES,
-    SOFTMAX,
-    KernelFamily,
-    family_of,
-)
+from alltrace.recipes.analysis.kernel_families import BANDWIDTH_FAMILIES, HALF, MATRIX_FAMILIES, KernelFamily, family_of
 from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.gaps import Activity
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
@@ -40,6 +31,7 @@ from alltrace.recipes.questions.occupancy import DEVICE_LIMITS, Limits, blocks_a
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
+from alltrace.trace.kernel_families import CONVOLUTION, GEMM, SOFTMAX
 
 SMALL_NS = 10_000
 """A kernel below this is a small one; launching it takes as long."""
