@@ -3,7 +3,7 @@
 Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
 exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
 report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
-is odd but usable is counted, so that answers made from it have a note.
+is odd but usable is counted, so that answers made from it have a note. Single rows with such a time are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.base import ReportWarning
-from alltrace.trace.arrays import extremes
+from alltrace.trace.arrays import extremes, integers
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ MOST_TIME_NS = 1 << 60
 MOST_SUM = 1 << 59
 """18 years, or half an exabyte: no table of a rank has more durations or sizes, so that sums over ranks fit too."""
 
+_LONGEST_NS = 1 << 55
+"""A year: no event lasts longer."""
+
+_INTERVALS = (("start", "end"), ("api_start", "api_end"))
+
 MOST_VALUE = 1e100
 """No value of a metric is as large, so that sums of squares are finite."""
 
@@ -38,10 +43,10 @@ MOST_VALUE = 1e100
 _OPEN = ("ranges", "collectives")
 """Tables with rows that may have no end: a range that is still open, or an operation with only a known call."""
 
-_BACKWARD = "rows of `{table}` that end before they start"
+_UNREACHABLE = "rows of `{table}` with a time more than 36 years away or a duration of more than a year, left out"
 _ENDLESS = "rows of `{table}` without an end, so their duration is unknown"
 _NO_NUMBER = "values of `{table}` left out because they are not finite or are 1e100 or more"
-_WRONG = (_BACKWARD, _ENDLESS, _NO_NUMBER)
+_WRONG = (_UNREACHABLE, _ENDLESS, _NO_NUMBER)
 
 
 class Bounds:
@@ -58,6 +63,7 @@ class Bounds:
         self._sizes = [c for c in table.columns if c.unit == "bytes" and c.type == "int64"]
         self._values = [c.name for c in table.columns if c.type == "float64"]
         self._sums: dict[str, float] = {}
+        self._rows = 0
         self._empty = set(table.column_names)
         self._wrong = dict.fromkeys(_WRONG, 0)
 
@@ -68,10 +74,7 @@ class Bounds:
             InputError: A time is too far away, or durations or sizes are too large to be added up.
         """
         self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
-        for name in self._table.time_columns():
-            for time in extremes(batch.column(name)):
-                if time is not None and abs(time) > MOST_TIME_NS:
-                    raise self._refusal(f"column {name!r} holds the time {time} ns", "times within 36 years of its zero")
+        batch = self._reachable(batch)
         for what, amounts in self._amounts(batch):
             self._sums[what] = self._sums.get(what, 0.0) + float(np.abs(amounts.astype(np.float64)).sum())
             if self._sums[what] > MOST_SUM:
@@ -83,6 +86,30 @@ class Bounds:
             batch = self._finite(batch, name)
         return batch
 
+    def _reachable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows whose times can be counted with."""
+        names = self._table.time_columns()
+        self._rows += batch.num_rows
+        far = [n for n in names if any(time is not None and abs(time) > _LONGEST_NS for time in extremes(batch.column(n)))]
+        if not far:
+            return batch
+        good = np.ones(batch.num_rows, np.bool_)
+        for name in far:
+            time = integers(batch.column(name))
+            good &= (time >= -MOST_TIME_NS) & (time <= MOST_TIME_NS)
+        for first, last in _INTERVALS:
+            if {first, last} <= set(names):
+                start, end = (integers(batch.column(c)).astype(np.float64) for c in (first, last))
+                known = (batch.column(first).is_valid().to_numpy(False)) & (batch.column(last).is_valid().to_numpy(False))
+                good &= ~known | (np.abs(end - start) <= _LONGEST_NS)
+        left_out = int(np.count_nonzero(~good))
+        self._wrong[_UNREACHABLE] += left_out
+        if 2 * self._wrong[_UNREACHABLE] > self._rows:
+            worst = max((t for n in far for t in extremes(batch.column(n)) if t is not None), key=abs)
+            found = f"most rows have a time that cannot be, such as {worst} ns"
+            raise self._refusal(found, "times in ns, within 36 years of its zero")
+        return batch.filter(pa.array(good)) if left_out else batch
+
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What is wrong with rows, or was left out; nothing if nothing is."""
         name = self._table.name
@@ -93,10 +120,9 @@ class Bounds:
         return tuple(c for c in self._table.column_names if c in self._empty)
 
     def _amounts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        for first, last in (("start", "end"), ("api_start", "api_end")):
+        for first, last in _INTERVALS:
             if {first, last} <= set(self._table.time_columns()):
                 took = _known(pc.subtract(batch.column(last), batch.column(first)))
-                self._wrong[_BACKWARD] += int(np.count_nonzero(took < 0))
                 if self._table.name not in _OPEN and batch.column(last).null_count:
                     self._wrong[_ENDLESS] += batch.column(last).null_count
                 yield f"durations ({first} to {last}, ns)", took

@@ -51,7 +51,7 @@ def read_tests_table(names: str) -> Any:
                         "op": _OPS.get(plain),
                         "ranks": ranks,
                         "size_bytes": row.size,
-                        "datatype": standard_datatype(row.datatype),
+                        "datatype": standard_datatype(row.datatype or ""),
                         "time_ns": half.time_us * 1e3,
                         "busbw_gb_per_s": half.busbw,
                     }

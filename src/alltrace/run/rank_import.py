@@ -23,6 +23,7 @@ from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
 from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
+from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
 from alltrace.run.store import Names
@@ -155,6 +156,7 @@ def _split(
         if piece.open_end_ns is None and piece.end_ns is not None:
             piece.open_end_ns = piece.end_ns
         piece.warnings = warnings
+        set_aside(piece, folder)
         yield owners[n][0], piece
 
 

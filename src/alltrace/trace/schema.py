@@ -391,6 +391,18 @@ _EVENT_TABLES = (
         ("thread",),
     ),
     Table(
+        "suspects",
+        "One row of a report that cannot be true: what the report says, why that cannot be, and what is believed instead.",
+        (
+            _START, _c("end", "time", "end, as recorded"), _PROCESS, _THREAD, _DEVICE, _STREAM, _CORRELATION,
+            _c("table", "enum", "the table of the row"),
+            _c("reason", "enum", "backward, no time, far, too long, repeated, overrun or size: see `alltrace.run.plausibility`"),
+            _c("believed_end", "time", "end that questions use; null if they leave the row out"),
+            _NAME, _c("bytes", "int64", "size of a copy, as recorded", "bytes"),
+        ),
+        ("table",),
+    ),
+    Table(
         "sched",
         "One scheduling event of a thread.",
         (_TIME, _PROCESS, _THREAD, _c("cpu", "int32", "CPU"), _c("scheduled_in", "bool", "true when the thread starts to run")),

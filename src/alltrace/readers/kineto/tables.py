@@ -67,7 +67,7 @@ class Tables:
         if modules.any():
             chosen = self._names.classes("module", names.is_module, np.where(modules, block["name"], NOTHING)) == 1
             role = np.where(modules & ~chosen, categories.FRAME, role)
-        timeless = (role != categories.OTHER) & ((block["ts"] == NOTHING) | (block["dur"] < 0))
+        timeless = (role != categories.OTHER) & ((block["ts"] == NOTHING) | (block["dur"] == NOTHING))
         if timeless.any():
             self.timeless += int(timeless.sum())
             role = np.where(timeless, categories.OTHER, role)

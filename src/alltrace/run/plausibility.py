@@ -1,0 +1,381 @@
+"""Sets aside the rows of a report that cannot be true, and gives back what can be believed of them.
+
+Profilers write such rows: a kernel without an end gets one of days, events without a time get 0, a file is merged with itself.
+A row is suspect if
+
+* it ends before it begins;
+* it has no time: 0, where its table goes on with other times;
+* it is far from all others: half an hour away from the rest of its report, with at most one in a thousand rows beside it;
+* it lasts half an hour longer than anything else begins;
+* it is recorded twice: another row of its stream or thread has the same times and the same launch;
+* it overruns: it ends more than 1 us after the third later piece of work of its stream has begun. Work on a stream is serial.
+  Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
+  launches, 230 ns of noise between clocks of a device);
+* it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
+
+The tables that questions read have the believed end of work that overruns (the start of the next), no size for copies that are too
+fast, and no other suspect row. `suspects` says what the report has. A table that differs is kept as it was recorded, too, for the
+reports of Nsight Systems, which give the file's numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from alltrace.readers.base import ReportWarning
+from alltrace.run.parquet import read_parquet, row_group_order
+from alltrace.run.writer import TableWriter
+from alltrace.trace.arrays import integers
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.run.pieces import Piece
+    from alltrace.trace.arrays import Int64
+
+    Flags = NDArray[np.bool_]
+
+RECORDED = "recorded-"
+"""Before the name of the file of a table as its report has it, where that differs."""
+
+FAR_NS = 1800 * 10**9
+_FEW_SHARE = 1000
+_ALWAYS_FEW = 3
+_OVERRUN_NS = 1_000
+_LATER = 3
+_LONG_NS = 1_000_000
+"""Copies that take less than this are not compared with kernels, nor kernels with copies."""
+_NOT_SERIAL_SHARE = 0.05
+_BITS = 40
+"""Where the process begins in a process and correlation id as one number."""
+
+_SMALL_BYTES = 64 << 10
+_MOST_BYTES_PER_NS = 20_000
+_SAMPLE = 4096
+
+_REASONS = ("backward", "no time", "far", "too long", "repeated", "overrun", "size")
+BACKWARD, TIMELESS, FAR, LONG, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
+_TEXTS = {
+    BACKWARD: "rows of `{table}` that end before they start, left out",
+    TIMELESS: "rows of `{table}` with time 0, left out",
+    FAR: "rows of `{table}` far from the time of all others, left out",
+    LONG: "rows of `{table}` that last half an hour longer than anything else begins, left out",
+    REPEATED: "rows of `{table}` that are recorded twice, counted once",
+    OVERRUN: "rows of `{table}` that end after later work of their stream has begun, cut at the start of the next",
+    SIZE: "copies of an impossible size, or faster than any memory, counted without size",
+}
+IMPLAUSIBLE = tuple(text.partition("`{table}`")[0] for text in _TEXTS.values() if "{table}" in text)
+
+_SERIAL = ("kernels", "copies")
+_UNIQUE = {
+    "kernels": ("process", "device", "context", "stream", "correlation", "graph_node", "name"),
+    "copies": ("process", "device", "context", "stream", "correlation", "graph_node", "kind", "bytes", "src_device", "dst_device"),
+    "api": ("process", "thread", "correlation", "name"),
+}
+"""The tables that are looked through for rows that are recorded twice, and what is equal in these beside the times."""
+
+_SAID = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
+
+
+class _Times(NamedTuple):
+    """When the rows of a table begin and end; the end of a row without one is its start."""
+
+    start: Int64
+    end: Int64
+
+
+def set_aside(piece: Piece, scratch: Path) -> None:
+    """Rewrite the tables of a piece that have suspect rows, and count these in its warnings.
+
+    `scratch` is a folder for temporary files.
+    """
+    tables = {name: times for name in piece.rows if (times := _times(piece.folder, name, piece.rows)) is not None}
+    reasons = _suspects(piece.folder, tables)
+    if not reasons:
+        return
+    believed = _believed_ends(piece.folder, tables, reasons)
+    said: list[pa.Table] = []
+    for name, why in reasons.items():
+        said.append(_rewrite(piece, name, why, believed.get(name), scratch))
+        counts = np.bincount(why, minlength=len(_REASONS) + 1)
+        piece.row_warnings += tuple(
+            ReportWarning(_TEXTS[n].format(table=name), (name,), int(counts[n])) for n in range(1, len(counts)) if counts[n]
+        )
+    with TableWriter(TABLES["suspects"], piece.folder / "suspects.parquet", scratch) as writer:
+        for table in said:
+            for batch in table.to_batches():
+                writer.append(batch)
+        piece.rows["suspects"] = writer.finish().rows
+    _see_again(piece, tables, reasons, believed)
+
+
+def _times(folder: Path, name: str, rows: Mapping[str, int]) -> _Times | None:
+    """The times of a table with rows; None if it has no single time of a row, such as that of sampled values."""
+    table = TABLES[name]
+    if not rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
+        return None
+    columns = [c for c in (table.order, "end") if c in table.column_names]
+    read = read_parquet(folder / f"{name}.parquet", columns)
+    start = read.column(0)
+    if start.null_count:  # operations of which the call alone is known
+        return None
+    starts = integers(start)
+    ends = integers(pc.coalesce(read.column("end"), start)) if len(columns) == 2 else starts
+    return _Times(starts, ends)
+
+
+def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[np.int8]]:
+    """For each table with suspect rows the reason of each row, 0 for none."""
+    reasons = {name: np.zeros(len(times.start), np.int8) for name, times in tables.items()}
+
+    def note(name: str, flags: Flags, reason: int) -> None:
+        reasons[name][flags & (reasons[name] == 0)] = reason
+
+    for name, times in tables.items():
+        note(name, times.end < times.start, BACKWARD)
+    for name, flags in _without_time(tables).items():
+        note(name, flags, TIMELESS)
+    spans = _recorded_spans({name: times.start[reasons[name] == 0] for name, times in tables.items()})
+    for name, times in tables.items():
+        if spans is not None:
+            inside = np.zeros(len(times.start), np.bool_)
+            for first, last in spans:
+                inside |= (times.start >= first) & (times.start <= last)
+            note(name, ~inside, FAR)
+    latest = max((int(t.start[reasons[n] == 0].max(initial=-(1 << 62))) for n, t in tables.items()), default=0)
+    for name, times in tables.items():
+        note(name, times.end > latest + FAR_NS, LONG)
+        if name in _UNIQUE:
+            note(name, _repeated(folder, name, times), REPEATED)
+    for name, flags in _overruns(folder, tables, reasons).items():
+        note(name, flags, OVERRUN)
+    if "copies" in tables:
+        note("copies", _impossible_sizes(folder, tables["copies"]), SIZE)
+    return {name: why for name, why in reasons.items() if why.any()}
+
+
+def _without_time(tables: Mapping[str, _Times]) -> dict[str, Flags]:
+    """The rows at the first moment of a report if three or more pieces of work on devices lie there, or they begin and end at 0."""
+    first = min((int(times.start.min()) for times in tables.values()), default=0)
+    work = [tables[name] for name in _SERIAL if name in tables]
+    there = sum(int(np.count_nonzero((times.start == first) & ((times.end == first) | (times.start == 0)))) for times in work)
+    beyond = max((int(times.start.max()) for times in tables.values()), default=first)
+    if there < _ALWAYS_FEW or beyond == first:
+        at_zero = {name: (t.start == 0) & (t.end == 0) for name, t in tables.items() if name in _SERIAL and (t.start != 0).any()}
+        return {name: flags for name, flags in at_zero.items() if flags.any()}
+    return {name: times.start == first for name, times in tables.items()}
+
+
+def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None:
+    """The spans of time that rows begin in, apart by more than half an hour, without those of few rows; None for all of them."""
+    sample = np.sort(np.concatenate([s[:: max(1, len(s) // _SAMPLE)] for s in starts.values()] or [np.empty(0, np.int64)]))
+    if not len(sample):
+        return None
+    low = min(int(s.min()) for s in starts.values() if len(s))
+    high = max(int(s.max()) for s in starts.values() if len(s))
+    if not (np.diff(np.concatenate(([low], sample, [high]))) > FAR_NS).any():
+        return None
+    every = np.sort(np.concatenate(list(starts.values())))
+    edges = np.flatnonzero(np.diff(every) > FAR_NS) + 1
+    first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(every)]))
+    count = stop - first
+    at_once = (every[stop - 1] == every[first]) & (count > 1)
+    enough = (count > max(_ALWAYS_FEW, len(every) // _FEW_SHARE)) & ~at_once
+    enough[np.argmax(np.where(at_once, 0, count))] = True
+    return None if enough.all() else [(int(every[a]), int(every[b - 1])) for a, b in zip(first[enough], stop[enough], strict=True)]
+
+
+def _repeated(folder: Path, name: str, times: _Times) -> Flags:
+    """The rows that equal the row before them among those of the same track and start."""
+    candidates = np.flatnonzero((times.start[1:] == times.start[:-1]) & (times.end[1:] == times.end[:-1])) + 1
+    flags = np.zeros(len(times.start), np.bool_)
+    if len(candidates):
+        rows = np.union1d(candidates, candidates - 1)
+        columns = list(_UNIQUE[name])
+        read = read_parquet(folder / f"{name}.parquet", columns).take(pa.array(rows))
+        same = np.ones(len(candidates), np.bool_)
+        at = np.searchsorted(rows, candidates)
+        for column in columns:
+            values = read.column(column).combine_chunks().dictionary_encode()
+            codes = integers(values.indices, -1)
+            same &= codes[at] == codes[at - 1]
+        flags[candidates[same]] = True
+    return flags
+
+
+class _Tracks:
+    """The streams of a table: where the rows of each are, and what is not serial in them."""
+
+    def __init__(self, folder: Path, name: str, kept: Flags) -> None:
+        columns = ["process", "device", "context", "stream"]
+        self._path = folder / f"{name}.parquet"
+        read = read_parquet(self._path, columns)
+        keys = np.stack([integers(read.column(c), -1) for c in columns])
+        self.rows: dict[tuple[int, ...], Int64] = {}
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            return
+        ordered = keys[:, rows]
+        if (ordered[2] != ordered[2, 0]).any():  # files are sorted without the context
+            order = np.lexsort((np.arange(len(rows)), ordered[3], ordered[2], ordered[1], ordered[0]))
+            rows, ordered = rows[order], ordered[:, order]
+        edges = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
+        for of_track in np.split(rows, edges):
+            track = tuple(keys[:, of_track[0]].tolist())
+            if track[-1] >= 0:  # work of no stream is not serial
+                self.rows[track] = of_track
+
+    def parallel(self, rows: Int64) -> Flags:
+        """Which of some rows belong to a graph, or share their launch with other work: such work may overlap."""
+        read = read_parquet(self._path, ["process", "correlation", "graph_node"])
+        launches = integers(read.column("process"), -1) << _BITS | integers(read.column("correlation"), 0)
+        known, counts = np.unique(launches, return_counts=True)
+        shared = (counts[np.searchsorted(known, launches[rows])] > 1) & (launches[rows] & ((1 << _BITS) - 1) != 0)
+        of_graph: Flags = np.asarray(read.column("graph_node").is_valid().to_numpy())[rows]
+        overlapping: Flags = np.logical_or(shared, of_graph)
+        return overlapping
+
+
+def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
+    """Work that ends after the third later work of its stream has begun."""
+    tracks = {name: _Tracks(folder, name, reasons[name] == 0) for name in _SERIAL if name in tables}
+    found: dict[str, Flags] = {}
+    for name, its in tracks.items():
+        times, flags = tables[name], np.zeros(len(tables[name].start), np.bool_)
+        for track, rows in its.rows.items():
+            start, end = times.start[rows], times.end[rows]
+            over = np.zeros(len(rows), np.bool_)
+            over[:-_LATER] = end[:-_LATER] > start[_LATER:] + _OVERRUN_NS
+            for other, others in tracks.items():
+                if other != name and track in others.rows:
+                    long = np.flatnonzero(end - start > _LONG_NS)
+                    over[long] |= _overruns_others(start[long], end[long], tables[other].start[others.rows[track]])
+            candidates = np.flatnonzero(over)
+            if len(candidates):
+                candidates = candidates[~its.parallel(rows[candidates])]
+            if len(candidates) <= max(_ALWAYS_FEW, _NOT_SERIAL_SHARE * len(rows)):
+                flags[rows[candidates]] = True
+        if flags.any():
+            found[name] = flags
+    return found
+
+
+def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
+    """Which intervals end after the third one of `others` that begins within them."""
+    third = np.searchsorted(others, start, "right") + _LATER - 1
+    there = third < len(others)
+    begins = others[np.where(there, third, 0)] if len(others) else end
+    over: Flags = np.logical_and(there, end > begins + _OVERRUN_NS)
+    return over
+
+
+def _impossible_sizes(folder: Path, times: _Times) -> Flags:
+    size = integers(read_parquet(folder / "copies.parquet", ["bytes"]).column("bytes"), 0)
+    fast = size // np.maximum(times.end - times.start, 1) > _MOST_BYTES_PER_NS
+    impossible: Flags = np.logical_or(size < 0, (size > _SMALL_BYTES) & fast)
+    return impossible
+
+
+def _believed_ends(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
+    """The ends of all rows of a table with work that overruns: of that, the start of what is next on its stream."""
+    ends: dict[str, Int64] = {}
+    whose = {name: reasons.get(name, np.zeros(len(tables[name].start), np.int8)) for name in _SERIAL if name in tables}
+    if not any((why == OVERRUN).any() for why in whose.values()):
+        return ends
+    tracks = {name: _Tracks(folder, name, (why == 0) | (why >= OVERRUN)) for name, why in whose.items()}
+    for name, why in whose.items():
+        believed = tables[name].end.copy()
+        for track, rows in tracks[name].rows.items():
+            over = rows[why[rows] == OVERRUN]
+            others = [tables[n].start[its.rows[track]] for n, its in tracks.items() if track in its.rows]
+            begins = np.sort(np.concatenate(others))
+            behind = np.searchsorted(begins, tables[name].start[over], "right")
+            believed[over] = np.minimum(begins[np.minimum(behind, len(begins) - 1)], tables[name].end[over])
+        if (why == OVERRUN).any():
+            ends[name] = believed
+    return ends
+
+
+def _rewrite(piece: Piece, name: str, why: NDArray[np.int8], believed: Int64 | None, scratch: Path) -> pa.Table:
+    """Write a table without what cannot be believed, keep it as it was, and return its suspect rows as `suspects` has them."""
+    declared, path = TABLES[name], piece.folder / f"{name}.parquet"
+    recorded = path.with_name(f"{RECORDED}{path.name}")
+    path.rename(recorded)
+    enums = [c.name for c in declared.columns if c.type == "enum"]
+    schema = declared.arrow_schema()
+    said, first = [], 0
+    with TableWriter(declared, path, scratch) as writer, pq.ParquetFile(recorded, read_dictionary=enums) as file:
+        for batch in file.iter_batches(row_groups=row_group_order(file.metadata)):
+            rows = slice(first, first + batch.num_rows)
+            first += batch.num_rows
+            reason = why[rows]
+            ends = None if believed is None else believed[rows]
+            if reason.any():
+                said.append(_said(name, batch, reason, ends))
+                batch = _believable(batch, reason, ends)
+            writer.append(batch.cast(schema))
+        piece.rows[name] = writer.finish(open_end_ns=piece.open_end_ns).rows
+    if not piece.rows[name]:
+        path.unlink()
+    return pa.concat_tables(said)
+
+
+def _believable(batch: Any, reason: NDArray[np.int8], believed: Int64 | None) -> Any:
+    """The rows of a batch that are believed, with the ends and sizes that are."""
+    if believed is not None and (reason == OVERRUN).any():
+        at = batch.schema.get_field_index("end")
+        batch = batch.set_column(at, batch.schema.field(at), pa.array(believed, pa.int64()))
+    if (reason == SIZE).any():
+        at = batch.schema.get_field_index("bytes")
+        batch = batch.set_column(at, batch.schema.field(at), pc.if_else(pa.array(reason == SIZE), None, batch.column(at)))
+    names = batch.schema.names
+    if "parent" in names:  # numbers of rows are others
+        for name in ("depth", "parent"):
+            at = batch.schema.get_field_index(name)
+            batch = batch.set_column(at, batch.schema.field(at), pa.nulls(batch.num_rows, batch.schema.field(at).type))
+    return batch.filter(pa.array((reason == 0) | (reason >= OVERRUN)))
+
+
+def _said(name: str, batch: Any, reason: NDArray[np.int8], believed: Int64 | None) -> pa.Table:
+    """The suspect rows of a batch as `suspects` has them."""
+    rows = np.flatnonzero(reason)
+    schema = TABLES["suspects"].arrow_schema()
+    order = TABLES[name].order
+    columns: dict[str, Any] = {
+        "table": pa.array([name] * len(rows)),
+        "reason": pa.array([_REASONS[n - 1] for n in reason[rows].tolist()]),
+    }
+    ends = None if believed is None else believed[rows]
+    if ends is not None:
+        columns["believed_end"] = pa.array(ends, pa.int64(), mask=reason[rows] != OVERRUN)
+    taken = batch.take(pa.array(rows))
+    for column in _SAID:
+        source = order if column == "start" else column
+        if source in taken.schema.names:
+            columns[column] = taken.column(taken.schema.get_field_index(source))
+    return pa.table({f.name: columns.get(f.name, pa.nulls(len(rows), f.type)) for f in schema}).cast(schema)
+
+
+def _see_again(
+    piece: Piece, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
+) -> None:
+    """The first start and the last end of what is believed."""
+    spans = []
+    for name, times in tables.items():
+        why = reasons.get(name)
+        kept = np.ones(len(times.start), np.bool_) if why is None else (why == 0) | (why >= OVERRUN)
+        if kept.any():
+            spans.append((int(times.start[kept].min()), int(believed.get(name, times.end)[kept].max())))
+    piece.start_ns = min((first for first, _last in spans), default=None)
+    piece.end_ns = max((last for _first, last in spans), default=None)
+    if piece.open_end_ns is not None and piece.end_ns is not None:
+        piece.open_end_ns = min(piece.open_end_ns, piece.end_ns)
