@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from alltrace.run.rank_view import RankView
 from alltrace.trace.arrays import integers
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from alltrace.run.store import Piece, StoredRank
     from alltrace.trace.arrays import Int64
-    from alltrace.trace.intervals import Merged
 
     _Key = tuple[str, int, tuple[str, ...]]
 
@@ -196,19 +196,14 @@ class TimeSlices:
         return self._ids[table]
 
 
-class TimeSlice:
-    """One rank's tables, cut down to the events that start in a span of time; a `RankTables`."""
+class TimeSlice(RankView):
+    """One rank's tables, cut down to the events that start in a span of time."""
 
     def __init__(self, slices: TimeSlices, since_ns: int | None, until_ns: int | None) -> None:
-        self.rank: int = slices.stored.rank
-        self.host: str = slices.stored.host
+        super().__init__(slices.stored)
         self._slices = slices
         self._span = (since_ns, until_ns)
         self._called: Any = None
-
-    def has(self, table: str) -> bool:
-        """Whether the rank has rows of the canonical `table`, at any time."""
-        return self._slices.stored.has(table)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
         """The rows of the canonical `table` that start in the span; a dictionary is whole (see `RankTables.table`)."""
@@ -231,26 +226,6 @@ class TimeSlice:
         if self._called is None or not set(columns) <= set(self._called.column_names):
             self._called = self._slices.events(_CALLS, self._slices.read(_CALLS, columns), *self._span)
         return self._called
-
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
-        """The samples of the rank's GPUs, of any time (see `RankTables.gpu_samples`)."""
-        return self._slices.stored.gpu_samples(columns)
-
-    def unrecorded(self) -> Merged:
-        """Times with possibly lost records (see `RankTables.unrecorded`)."""
-        return self._slices.stored.unrecorded()
-
-    def shared(self, table: str) -> Any:
-        """The rank's rows of `members` or `steps` of the alignment, of any time."""
-        return self._slices.stored.shared(table)
-
-    def texts(self, ids: Any) -> Any:
-        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
-        return self._slices.stored.texts(ids)
-
-    def name_table(self) -> Any:
-        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        return self._slices.stored.name_table()
 
 
 def _rows_at(table: Any, rows: Int64) -> Any:

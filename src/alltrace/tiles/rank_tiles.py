@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.run.rank_view import RankView
 from alltrace.tiles.grid import Grid, level_for, power_of_two
 from alltrace.tiles.tracks import (
     COMMUNICATION_CODE,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.base import RankTables
-    from alltrace.recipes.execution.shared_tables import SharedRank
     from alltrace.run.store import StoredRank
     from alltrace.trace.arrays import Int64
 
@@ -93,15 +93,14 @@ def parts_of(compute: Merged, communication: Merged, copies: Merged) -> dict[str
     }
 
 
-def shared_tables(rank: StoredRank) -> SharedRank:
+def shared_tables(rank: StoredRank) -> RankView:
     """The rank's tables for `summary_of` and then `tracks_of`, which read tables of devices once for both."""
     from alltrace.recipes.analysis.device_intervals import TABLES
-    from alltrace.recipes.execution.shared_tables import SharedRank
 
-    return SharedRank(rank, {name: columns_for(SOURCES[name], names=False) for name in TABLES})
+    return RankView(rank, wanted={name: columns_for(SOURCES[name], names=False) for name in TABLES})
 
 
-def tracks_of(rank: StoredRank, tables: SharedRank, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
+def tracks_of(rank: StoredRank, tables: RankView, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
     """The tracks of a rank that have rows, in the order of their groups; `tables` forgets those that were read."""
     by_group: dict[str, list[Source]] = {}
     for source in SOURCES.values():
@@ -112,7 +111,7 @@ def tracks_of(rank: StoredRank, tables: SharedRank, grid: Grid, open_end_ns: int
         yield from _sample_tracks(rank, grid, samples)
 
 
-def _interval_tracks(rank: SharedRank, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
+def _interval_tracks(rank: RankView, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
     parts = []
     for source in sources:
         if not rank.has(source.table):

@@ -37,7 +37,7 @@ def test_members_and_steps_are_those_of_each_ranks_window(monkeypatch, seed):
     columns = {"instance": instance, "rank": rank, "row": row, "start": begin, "evidence": evidence.tolist()}
     whole = SimpleNamespace(members=pa.table(columns), steps=steps, run=SimpleNamespace(rank=lambda r: r))
     rows_of = {r: draw.permutation(50) for r in range(4)}
-    monkeypatch.setattr(window_alignment, "WindowedRank", lambda rank, _: SimpleNamespace(collective_rows=lambda: rows_of[rank]))
+    monkeypatch.setattr(window_alignment, "RankView", lambda rank, _: SimpleNamespace(collective_rows=lambda: rows_of[rank]))
     found = window_alignment.WindowedAlignment(whole, window)
     kept = []
     for n in range(100):

@@ -15,10 +15,10 @@ from alltrace.recipes.execution.availability import (
     notes_on_missing,
 )
 from alltrace.recipes.execution.part_store import PartFiles
-from alltrace.recipes.execution.shared_tables import SharedRank
-from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
+from alltrace.recipes.execution.window import RankWindow, Selection, Window, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
+from alltrace.run.rank_view import RankView
 from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import UsageError
 
@@ -298,7 +298,7 @@ def _streamed(run: Run, ranks: Sequence[Rank], window: Window | None) -> list[St
     windows = window.ranks if window is not None else {}
 
     def narrowed(tables: RankTables) -> RankTables:
-        return tables if window is None else WindowedRank(tables, windows[tables.rank])
+        return tables if window is None else RankView(tables, windows[tables.rank])
 
     return [StreamedRank(run.rank(record.rank), narrowed) for record in ranks]
 
@@ -313,10 +313,10 @@ def _ask_rank(
     """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
     rank, window, kept = item
     stored = sent.run.rank(rank)
-    tables: RankTables = stored if window is None else WindowedRank(stored, window)
+    tables: RankTables = stored if window is None else RankView(stored, window)
     if recipe.kept_parts:
         wanted = recipe.reads(options)
-        tables = SharedRank(tables, wanted, _placed(kept, stored, wanted))
+        tables = RankView(tables, wanted=wanted, kept=_placed(kept, stored, wanted))
     part = Part(rank, recipe.map(tables, options))
     advance(1)
     return part

@@ -15,7 +15,8 @@ from alltrace.recipes.execution.ask import answer_notes, in_its_time, resolve_op
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
 from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 from alltrace.recipes.execution.part_store import PartStore
-from alltrace.recipes.execution.shared_tables import MovedRank, SharedRank, SharedRun
+from alltrace.recipes.execution.shared_tables import SharedRun
+from alltrace.run.rank_view import RankView
 from alltrace.run.sent_run import SentRun
 from alltrace.trace.errors import AlltraceError
 
@@ -198,7 +199,7 @@ def _ask_rank(
     number, kept = item
     own = [q for q in questions if number in q.ranks]
     rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], kept)
-    in_session = MovedRank(rank, sent.run.origin_ns)
+    in_session = RankView(rank, by_ns=sent.run.origin_ns)
     last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.options)}
     parts: dict[int, Part | str] = {}
     for position, question in enumerate(own):
@@ -214,15 +215,15 @@ def _ask_rank(
 
 def shared_rank(
     run: Run, rank: int, questions: Sequence[tuple[Question, Mapping[str, Any]]], kept: RankParts | None = None
-) -> SharedRank:
+) -> RankView:
     """The tables of one rank, each read once for all of `questions`."""
     reads, stored = _reads_of(questions), run.rank(rank)
     if kept is None:
-        return SharedRank(stored, reads)
+        return RankView(stored, wanted=reads)
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
 
     parted = [(r, o) for r, o in questions if r.kept_parts]
-    return SharedRank(stored, reads, PlacedParts(kept, stored, _reads_of(parted)))
+    return RankView(stored, wanted=reads, kept=PlacedParts(kept, stored, _reads_of(parted)))
 
 
 def _reads_of(questions: Sequence[tuple[Question, Mapping[str, Any]]]) -> dict[str, list[str]]:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from alltrace.recipes.execution.shared_tables import Placeable, SharedRank, kept_once
+from alltrace.recipes.execution.shared_tables import Placeable, kept_once
+from alltrace.run.derived import Place, digest
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
+from alltrace.run.rank_view import RankView
 from alltrace.run.verify import FINDINGS
-from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
 
 _ENDING = ".part"
-_MADE_FROM = "alltrace.made_from"
 
 
 _Part = TypeVar("_Part", bound=Placeable)
@@ -68,16 +68,12 @@ class RankParts(NamedTuple):
         """
         from alltrace.run.object_files import read_object, write_object
 
-        path = self.folder / name / _file(self.rank, self.made_from)
-        facts = {_MADE_FROM: self.made_from}
-        with suppress(AlltraceError, ValueError):
-            kept: _Part | None = read_object(path, facts, classes)
-            if kept is not None:
-                return kept
+        place = Place(self.folder / name / _file(self.rank, self.made_from), self.made_from)
+        kept: _Part | None = place.find(lambda path, signature: read_object(path, signature, classes))
+        if kept is not None:
+            return kept
         made = make(rank)
-        with suppress(OSError, AlltraceError):  # what cannot be kept is made again
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_object(path, made, facts)
+        place.keep(lambda path, signature: write_object(path, made, signature))
         return made
 
 
@@ -92,7 +88,7 @@ class PlacedParts:
 
     def __init__(self, parts: RankParts, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> None:
         self._clock = rank.clock
-        self._own = SharedRank(rank.in_file_time(), wanted, parts)
+        self._own = RankView(rank.in_file_time(), wanted=wanted, kept=parts)
 
     def get(self, _rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
         """The part of some name; see `RankParts.get`."""
@@ -123,10 +119,10 @@ def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
             logs,
             _samples_beside(run, record),
         ]
-        digests[record.rank] = blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
+        digests[record.rank] = digest(made_from)
     folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
     made = _made(folder, digests, {r.rank for r in run.ranks}.difference(digests))
-    return {rank: RankParts(folder, rank, digest, made[rank]) for rank, digest in digests.items()}
+    return {rank: RankParts(folder, rank, signature, made[rank]) for rank, signature in digests.items()}
 
 
 def _shared_digests(run: Run) -> list[dict[int, str]]:

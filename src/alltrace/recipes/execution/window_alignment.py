@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.recipes.execution.window import NONE, WindowedRank
+from alltrace.recipes.execution.window import NONE
+from alltrace.run.rank_view import RankView
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class WindowedAlignment(Aligned):
         for number, window in self._window.ranks.items():
             mine = rows.get(number)
             if mine is not None:
-                within[mine] = WindowedRank(self.run.rank(number), window).collective_rows()[row[mine]]
+                within[mine] = RankView(self.run.rank(number), window).collective_rows()[row[mine]]
         return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
