@@ -172,7 +172,7 @@ class Answer(NamedTuple):
 
 
 class RunFacts(Protocol):
-    """Facts about the run that `reduce` may use in addition to the parts."""
+    """Facts about the run that `merge` may use in addition to the parts."""
 
     @property
     def alignment(self) -> Aligned | None:

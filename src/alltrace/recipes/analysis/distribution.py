@@ -1,6 +1,6 @@
 """Exact statistics over all ranks without carrying every row: distributions as (key, value, count).
 
-A rank's million durations hold far fewer distinct (name, duration) pairs, so `reduce` gets a run-length table. Adding
+A rank's million durations hold far fewer distinct (name, duration) pairs, so `merge` gets a run-length table. Adding
 these tables loses nothing, so medians and quartiles over all ranks are exact.
 """
 
