@@ -21,7 +21,7 @@ from alltrace.trace.arrays import coded, integers
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank as RankTables
 
 _NAMES = TABLES["collectives"].name_columns()
 _MPI_COLUMNS = ["start", "end", "process", "thread", "name", "kind", "bytes", "communicator", "root"]

@@ -17,7 +17,7 @@ from alltrace.trace.kernel_rules import COMMUNICATION
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank as RankTables
 
 _COLUMNS = ["start", "end", "process", "device", "stream", "correlation"]
 NOT_KNOWN = np.iinfo(np.int64).min

@@ -21,9 +21,9 @@ from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.spilled_operations import SpilledOperations
 from alltrace.align.windowed_matching import match_in_windows
 from alltrace.run.manifest import NAMES
+from alltrace.run.names import Names
 from alltrace.run.overlay import collectives_file
 from alltrace.run.parquet import read_parquet, write_quickly
-from alltrace.run.store import Names
 from alltrace.trace.names import intern
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from alltrace.nvidia.report import Options, Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES
-from alltrace.run.rank_view import RankView
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from alltrace.run.rank import Rank
 
 FARTHEST_NS = 1 << 62
 """No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
@@ -158,7 +159,7 @@ class _Spans(NamedTuple):
 class _FilteredRows:
     """The rows of a rank's tables that pass filters; with `host` also of what ran on the host, otherwise of devices alone."""
 
-    def __init__(self, rank: RankTables, filters: Filters, *, host: bool) -> None:
+    def __init__(self, rank: Rank, filters: Filters, *, host: bool) -> None:
         self._inner = rank
         self._host = host
         self._filters = filters
@@ -199,12 +200,12 @@ class _FilteredRows:
         return _merged(found.first[chosen], found.last[chosen])
 
 
-def filtered(rank: RankTables, options: Mapping[str, Any], *, host: bool = True) -> RankTables:
+def filtered(rank: Rank, options: Mapping[str, Any], *, host: bool = True) -> Rank:
     """The rank's tables under the filters among the options; the rank itself if there are none."""
     filters = given_filters(options)
     if not filters:
         return rank
-    return once(rank, ("filtered", filters, host), lambda: RankView(rank, _FilteredRows(rank, filters, host=host)))
+    return once(rank, ("filtered", filters, host), lambda: rank.view(_FilteredRows(rank, filters, host=host)))
 
 
 def _columns_of(table: str) -> tuple[str, ...]:
@@ -212,13 +213,13 @@ def _columns_of(table: str) -> tuple[str, ...]:
     return tuple(c.name for c in TABLES[table].columns if c.name in ("start", "end", "time", "thread", "process"))
 
 
-def _ranges_named(rank: RankTables, name: RangeName) -> Any:
+def _ranges_named(rank: Rank, name: RangeName) -> Any:
     ranges = rank.table("ranges", _RANGE_READS["ranges"])
     ranges = ranges.set_column(1, "end", close_ends(ranges))
     return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
 
 
-def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
+def _matching(rank: Rank, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of the ranges that a filter names, in the order of their starts."""
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))
@@ -305,7 +306,7 @@ class FilteredReport(Report):
     def answer_columns(self, options: Options) -> tuple[Column, ...]:
         return self._report.answer_columns(options)
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return self._report.map(filtered(rank, self._filters), options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

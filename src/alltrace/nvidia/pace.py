@@ -21,7 +21,8 @@ from alltrace.nvidia.recipe_sums import TEXT, duration_cells, duration_columns
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import number_ranges
 
@@ -89,7 +90,7 @@ ORDER BY start, "end"
         results = {"pace": _PACE, "stats": stats, **wide, "pace_delta_stats": _DELTA, **FILES}
         super().__init__(name, f"{doc}{_ADVICE}", tables=tables, requires=requires, results=results, **facts)
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
+    def rank_tables(self, rank: Rank, options: Options) -> dict[str, Any]:
         return projected_table(rank) if self.projects else super().rank_tables(rank, options)
 
     def map_statement(self, options: Options) -> str:

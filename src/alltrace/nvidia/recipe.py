@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, Columns, cell_table, empty_table
 from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
-from alltrace.recipes.base import Answer, AnswerTable, Clock, Option, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Clock, Option, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table
+from alltrace.run.rank import Rank
 
 Reads = Mapping[str, tuple[str, ...]]
 Needs = tuple[str | tuple[str, ...], ...]
@@ -68,7 +69,7 @@ class NsysRecipe(Question):
         named = {"ranges": nothing} if filters.nvtx or filters.projected else {}
         return {**named, "api": nothing} if filters.projected else named
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return self.map_rank(filtered(rank, options, host=not self.projects), options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -79,7 +80,7 @@ class NsysRecipe(Question):
         return with_filters_told(answer, options) if parts else answer
 
     @abstractmethod
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """What one rank contributes, as a `pyarrow.Table`; the filters are applied."""
 
     @abstractmethod
@@ -126,11 +127,11 @@ def filtered_input(options: Options) -> str | None:
 class SqlNsysRecipe(NsysRecipe, SqlRecipe):
     """A recipe of nsys with a map that is one SELECT over the rows of a rank's tables that pass the filters."""
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
+    def rank_tables(self, rank: Rank, options: Options) -> dict[str, Any]:
         """The tables that the map reads, without those that only filters read."""
         return {table: id_table(rank, table, columns) for table, columns in self.tables.items()}
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         return SqlRecipe.map(self, rank, options)
 
     def reduce_statement(self, options: Options) -> str:

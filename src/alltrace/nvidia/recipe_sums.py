@@ -38,8 +38,9 @@ from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, not_by_sql, parts_table
+from alltrace.run.rank import Rank
 
 _FILES = "a list where several ranks have it."
 
@@ -83,7 +84,7 @@ class ReportSum(NsysRecipe):
             own=own,
         )
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         return self._report.map(rank, options)
 
     def shown_statement(self, options: Options) -> str:
@@ -220,7 +221,7 @@ class DurationSum(SqlNsysRecipe):
         self._keys, self._label, self._events = keys, label, events
         super().__init__(name, doc, tables=tables, requires=requires, **facts)
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
+    def rank_tables(self, rank: Rank, options: Options) -> dict[str, Any]:
         return projected_table(rank) if self.projects else super().rank_tables(rank, options)
 
     def map_statement(self, options: Options) -> str:
@@ -364,7 +365,7 @@ class NcclSum(DurationSum):
     def computed_input(self, options: Options) -> str:
         return "the collective operations of all ranks"
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """The distributions of the rank's calls, and of its operations on the GPU."""
         calls = super().map_rank(rank, options)
         work = rank.table("collectives", ("start", "end", *_OPERATION))

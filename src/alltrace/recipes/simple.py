@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from alltrace.recipes.base import Options, Part, RunFacts
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank
 
 __all__ = ["AnswerColumn", "Chart", "Option", "Recipe", "SqlQuestion"]
 
@@ -37,7 +37,7 @@ class SqlQuestion(SqlRecipe, Recipe):
         """The statement over the rows of all ranks."""
         return self.reduce_sql
 
-    def map(self, rank: RankTables, options: Options) -> pa.Table:
+    def map(self, rank: Rank, options: Options) -> pa.Table:
         """The rows of the map's statement."""
         return super().map(rank, {**options, **self.parameters(options)})
 

@@ -22,7 +22,8 @@ from alltrace.trace.errors import AlltraceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from alltrace.recipes.base import Chart, Needs, Of, Option, Options, Part, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Chart, Needs, Of, Option, Options, Part, Reads, RunFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.columns import Columns
 
 PARTS = "parts"
@@ -55,10 +56,10 @@ class Statements:
     reduce: Of[str]
     merge: Of[str | None] = None
     stand_alone: Of[bool] = False
-    rank_tables: Callable[[RankTables, Options], dict[str, pa.Table]] | None = None
+    rank_tables: Callable[[Rank, Options], dict[str, pa.Table]] | None = None
     computed: Of[str | None] = None
 
-    def map_rank(self, rank: RankTables, options: Options) -> pa.Table:
+    def map_rank(self, rank: Rank, options: Options) -> pa.Table:
         """The rows of the map's statement."""
         if self.rank_tables is not None:
             tables = self.rank_tables(rank, options)
@@ -113,7 +114,7 @@ class SqlRecipe(Question):
         """What replaces the placeholders of the statements under `options`."""
         return {}
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, pa.Table]:
+    def rank_tables(self, rank: Rank, options: Options) -> dict[str, pa.Table]:
         """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
         return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
 
@@ -145,7 +146,7 @@ class SqlRecipe(Question):
             self.computed_input,
         )  # fmt: skip
 
-    def map(self, rank: RankTables, options: Options) -> pa.Table:
+    def map(self, rank: Rank, options: Options) -> pa.Table:
         """The rows of the map's statement."""
         return self.statements.map_rank(rank, options)
 
@@ -192,7 +193,7 @@ def not_by_sql(name: str, computed: str) -> UsageError:
     return UsageError(f"{name} needs {computed}, which SQL does not compute; leave out --show-sql")
 
 
-def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
+def id_table(rank: Rank, table: str, columns: Sequence[str]) -> pa.Table:
     """A canonical table of a rank with its number as the column `rank` in front; empty if the rank has none."""
     return with_rank(rank.table(table, columns), rank.rank)
 

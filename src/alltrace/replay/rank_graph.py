@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.clock import ClockMap
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank as RankTables
     from alltrace.trace.arrays import Int64
 
     Int32 = NDArray[np.int32]

@@ -14,7 +14,7 @@ from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank as RankTables
     from alltrace.trace.arrays import Int64
 
 

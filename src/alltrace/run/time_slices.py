@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from alltrace.run.rank_view import RankView
 from alltrace.trace.arrays import integers
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Piece, StoredRank
+    from alltrace.run.rank import Piece, Rank
     from alltrace.trace.arrays import Int64
 
     _Key = tuple[str, int, tuple[str, ...]]
@@ -59,9 +58,7 @@ class TimeSlices:
         by_call: The tables among these with rows that accompany the rows of `api` with their correlation ids, whenever they start.
     """
 
-    def __init__(
-        self, rank: StoredRank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()
-    ) -> None:
+    def __init__(self, rank: Rank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()) -> None:
         self.stored = rank
         self.by_call = by_call
         self._tables = tables
@@ -69,7 +66,7 @@ class TimeSlices:
         self._waiting: dict[_Key, Any] = {}
         self._looked_up: dict[str, list[_Key]] = {}  # of a table by call: what waits since the span before
         self._ids: dict[str, _Bounds] = {}
-        self._dictionaries: dict[tuple[str, tuple[str, ...] | None], Any] = {}
+        self._dictionaries: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def sampled(self) -> tuple[Int64, Int64]:
         """About the start of every 4096th event, int64 ns in no order, and how many events each represents.
@@ -111,12 +108,12 @@ class TimeSlices:
         """All columns requested of a table, and `columns`."""
         return list(dict.fromkeys((*self._tables.get(table, ()), *columns)))
 
-    def between(self, since_ns: int | None, until_ns: int | None) -> TimeSlice:
+    def between(self, since_ns: int | None, until_ns: int | None) -> Rank:
         """The rank's tables with the events that start at or after `since_ns` and before `until_ns`; request spans in order.
 
         None leaves a side open; an event without a start comes in the span without an end.
         """
-        return TimeSlice(self, since_ns, until_ns)
+        return self.stored.view(read=_Span(self, since_ns, until_ns).table)
 
     def events(self, table: str, columns: Sequence[str], since_ns: int | None, until_ns: int | None) -> Any:
         """The rows of a table that start in a span, in the order of the table."""
@@ -163,9 +160,9 @@ class TimeSlices:
         self._looked_up[table] = used
         return pa.concat_tables(found[1:] or found).select(list(columns)).unify_dictionaries()
 
-    def dictionary(self, table: str, columns: Sequence[str] | None) -> Any:
+    def dictionary(self, table: str, columns: Sequence[str]) -> Any:
         """A table that is not a table of events, read once."""
-        key = (table, None if columns is None else tuple(columns))
+        key = (table, tuple(columns))
         if key not in self._dictionaries:
             self._dictionaries[key] = self.stored.table(table, columns)
         return self._dictionaries[key]
@@ -196,24 +193,22 @@ class TimeSlices:
         return self._ids[table]
 
 
-class TimeSlice(RankView):
-    """One rank's tables, cut down to the events that start in a span of time."""
+class _Span:
+    """The events of a rank that start in a span of time."""
 
     def __init__(self, slices: TimeSlices, since_ns: int | None, until_ns: int | None) -> None:
-        super().__init__(slices.stored)
         self._slices = slices
         self._span = (since_ns, until_ns)
         self._called: Any = None
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
-        """The rows of the canonical `table` that start in the span; a dictionary is whole (see `RankTables.table`)."""
+    def table(self, table: str, wanted: list[str]) -> Any:
+        """The rows of a table that start in the span; a dictionary is whole."""
         if table in DICTIONARIES or TABLES[table].order is None:
-            return self._slices.dictionary(table, columns)
-        wanted = TABLES[table].column_names if columns is None else columns
+            return self._slices.dictionary(table, wanted)
         if table in self._slices.by_call:
             return self._slices.of_calls(table, wanted, self._ids())
         if table == _CALLS and self._slices.by_call:
-            return self._calls(wanted).select(list(wanted))
+            return self._calls(wanted).select(wanted)
         return self._slices.events(table, wanted, *self._span)
 
     def _ids(self) -> Int64:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
 
     Shares = dict[str, NDArray[np.uint16]]
 
@@ -173,7 +174,7 @@ def _build_rank(sent: SentRun, place: Path, grid: Grid, item: tuple[int, str], a
     advance(1)
 
 
-def rank_tracks(rank: StoredRank, grid: Grid) -> list[TrackTiles]:
+def rank_tracks(rank: Rank, grid: Grid) -> list[TrackTiles]:
     """The tracks of a rank on a grid, the parts of its summary first."""
     tables = shared_tables(rank)
     parts = summary_of(tables, grid).items()
@@ -181,7 +182,7 @@ def rank_tracks(rank: StoredRank, grid: Grid) -> list[TrackTiles]:
     return [*summary, *tracks_of(rank, tables, grid, grid.start_ns + grid.span_ns)]
 
 
-def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
+def _metric_rows(run: Run, rank: Rank, grid: Grid) -> list[Any]:
     """The mean of each metric of the rank's devices, on the grid of the heat map."""
     if not run.is_sampled(rank.record):
         return []
@@ -200,7 +201,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     ]
 
 
-def _of_others(run: Run, rank: StoredRank) -> list[int]:
+def _of_others(run: Run, rank: Rank) -> list[int]:
     """The devices in a rank's report that other ranks of its host work on, as one report may sample all GPUs of its host."""
     taken = {d.identity for r in run.manifest.ranks_of_host[rank.host] for d in r.devices}
     known = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()

@@ -12,7 +12,6 @@ from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.window import Selection, select, window_of
 from alltrace.recipes.execution.window_alignment import WindowedAlignment
 from alltrace.run.importer import import_reports
-from alltrace.run.rank_view import RankView
 from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import UsageError
@@ -115,10 +114,10 @@ def test_ranges_lose_parents_outside_the_window(tmp_path):
 
     run = make_run(tmp_path / "run", {0: rows_of(4)})
     window = RankWindow(np.array([2]), np.array([[203, 300]]), np.array([[200, 300]]))
-    found = RankView(run.rank(0), window).table("ranges", ["start", "parent"])
+    found = run.rank(0).view(window).table("ranges", ["start", "parent"])
     assert found.to_pylist() == [{"start": 205, "parent": None}]
     window = RankWindow(np.array([2]), np.array([[200, 300]]), np.array([[200, 300]]))
-    assert RankView(run.rank(0), window).table("ranges", ["start", "parent"]).to_pylist() == [
+    assert run.rank(0).view(window).table("ranges", ["start", "parent"]).to_pylist() == [
         {"start": 200, "parent": None},
         {"start": 205, "parent": 0},
     ]
@@ -162,7 +161,7 @@ def test_operations_have_one_row_number_in_what_ranks_and_the_alignment_tell(tmp
     members = WindowedAlignment(alignment, window).members
     for rank, of in window.ranks.items():
         own = members.filter(pc.equal(members.column("rank"), rank)).column("row").to_pylist()
-        windowed = RankView(run.rank(rank), of)
+        windowed = run.rank(rank).view(of)
         assert own == windowed.shared("members").column("row").to_pylist() == [0, 1]
         assert windowed.table("collectives").num_rows == 2
 

@@ -16,7 +16,8 @@ from alltrace.trace.kernel_rules import COMMUNICATION, MEETING, UNCLASSIFIED
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Part, RankTables, RunFacts
+    from alltrace.recipes.base import Part, RunFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.intervals import Merged
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -52,7 +53,7 @@ class Activity:
         return {name: value for name, value in vars(self).items() if isinstance(value, int)}
 
 
-def device_activity(rank: RankTables) -> list[Activity]:
+def device_activity(rank: Rank) -> list[Activity]:
     """The work of each device of a rank, by device."""
     tables = {name: rank.table(name, columns) for name, columns in TABLES.items()}
     kernels, copies, graphs = (

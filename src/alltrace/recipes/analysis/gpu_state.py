@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import it with --gpu-log."
@@ -55,7 +55,7 @@ class Comparison:
     slower: bool = False  # whether their clock is lower than the peers'
 
 
-def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
+def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
     """How the rank's GPU ran within some spans of time.
 
     `spans`: int64 array (n, 2): start and end of each, ns, in order and without overlap. Returns none if no sample is
@@ -77,7 +77,7 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     return GpuState(clock, memory, power, temperature, bits, len(rows))
 
 
-def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
+def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
     found: dict[str, list[NDArray[np.float64]]] = {}
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import Part, RankTables, RunFacts
+    from alltrace.recipes.base import Part, RunFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 SOURCE = Option(
@@ -66,7 +67,7 @@ class Recorded(NamedTuple):
     waited: Int64
 
 
-def recorded_of(rank: RankTables) -> Any:
+def recorded_of(rank: Rank) -> Any:
     """The collectives that were recorded of a rank, as a `pyarrow.Table`; without messages, which ranks number by themselves."""
     table = rank.shared("inspector")
     if table is None:

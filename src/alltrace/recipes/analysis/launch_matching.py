@@ -15,7 +15,7 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 CALLS = ("start", "end", "process", "thread", "correlation")
@@ -78,7 +78,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 
-def launches_of(rank: RankTables, process: Int64, correlation: Int64) -> Launches:
+def launches_of(rank: Rank, process: Int64, correlation: Int64) -> Launches:
     """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
     return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
 

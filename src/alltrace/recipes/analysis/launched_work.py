@@ -15,7 +15,7 @@ from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from alltrace.recipes.analysis.launch_matching import Launches
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 KERNEL, COPY, FILL, GRAPH = range(4)
@@ -59,12 +59,12 @@ class GpuWork:
         return ["fill" if d == "memset" else f"copy {d}" for d in self.directions]
 
 
-def gpu_work(rank: RankTables) -> GpuWork:
+def gpu_work(rank: Rank) -> GpuWork:
     """The work of a rank, kernels first; any rank, also one without calls; made once if recipes share the rank's tables."""
     return once(rank, "gpu work", lambda: _gpu_work(rank))
 
 
-def _gpu_work(rank: RankTables) -> GpuWork:
+def _gpu_work(rank: Rank) -> GpuWork:
     kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
     both = [kernels, copies]
 
@@ -93,7 +93,7 @@ def _gpu_work(rank: RankTables) -> GpuWork:
     )
 
 
-def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
+def with_graphs(rank: Rank, work: GpuWork) -> GpuWork:
     """`work` with the rank's graphs traced as a whole after it, which keep a device as busy as kernels do."""
     if not rank.has("graphs"):
         return work

@@ -18,7 +18,7 @@ from alltrace.trace.intervals import Merged, overlap_ns
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
     Reals = NDArray[np.float64]
@@ -62,7 +62,7 @@ class Sampling:
         return Weights(covered, (covered == self.known_ns) & (covered > 0))
 
 
-def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
+def samplings(rank: Rank, *, of_host: bool = False) -> list[Sampling]:
     """The samples of GPU metrics in the rank's report, by device.
 
     Metrics with a single time are left out, because what they describe is not known.

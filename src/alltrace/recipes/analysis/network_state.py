@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.analysis.traffic import Traffic
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.intervals import Merged
 
 COLLECT = (
@@ -51,7 +51,7 @@ class NetworkState:
 _VALUES = ("sent_gb_per_s", "received_gb_per_s", "wait_ticks_per_ms", "switch_wait_ticks_per_ms")
 
 
-def network_state(rank: RankTables, spans: Merged) -> NetworkState | None:
+def network_state(rank: Rank, spans: Merged) -> NetworkState | None:
     """What the adapters did that the rank's report has samples of.
 
     `spans`: The time in question, ns. Returns none if no sample describes that time.

@@ -11,10 +11,11 @@ from alltrace.trace.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.run.rank import Rank
 
 _TRIED = 3
 _LEAST_SHARE = 0.01
@@ -61,7 +62,7 @@ def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...
     return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in (*reads, *(t for t in WORK if t not in reads))}
 
 
-def graph_of(rank: RankTables, _options: Options | None = None) -> RankGraph:
+def graph_of(rank: Rank, _options: Options | None = None) -> RankGraph:
     """The rank's graph, made once for all recipes that share the rank's tables, and kept with the run."""
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.replay.rank_graph import RankGraph, rank_graph
@@ -123,7 +124,7 @@ def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection
     ]
 
 
-def matched_rows(rank: RankTables) -> Any:
+def matched_rows(rank: Rank) -> Any:
     """The rows of a rank's `collectives` that are members of an instance: int64 array."""
     import numpy as np
 

@@ -19,7 +19,6 @@ import numpy as np
 from alltrace.recipes.execution.shared_tables import Placeable, kept_once
 from alltrace.run.derived import Place, digest
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
-from alltrace.run.rank_view import RankView
 from alltrace.run.verify import FINDINGS
 from alltrace.trace.schema import TABLES
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from alltrace.recipes.base import RankTables
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.manifest import RankRecord
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
 
 ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
@@ -57,7 +56,7 @@ class RankParts(NamedTuple):
     made_from: str
     made: frozenset[str]
 
-    def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+    def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name in the time of the rank's files: the one that is kept, or a new one.
 
         Args:
@@ -86,18 +85,18 @@ class PlacedParts:
         wanted: The tables and columns that they are made from.
     """
 
-    def __init__(self, parts: RankParts, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, parts: RankParts, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> None:
         self._clock = rank.clock
-        self._own = RankView(rank.in_file_time(), wanted=wanted, kept=parts)
+        self._own = rank.in_file_time().view(wanted=wanted, kept=parts)
 
-    def get(self, _rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+    def get(self, _rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name; see `RankParts.get`."""
         found = kept_once(self._own, name, classes, make).placed(self._clock)
         self._own.release(tuple(TABLES))  # others ask for tables on the run's clock
         return found
 
 
-def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
+def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
     """For each rank where its parts are kept; empty if they are not, because the run is small or cannot be written.
 
     Args:
@@ -153,7 +152,7 @@ def _operations(members: pa.Table) -> bytes:
     return b"".join((members.column("row").to_numpy().tobytes(), by_first[of_row].tobytes()))
 
 
-def _samples_beside(run: Run, record: Rank) -> list[Any]:
+def _samples_beside(run: Run, record: RankRecord) -> list[Any]:
     """Reports of other ranks of the host that may have samples of the rank's GPU, and how far their times are ahead."""
     from alltrace.run.host_samples import samplers
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import RunFacts
     from alltrace.run.clock import ClockMap
+    from alltrace.run.rank import Rank
 
 _Made = TypeVar("_Made")
 
@@ -27,7 +28,7 @@ _Part = TypeVar("_Part", bound=Placeable)
 class Parts(Protocol):
     """The parts of a rank that are kept with the run (`execution.kept_parts`)."""
 
-    def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+    def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name: the one that is kept, or a new one."""
         ...
 
@@ -51,7 +52,7 @@ class SharedRun:
         return getattr(self._inner, name)
 
 
-def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _Made:
+def once(owner: Rank | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _Made:
     """The result of `make` for a rank or a run, computed once per key if several recipes share it, otherwise each time."""
     memo: dict[Hashable, Any] | None = getattr(owner, "memo", None)
     if memo is None:
@@ -62,7 +63,7 @@ def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made])
     return found
 
 
-def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+def kept_once(rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
     """Like `once`; the part from `make` is also stored with the run, if parts of the rank are (`execution.kept_parts`).
 
     Args:

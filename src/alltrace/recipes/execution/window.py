@@ -82,7 +82,7 @@ class RankWindow(NamedTuple):
     device: NDArray[Any]
 
     def reads(self, table: str) -> Sequence[str]:
-        """The columns that decide whether a row is in a chosen step (see `run.rank_view.Rows`)."""
+        """The columns that decide whether a row is in a chosen step (see `run.rank.Rows`)."""
         if table in _SHARED_READS:
             return _SHARED_READS[table]
         order = TABLES[table].order or "start"

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.execution.window import NONE
-from alltrace.run.rank_view import RankView
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import RunFacts
     from alltrace.recipes.execution.window import Window
     from alltrace.run.clock import ClockMap
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
 
 
 class WindowedAlignment(Aligned):
@@ -60,7 +59,7 @@ class WindowedAlignment(Aligned):
         for number, window in self._window.ranks.items():
             mine = rows.get(number)
             if mine is not None:
-                within[mine] = RankView(self.run.rank(number), window).collective_rows()[row[mine]]
+                within[mine] = self.run.rank(number).view(window).collective_rows()[row[mine]]
         return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
@@ -88,11 +87,11 @@ class WindowedRun:
         return self._inner.manifest
 
     @property
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[RankRecord]:
         """The ranks, by number."""
         return self._inner.ranks
 
-    def clock(self, record: Rank) -> ClockMap:
+    def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""
         return self._inner.clock(record)
 

@@ -26,7 +26,8 @@ from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "communication_ns")
 _TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")
@@ -55,7 +56,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""
     rows = []
     for work in device_activity(rank):

@@ -23,7 +23,8 @@ from alltrace.trace.number_text import number_ranges
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Clock, Options, RankTables, RunFacts
+    from alltrace.recipes.base import Clock, Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
@@ -78,7 +79,7 @@ def _clock(options: Options) -> Clock:
     return "one" if options["span"] == "run" else "own"
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """One row per device: the exact times by class, and what the notes need."""
     rows: list[dict[str, Any]] = []
     for work in device_activity(rank):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.analysis.inspector_records import Recorded
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
+    from alltrace.run.rank import Rank
 
 _WHO = (
     col.text("communicator", "its name, from the profiler or inferred"),
@@ -132,7 +133,7 @@ def _chart(options: Options) -> Chart | None:
     return Chart("scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective")
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """What NCCL Inspector recorded if that is the source; else nothing: all it takes is in the alignment."""
     if options["source"] == "inspector":
         return recorded_of(rank)

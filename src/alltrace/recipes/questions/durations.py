@@ -22,7 +22,8 @@ from alltrace.trace.name_stems import NUMBERED, stem_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
+    from alltrace.run.rank import Rank
 
 WHAT = ("kernel", "copy", "range", "call", "collective", "step")
 KEYS = ("what", "name", "bytes", "group_size")
@@ -91,7 +92,7 @@ def _computed(options: Options) -> str | None:
     return "the training steps" if "step" in chosen(options) else None
 
 
-def _rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The tables of the selected kinds, except those that only steps need."""
     tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
     return {table: id_table(rank, table, READS[table]) for table in sorted(tables)}

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
@@ -98,7 +99,7 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
     return options
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
     sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
     if options["per"] == "range":
@@ -140,7 +141,7 @@ def _is_ratio(column: col.Column) -> bool:
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
 
 
-def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
+def _device_sets(rank: Rank, convention: str) -> Iterator[_Set]:
     pieces: dict[int, list[Any]] = {_USEFUL: [], _MOVING: []}
     for name in ("kernels", "copies", "graphs"):
         columns = ("start", "end", "device", *(("kind",) if name != "graphs" else ()))
@@ -163,7 +164,7 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
             yield what, number, merged.starts, merged.ends
 
 
-def _host_sets(rank: RankTables) -> Iterator[_Set]:
+def _host_sets(rank: Rank) -> Iterator[_Set]:
     found = {}
     for what, name in ((_MPI, "mpi"), (_RUNTIME, "api")):
         table = rank.table(name, ("start", "end"))
@@ -175,7 +176,7 @@ def _host_sets(rank: RankTables) -> Iterator[_Set]:
         yield what, -1, merged.starts, merged.ends
 
 
-def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
+def _range_sets(rank: Rank, name: str) -> Iterator[_Set]:
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
     texts = rank.texts(encoded.dictionary)

@@ -20,7 +20,8 @@ from alltrace.trace.intervals import gaps, merge, overlap_ns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
+    from alltrace.run.rank import Rank
 
 _SOURCES = {"kernels": "name", "copies": "kind", "graphs": None}
 
@@ -41,7 +42,7 @@ READS: Reads = {
 }
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
     start, end, device, labels, codes = _work(rank)
     found: list[dict[str, Any]] = []
@@ -73,7 +74,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of(rows[: options["rows"] or None], COLUMNS, notes)
 
 
-def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
+def _work(rank: Rank) -> tuple[Any, Any, Any, list[str | None], Any]:
     """All GPU work of a rank: starts, ends, devices, and a label each as a code into a list."""
     starts, ends, devices, codes = [], [], [], []
     labels: list[str | None] = []

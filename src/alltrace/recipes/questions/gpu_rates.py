@@ -23,7 +23,8 @@ from alltrace.trace import columns as col
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _RATES = {
     "gr active": r"gr active",
@@ -65,7 +66,7 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
     return {**options, _MINE: mine, _TAKEN: taken}
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """A row per device and rate."""
     known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
     peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.recipes.analysis.launched_work import GpuWork
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_ns", "unknown_ns")
 _SYNC = r"^(?:cuda|cu|hip)\w*Synchronize"
@@ -54,7 +55,7 @@ def _columns(options: Options) -> col.Columns:
     return COLUMNS if options["by"] == "device" else (*COLUMNS[:2], _STREAM, *COLUMNS[2:])
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per device or stream."""
     work = with_graphs(rank, gpu_work(rank))
     waits = _Waits(rank, work)
@@ -95,7 +96,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 class _Waits:
     """Splits gaps by what the next work waited for."""
 
-    def __init__(self, rank: RankTables, work: GpuWork) -> None:
+    def __init__(self, rank: Rank, work: GpuWork) -> None:
         self._work = work
         self._synchronizing = _synchronizing(rank, work)
 
@@ -125,7 +126,7 @@ class _Waits:
         return {name: int(values.sum()) for name, values in parts.items()}
 
 
-def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
+def _synchronizing(rank: Rank, work: GpuWork) -> dict[int, Any]:
     """By thread, when it was in a call that waits for the GPU."""
     names = pc.unique(work.calls.column("name")).drop_null()
     waits = pc.filter(names, pc.match_substring_regex(rank.texts(names), _SYNC))

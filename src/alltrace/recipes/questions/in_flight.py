@@ -23,7 +23,8 @@ from alltrace.trace.intervals import by_track, concurrency, merge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _DECIMALS = {"starved_percent": 1, "in_flight_mean": 2, "executing_mean": 2, "queued_mean": 2}
 
@@ -46,7 +47,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """A row per device."""
     work = gpu_work(rank)
     every = np.flatnonzero(work.kind == KERNEL)

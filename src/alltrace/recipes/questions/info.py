@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.manifest import Manifest, RankRecord
+    from alltrace.run.rank import Rank
 
 
 COLUMNS: col.Columns = (
@@ -49,7 +50,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """Nothing: all it takes is in the manifest."""
     import pyarrow as pa
 
@@ -115,7 +116,7 @@ def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict
     ]
 
 
-def _missing_records(manifest: Manifest, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+def _missing_records(manifest: Manifest, ranks: Sequence[RankRecord]) -> list[dict[str, Any]]:
     from alltrace.run.clock import clock_map
 
     found = []

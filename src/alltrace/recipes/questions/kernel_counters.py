@@ -24,7 +24,8 @@ from alltrace.trace.arrays import integers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _COUNTERS = ("time", "thread", "number", "name", "metric", "value")
 _KEYS = ("name", "metric")
@@ -43,7 +44,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """A row for each name and metric."""
     table = rank.table("kernel_counters", _COUNTERS)
     table = table.filter(pc.and_(table.column("value").is_valid(), table.column("metric").is_valid()))
@@ -89,7 +90,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     return Answer(table, COLUMNS, tuple(notes))
 
 
-def _operators(rank: RankTables, table: pa.Table) -> Any:
+def _operators(rank: Rank, table: pa.Table) -> Any:
     """The operator of each row."""
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))

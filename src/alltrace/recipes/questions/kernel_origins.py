@@ -24,7 +24,8 @@ from alltrace.trace.distinct import distinct_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _KEYS = ("name", "operator", "module", "source")
 _REPLAYS = ("replayed_ns", "joined_ns")
@@ -42,7 +43,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """The rank's sums by kernel and origin."""
     found = origins_of(rank)
     kinds, place = distinct_rows(found.name, found.operator, found.module, found.line)

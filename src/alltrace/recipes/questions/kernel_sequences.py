@@ -26,7 +26,8 @@ from alltrace.trace.grouping import group
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _SHOWN = 32
 _SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
@@ -46,7 +47,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per operator and sequence."""
     ranges = launch_spans(rank)
     places, stems = stems_of(rank, integers(ranges.column("name")))

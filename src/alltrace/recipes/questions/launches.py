@@ -20,7 +20,8 @@ from alltrace.trace import columns as col
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _CALL, _GPU, _DELAY, _SHORT = range(4)
 _MEASURED = f"""
@@ -102,7 +103,7 @@ def _computed(_options: Options) -> str:
     return "which call launched which work"
 
 
-def _rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
     Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else null),

@@ -18,7 +18,8 @@ from alltrace.trace import columns as col
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 
 COLUMNS: col.Columns = (
@@ -42,7 +43,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """One row per device."""
     steps = steps_of(rank)
     rows = []

@@ -20,7 +20,8 @@ from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
+    from alltrace.run.rank import Rank
 
 
 COLUMNS: col.Columns = (
@@ -40,7 +41,7 @@ COLUMNS: col.Columns = (
 READS: Reads = {"copies": ("start", "end", "device", "kind", "bytes")}
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per device, direction and part of time."""
     table = rank.table("copies", READS["copies"])
     start = integers(table.column("start"))

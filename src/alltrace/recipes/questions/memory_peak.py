@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 _BY = ("operator", "module", "range", "stack", "step")
@@ -45,7 +46,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""
     owners, names = _owners(rank, options["by"])
     rows: list[dict[str, Any]] = []
@@ -108,7 +109,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     return Answer(table, COLUMNS, tuple(notes))
 
 
-def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
+def _owners(rank: Rank, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
     """The owner of each event of a pool, as a row of the names or -1, and the names."""
     if by == "step":
         steps = steps_of(rank)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.analysis.allocations import Pool, RankSteps
     from alltrace.recipes.analysis.operator_sums import Nodes
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _LEAST_STEPS = 3
 
@@ -49,7 +50,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """One row per device and step."""
     steps, pools = steps_of(rank), pools_of(rank)
     if not len(steps.start) or not pools:

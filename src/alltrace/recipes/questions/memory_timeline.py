@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 
 COLUMNS: col.Columns = (
@@ -41,7 +42,7 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
     return {**options, "span_ns": run.span_ns}
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per device and bin."""
     first, last = options["span_ns"]
     edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))

@@ -23,7 +23,8 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _PASSES = {"training": 3, "forward": 1}
 _TERA = 1e12
@@ -80,7 +81,7 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
     return options
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """Nothing: the alignment has the steps of all ranks."""
     return pa.table({"rank": pa.array([rank.rank], pa.int32())})
 

@@ -22,7 +22,8 @@ from alltrace.trace import columns as col
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
 _KEYS = ("op", "group_size", "datatype", "bytes")
@@ -56,7 +57,7 @@ def _columns(options: Options) -> col.Columns:
     return COLUMNS if options["by"] == "all" else (_BY[options["by"]], *COLUMNS)
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
     table = _operations(rank)
     timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
@@ -104,7 +105,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of(rows, columns, tuple(notes), chart=_beside_tests(rows, options))
 
 
-def _operations(rank: RankTables) -> Any:
+def _operations(rank: Rank) -> Any:
     """The rank's operations, names as text; in a run without an alignment they are detected again. MPI operations are left out."""
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
@@ -121,7 +122,7 @@ def _operations(rank: RankTables) -> Any:
     return table.filter(pc.not_equal(table.column("evidence").cast(pa.string()), "mpi").fill_null(True))
 
 
-def _step_of(rank: RankTables, table: Any) -> Any:
+def _step_of(rank: Rank, table: Any) -> Any:
     """The step in which each operation was issued, null outside."""
     steps = rank.shared("steps")
     if steps is None or not steps.num_rows:

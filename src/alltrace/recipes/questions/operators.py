@@ -25,7 +25,8 @@ from alltrace.trace.number_text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
@@ -62,7 +63,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
     return sums_of(rank, options["by"])
 

@@ -19,7 +19,8 @@ from alltrace.trace.intervals import intersection, union
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy_ns", "copy_overlapped_ns", "copy_exposed_ns")
 
@@ -40,7 +41,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """One row per device: the exact times, and what the notes need."""
     rows = []
     for work in device_activity(rank):

@@ -20,7 +20,8 @@ from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 
 COLUMNS: col.Columns = (
@@ -37,7 +38,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per stream and part of time."""
     work = with_graphs(rank, gpu_work(rank))
     known = np.flatnonzero(work.call >= 0)

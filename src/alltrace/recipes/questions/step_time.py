@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
     from alltrace.trace.intervals import Merged
 
@@ -82,7 +83,7 @@ READS: Reads = {
 }
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per step, or one for all steps."""
     steps = _Steps.of(rank)
     if not len(steps.start):
@@ -131,7 +132,7 @@ class _Steps:
     kind: list[str]
 
     @classmethod
-    def of(cls, rank: RankTables) -> _Steps:
+    def of(cls, rank: Rank) -> _Steps:
         table = rank.shared("steps")
         if table is None or not table.num_rows:
             none = np.empty(0, np.int64)
@@ -144,7 +145,7 @@ class _Steps:
         return cls(number, start, np.maximum(end, start), table.column("kind").to_pylist())
 
 
-def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
+def _classes(rank: Rank) -> tuple[list[Merged], Merged]:
     """When the rank is in each class, overlaps left in, and when a compute kernel runs."""
     kernels, copies, graphs, api, ranges = (rank.table(t, READS[t]) for t in ("kernels", "copies", "graphs", "api", "ranges"))
 
@@ -169,7 +170,7 @@ def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
     ], compute  # fmt: skip
 
 
-def _use(rank: RankTables, steps: _Steps) -> dict[str, Any]:
+def _use(rank: Rank, steps: _Steps) -> dict[str, Any]:
     """Of the compute kernels that start in each step: sums of their times, as they are and weighted."""
     kernels, devices = rank.table("kernels", _KERNELS), rank.table("devices", READS["devices"])
     start = integers(kernels.column("start"))

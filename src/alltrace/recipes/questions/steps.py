@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.align.iteration_names import Iteration
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _OWN = (
     col.whole("step", "number of the step, equal on all ranks"),
@@ -79,7 +80,7 @@ def _chart(options: Options) -> Chart | None:
     return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
     import pyarrow as pa
 
@@ -103,7 +104,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of(rows, columns, tuple(notes))
 
 
-def _batches(rank: RankTables) -> list[dict[str, Any]]:
+def _batches(rank: Rank) -> list[dict[str, Any]]:
     """Of each step with iterations of a server what their names say; of nested ones the outermost counts."""
     import numpy as np
     import pyarrow as pa

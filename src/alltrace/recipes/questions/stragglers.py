@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.recipes.analysis.lateness import Cause, Lateness
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 _NAMED_RANGES = 4
@@ -96,7 +97,7 @@ def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
     return () if options.get("source") == "inspector" else NEEDED
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
     if options["source"] == "inspector":
         return recorded_of(rank)

@@ -25,7 +25,8 @@ from alltrace.trace.grouping import group
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Options, RankTables, RunFacts
+    from alltrace.recipes.base import Options, RunFacts
+    from alltrace.run.rank import Rank
 
 _MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:prefix=[^#]*?,)?hlo_module=(?P<program>[^,#]+)(?:,program_id=(?P<id>\d+))?[^#]*#")
 _THUNK = re.compile(
@@ -57,7 +58,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """One row per program, operation and scope."""
     ranges = launch_spans(rank)
     ids, places = distinct(integers(ranges.column("name")))

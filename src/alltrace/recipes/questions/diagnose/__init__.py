@@ -28,11 +28,12 @@ from alltrace.trace.number_text import counted, number_ranges
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.finding import Finding
     from alltrace.recipes.questions.diagnose.host_time import Contribution
     from alltrace.recipes.questions.diagnose.ranking import Ranked
+    from alltrace.run.rank import Rank
 
 # `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family
 # of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
@@ -98,7 +99,7 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
     return with_graph({**dict(READS), **operations})
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """The rank's facts and its graph; nothing without device work."""
     from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.analysis.host_state import HostState
@@ -173,7 +174,7 @@ def _schema() -> Any:
     return schema.set(schema.get_field_index("evidence"), pa.field("evidence", evidence, metadata={"sparse": "1"}))
 
 
-def _contribution(rank: RankTables) -> Contribution:
+def _contribution(rank: Rank) -> Contribution:
     """What a rank contributes, without its graph, which other questions share."""
     from alltrace.recipes.analysis.kernel_origins import main_origins
     from alltrace.recipes.analysis.run_replay import graph_of

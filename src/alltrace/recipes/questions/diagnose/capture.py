@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.base import RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
 _DAMAGED = re.compile(r"cut short|left out|none of its rows|end before they start|have no end", re.IGNORECASE)
@@ -120,7 +120,7 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """What profilers lost, a finding for each kind and place."""
-    ranks: dict[tuple[str, str], list[Rank]] = {}
+    ranks: dict[tuple[str, str], list[RankRecord]] = {}
     for rank in run.ranks:
         for lost in rank.missing_records:
             ranks.setdefault((lost.what, lost.place), []).append(rank)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 HOST_CLASSES = (
@@ -93,7 +93,7 @@ def is_pageable(copies: Any) -> NDArray[np.bool_]:
     return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
 
-def activity(rank: RankTables, api: Any) -> Activity:
+def activity(rank: Rank, api: Any) -> Activity:
     """The work of a rank's devices; `api` has start, end, process and correlation."""
     kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process", "graph_node"))
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))

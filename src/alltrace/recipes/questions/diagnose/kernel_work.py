@@ -15,7 +15,7 @@ from alltrace.trace.distinct import distinct_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
     Float = NDArray[np.float64]
@@ -66,7 +66,7 @@ class KernelWork:
         return replace(self, sums_ns=self.sums_ns - self.slices.beyond_ns, rest_ns=rest, slices=None)
 
 
-def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
+def kernel_work(rank: Rank, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
     """The works of a rank.
 
     `mine`: Which rows of `kernels` count.

@@ -12,8 +12,8 @@ from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.intervals import Merged, overlap_ns
 
 if TYPE_CHECKING:
-    from alltrace.recipes.base import RankTables
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 
@@ -30,7 +30,7 @@ class LoneOperations:
     waited_ns: Int64  # in how much of that the rank's device waits for communication
 
 
-def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneOperations:
+def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperations:
     """The unmatched operations of a rank.
 
     `rank`: The rank's tables, with the alignment's `collectives`. `matched`: Rows of `collectives` that are members of

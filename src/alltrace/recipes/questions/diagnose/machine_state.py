@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.analysis.host_state import HostState
     from alltrace.recipes.analysis.network_state import NetworkState
-    from alltrace.recipes.base import RankTables
     from alltrace.recipes.questions.diagnose.gaps import HostSets
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+    from alltrace.run.rank import Rank
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MachineState:
     cpus: Mapping[str, HostState | None] = field(default_factory=dict)
 
 
-def machine_state(rank: RankTables, facts: RankFacts, host: HostSets) -> MachineState:
+def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
     """What the machine of a rank did."""
     judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
     waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
