@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.rank import Rank as StoredRank
+    from alltrace.run.store import Run
     from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
