@@ -34,6 +34,8 @@ MOST_SUM = 1 << 59
 _LONGEST_NS = 1 << 55
 """A year: no event lasts longer."""
 
+_LARGEST_BYTES = 1 << 50
+
 _INTERVALS = (("start", "end"), ("api_start", "api_end"))
 
 MOST_VALUE = 1e100
@@ -46,7 +48,8 @@ _OPEN = ("ranges", "collectives")
 _UNREACHABLE = "rows of `{table}` with a time more than 36 years away or a duration of more than a year, left out"
 _ENDLESS = "rows of `{table}` without an end, so their duration is unknown"
 _NO_NUMBER = "values of `{table}` left out because they are not finite or are 1e100 or more"
-_WRONG = (_UNREACHABLE, _ENDLESS, _NO_NUMBER)
+_NO_SIZE = "sizes of `{table}` left out because they are beyond a petabyte"
+_WRONG = (_UNREACHABLE, _NO_SIZE, _ENDLESS, _NO_NUMBER)
 
 
 class Bounds:
@@ -55,6 +58,9 @@ class Bounds:
     Args:
         path: The report.
         table: The table.
+
+    Attributes:
+        unreachable: The rows that were left out for their times.
     """
 
     def __init__(self, path: str, table: Table) -> None:
@@ -64,6 +70,7 @@ class Bounds:
         self._values = [c.name for c in table.columns if c.type == "float64"]
         self._sums: dict[str, float] = {}
         self._rows = 0
+        self.unreachable: list[pa.RecordBatch] = []
         self._empty = set(table.column_names)
         self._wrong = dict.fromkeys(_WRONG, 0)
 
@@ -75,6 +82,8 @@ class Bounds:
         """
         self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
         batch = self._reachable(batch)
+        for column in self._sizes:
+            batch = self._possible_size(batch, column.name)
         for what, amounts in self._amounts(batch):
             self._sums[what] = self._sums.get(what, 0.0) + float(np.abs(amounts.astype(np.float64)).sum())
             if self._sums[what] > MOST_SUM:
@@ -103,6 +112,8 @@ class Bounds:
                 known = (batch.column(first).is_valid().to_numpy(False)) & (batch.column(last).is_valid().to_numpy(False))
                 good &= ~known | (np.abs(end - start) <= _LONGEST_NS)
         left_out = int(np.count_nonzero(~good))
+        if left_out:
+            self.unreachable.append(batch.filter(pa.array(~good)))
         self._wrong[_UNREACHABLE] += left_out
         if 2 * self._wrong[_UNREACHABLE] > self._rows:
             worst = max((t for n in far for t in extremes(batch.column(n)) if t is not None), key=abs)
@@ -128,6 +139,15 @@ class Bounds:
                 yield f"durations ({first} to {last}, ns)", took
         for column in self._sizes:
             yield f"sizes ({column.name})", _known(batch.column(column.name))
+
+    def _possible_size(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        sizes = batch.column(name)
+        if all(size is None or abs(size) <= _LARGEST_BYTES for size in extremes(sizes)):
+            return batch
+        possible = pc.and_(pc.greater_equal(sizes, -_LARGEST_BYTES), pc.less_equal(sizes, _LARGEST_BYTES))
+        self._wrong[_NO_SIZE] += len(possible) - possible.null_count - (pc.sum(possible).as_py() or 0)
+        place = batch.schema.get_field_index(name)
+        return batch.set_column(place, batch.schema.field(name), pc.if_else(possible, sizes, None))
 
     def _finite(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         column = batch.column(name)

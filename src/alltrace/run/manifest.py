@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 RANKS = "ranks"
 RANK_RECORD = "rank.json"
+RECORDED = "recorded-"
+"""Before the name of the file of a table with all rows of its reports, where questions leave some out."""
+
 NAMES = "names.parquet"
 
 Made = TypeVar("Made")

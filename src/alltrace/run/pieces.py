@@ -50,6 +50,7 @@ class Piece:
         self.warnings: tuple[ReportWarning, ...] = ()
         self.row_warnings: tuple[ReportWarning, ...] = ()
         self.lacking: dict[str, tuple[str, ...]] = {}
+        self.unreachable: dict[str, list[Any]] = {}
 
     def saw(self, start: int | None, end: int | None) -> None:
         """The first start and the last end of a table."""
@@ -127,6 +128,8 @@ class Sinks:
                 if (name, n) in self._bounds:
                     piece.row_warnings += self._bounds[name, n].warnings()
                     piece.lacking[name] = self._bounds[name, n].lacking()
+                    if self._bounds[name, n].unreachable:
+                        piece.unreachable[name] = self._bounds[name, n].unreachable
         finally:
             for writer in self._writers.values():
                 writer.abort()  # nothing is left to do where it has finished

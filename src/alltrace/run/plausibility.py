@@ -3,8 +3,9 @@
 Profilers write such rows: a kernel without an end gets one of days, events without a time get 0, a file is merged with itself.
 A row is suspect if
 
+* its times are not within 36 years of the report's zero, or it lasts a year (`alltrace.run.bounds`);
 * it ends before it begins;
-* it has no time: 0, where its table goes on with other times;
+* it has no time: 0, where its table goes on with other times; or it is a kernel without a duration, as most of its table are;
 * it is far from all others: half an hour away from the rest of its report, with at most one in a thousand rows beside it;
 * it lasts half an hour longer than anything else begins;
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
@@ -15,7 +16,7 @@ A row is suspect if
 
 The tables that questions read have the believed end of work that overruns (the start of the next), no size for copies that are too
 fast, and no other suspect row. `suspects` says what the report has. A table that differs is kept as it was recorded, too, for the
-reports of Nsight Systems, which give the file's numbers.
+reports of Nsight Systems, which give the file's numbers. If calls share their correlation ids with many others, nothing has one.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from alltrace.readers.base import ReportWarning
+from alltrace.run.bounds import MOST_TIME_NS
+from alltrace.run.manifest import RECORDED
 from alltrace.run.parquet import read_parquet, row_group_order
 from alltrace.run.writer import TableWriter
 from alltrace.trace.arrays import integers
+from alltrace.trace.errors import InputError
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
@@ -44,12 +48,12 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-RECORDED = "recorded-"
-"""Before the name of the file of a table as its report has it, where that differs."""
-
 FAR_NS = 1800 * 10**9
 _FEW_SHARE = 1000
 _ALWAYS_FEW = 3
+_SHARE_IN_ORDER = 0.9
+_SHARED_IDS = 4
+"""A call of the runtime and those of the driver within it may share an id."""
 _OVERRUN_NS = 1_000
 _LATER = 3
 _LONG_NS = 1_000_000
@@ -62,18 +66,22 @@ _SMALL_BYTES = 64 << 10
 _MOST_BYTES_PER_NS = 20_000
 _SAMPLE = 4096
 
-_REASONS = ("backward", "no time", "far", "too long", "repeated", "overrun", "size")
-BACKWARD, TIMELESS, FAR, LONG, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
+_REASONS = ("unreachable", "backward", "no time", "far", "too long", "repeated", "overrun", "size")
+UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
 _TEXTS = {
     BACKWARD: "rows of `{table}` that end before they start, left out",
-    TIMELESS: "rows of `{table}` with time 0, left out",
+    TIMELESS: "rows of `{table}` without a time or a duration, left out",
     FAR: "rows of `{table}` far from the time of all others, left out",
     LONG: "rows of `{table}` that last half an hour longer than anything else begins, left out",
     REPEATED: "rows of `{table}` that are recorded twice, counted once",
     OVERRUN: "rows of `{table}` that end after later work of their stream has begun, cut at the start of the next",
     SIZE: "copies of an impossible size, or faster than any memory, counted without size",
 }
-IMPLAUSIBLE = tuple(text.partition("`{table}`")[0] for text in _TEXTS.values() if "{table}" in text)
+_UNJOINED = "rows of `{table}` whose correlation ids come again and again, so launches are not joined with what they ran"
+_LAUNCHED = ("kernels", "copies", "graphs", "syncs", "api")
+_SHORTEST_NS = 300
+"""No CUDA call and no kernel takes less, as a median of many."""
+_MANY = 50
 
 _SERIAL = ("kernels", "copies")
 _UNIQUE = {
@@ -93,23 +101,31 @@ class _Times(NamedTuple):
     end: Int64
 
 
-def set_aside(piece: Piece, scratch: Path) -> None:
+def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     """Rewrite the tables of a piece that have suspect rows, and count these in its warnings.
 
-    `scratch` is a folder for temporary files.
+    `scratch` is a folder for temporary files. An `InputError` is raised if the times of the report are not in ns.
     """
     tables = {name: times for name in piece.rows if (times := _times(piece.folder, name, piece.rows)) is not None}
+    _check_unit(tables, report)
     reasons = _suspects(piece.folder, tables)
-    if not reasons:
+    unjoined = _repeats_correlations(piece)
+    for name in _LAUNCHED if unjoined else ():
+        if name in tables:
+            reasons.setdefault(name, np.zeros(len(tables[name].start), np.int8))
+            piece.row_warnings += (ReportWarning(_UNJOINED.format(table=name), (name,), len(tables[name].start)),)
+    if not reasons and not piece.unreachable:
         return
     believed = _believed_ends(piece.folder, tables, reasons)
     said: list[pa.Table] = []
     for name, why in reasons.items():
-        said.append(_rewrite(piece, name, why, believed.get(name), scratch))
+        said += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=unjoined)
         counts = np.bincount(why, minlength=len(_REASONS) + 1)
         piece.row_warnings += tuple(
-            ReportWarning(_TEXTS[n].format(table=name), (name,), int(counts[n])) for n in range(1, len(counts)) if counts[n]
+            ReportWarning(text.format(table=name), (name,), int(counts[n])) for n, text in _TEXTS.items() if counts[n]
         )
+    for name, batches in piece.unreachable.items():
+        said += [_said(name, _with_possible_times(b), np.full(b.num_rows, UNREACHABLE, np.int8), None) for b in batches]
     with TableWriter(TABLES["suspects"], piece.folder / "suspects.parquet", scratch) as writer:
         for table in said:
             for batch in table.to_batches():
@@ -133,6 +149,33 @@ def _times(folder: Path, name: str, rows: Mapping[str, int]) -> _Times | None:
     return _Times(starts, ends)
 
 
+def _check_unit(tables: Mapping[str, _Times], report: str) -> None:
+    """Refuse times that are in a longer unit than ns, by how long calls and kernels take."""
+    both = [tables[name] for name in ("api", "kernels") if name in tables and len(tables[name].start) >= _MANY]
+    medians = [float(np.median(np.abs(times.end - times.start))) for times in both]
+    if len(both) == 2 and all(median < _SHORTEST_NS for median in medians):
+        raise InputError(
+            report,
+            found=f"half of its CUDA calls take {medians[0]:,.0f} ns or less, and half of its kernels {medians[1]:,.0f} ns or less",
+            expected="times in ns, in which calls and kernels take at least hundreds",
+            advice="export it again; its times seem to be in us or longer units",
+        )
+
+
+def _repeats_correlations(piece: Piece) -> bool:
+    """Whether calls share their correlation ids with many others, which leaves none of them a meaning."""
+    if piece.rows.get("api", 0) < _MANY:
+        return False
+    read = read_parquet(piece.folder / "api.parquet", ["process", "correlation"])
+    known = integers(read.column("correlation").drop_null())
+    if len(known) < _MANY:
+        return False
+    if _SHARED_IDS * int(np.ptp(known)) > len(known) and (np.diff(known) > 0).mean() > _SHARE_IN_ORDER:
+        return False  # as they are where nothing is wrong, without a search for each
+    ids = integers(read.column("process"), -1) << _BITS | integers(read.column("correlation"), 0)
+    return _SHARED_IDS * len(np.unique(ids)) < len(known)
+
+
 def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[np.int8]]:
     """For each table with suspect rows the reason of each row, 0 for none."""
     reasons = {name: np.zeros(len(times.start), np.int8) for name, times in tables.items()}
@@ -142,6 +185,10 @@ def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[n
 
     for name, times in tables.items():
         note(name, times.end < times.start, BACKWARD)
+    if "kernels" in tables:
+        instant = tables["kernels"].end == tables["kernels"].start
+        if len(instant) >= _MANY and np.count_nonzero(instant) > len(instant) / 2:
+            note("kernels", instant, TIMELESS)
     for name, flags in _without_time(tables).items():
         note(name, flags, TIMELESS)
     spans = _recorded_spans({name: times.start[reasons[name] == 0] for name, times in tables.items()})
@@ -305,8 +352,13 @@ def _believed_ends(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[
     return ends
 
 
-def _rewrite(piece: Piece, name: str, why: NDArray[np.int8], believed: Int64 | None, scratch: Path) -> pa.Table:
-    """Write a table without what cannot be believed, keep it as it was, and return its suspect rows as `suspects` has them."""
+def _rewrite(
+    piece: Piece, name: str, why: NDArray[np.int8], believed: Int64 | None, scratch: Path, *, unjoined: bool
+) -> list[pa.Table]:
+    """Write a table without what cannot be believed, keep it as it was, and return its suspect rows as `suspects` has them.
+
+    Without its correlation ids if it is `unjoined`.
+    """
     declared, path = TABLES[name], piece.folder / f"{name}.parquet"
     recorded = path.with_name(f"{RECORDED}{path.name}")
     path.rename(recorded)
@@ -322,11 +374,30 @@ def _rewrite(piece: Piece, name: str, why: NDArray[np.int8], believed: Int64 | N
             if reason.any():
                 said.append(_said(name, batch, reason, ends))
                 batch = _believable(batch, reason, ends)
+            if unjoined and name in _LAUNCHED:
+                batch = _without(batch, "correlation")
             writer.append(batch.cast(schema))
         piece.rows[name] = writer.finish(open_end_ns=piece.open_end_ns).rows
     if not piece.rows[name]:
         path.unlink()
-    return pa.concat_tables(said)
+    return said
+
+
+def _without(batch: Any, column: str, rows: Flags | None = None) -> Any:
+    """The batch with nulls in a column, in some of its rows or in all."""
+    at = batch.schema.get_field_index(column)
+    field = batch.schema.field(at)
+    nulls = pa.nulls(batch.num_rows, field.type)
+    return batch.set_column(at, field, nulls if rows is None else pc.if_else(pa.array(rows), nulls, batch.column(at)))
+
+
+def _with_possible_times(batch: Any) -> Any:
+    """The batch without times that cannot be counted with."""
+    for column in ("start", "end", "time"):
+        if column in batch.schema.names:
+            times = integers(batch.column(column))
+            batch = _without(batch, column, (times < -MOST_TIME_NS) | (times > MOST_TIME_NS))
+    return batch
 
 
 def _believable(batch: Any, reason: NDArray[np.int8], believed: Int64 | None) -> Any:
@@ -335,13 +406,10 @@ def _believable(batch: Any, reason: NDArray[np.int8], believed: Int64 | None) ->
         at = batch.schema.get_field_index("end")
         batch = batch.set_column(at, batch.schema.field(at), pa.array(believed, pa.int64()))
     if (reason == SIZE).any():
-        at = batch.schema.get_field_index("bytes")
-        batch = batch.set_column(at, batch.schema.field(at), pc.if_else(pa.array(reason == SIZE), None, batch.column(at)))
+        batch = _without(batch, "bytes", reason == SIZE)
     names = batch.schema.names
     if "parent" in names:  # numbers of rows are others
-        for name in ("depth", "parent"):
-            at = batch.schema.get_field_index(name)
-            batch = batch.set_column(at, batch.schema.field(at), pa.nulls(batch.num_rows, batch.schema.field(at).type))
+        batch = _without(_without(batch, "depth"), "parent")
     return batch.filter(pa.array((reason == 0) | (reason >= OVERRUN)))
 
 

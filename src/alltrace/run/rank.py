@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.clock import ClockMap, clock_map
+from alltrace.run.manifest import RECORDED
 from alltrace.run.overlay import SHARED_TABLES, shared_file
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
@@ -76,6 +77,7 @@ class Rank:
         host: Its host.
         record: What the manifest says of it.
         clock: The map from the time of its files to that of the tables.
+        as_recorded: Whether tables hold the rows that cannot be true too, as the reports of Nsight Systems do.
         memo: What `recipes.execution.shared_tables.once` made of these tables; None if nothing is kept, as for files.
         kept: The parts of the rank that are stored with the run (`recipes.execution.shared_tables.Parts`), or None.
         reads: How often each table in memory was read.
@@ -89,6 +91,8 @@ class Rank:
         names: Names,
         overlay: Overlay | None = None,
         origin_ns: int = 0,
+        *,
+        as_recorded: bool = False,
     ) -> None:
         self.record = record
         self.rank: int = record.rank
@@ -101,6 +105,7 @@ class Rank:
         self._manifest = manifest
         self._names = names
         self._overlay = overlay
+        self._as_recorded = as_recorded and record.rows.get("suspects", 0) > 0
         self._metadata: dict[str, tuple[Path, pq.FileMetaData]] = {}
         self._pieces: dict[str, list[Piece]] = {}
         self._in_file_time_of: ClockMap | None = None
@@ -138,13 +143,13 @@ class Rank:
 
     def in_file_time(self) -> Rank:
         """The same rank in the time of its files, for what must not depend on clocks."""
-        found = Rank(self._files, self._manifest, self.record, self._names, self._overlay)
+        found = Rank(self._files, self._manifest, self.record, self._names, self._overlay, as_recorded=self._as_recorded)
         found.clock, found._in_file_time_of = ClockMap(0), found.clock
         return found
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`, whether they count or not."""
-        return has_rows(self._files, self.record, table, self._overlay)
+        return has_rows(self._files, self.record, table, self._overlay) or self._recorded(table)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table`, empty if the rank has none.
@@ -418,7 +423,11 @@ class Rank:
     def _path(self, table: str) -> Path:
         if table == "collectives" and self._overlay is not None:
             return self._overlay.collectives(self.rank)
-        return self._files.of(self.record).path(f"{table}.parquet")
+        return self._files.of(self.record).path(f"{RECORDED if self._recorded(table) else ''}{table}.parquet")
+
+    def _recorded(self, table: str) -> bool:
+        """Whether rows are read that a report has and that cannot be true (`alltrace.run.plausibility`)."""
+        return self._as_recorded and self._files.of(self.record).has(f"{RECORDED}{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
         """The rank's rows of `gpu_log`, `inspector`, `members` or `steps` that count, as a `pyarrow.Table`; None if there are none.

@@ -156,7 +156,7 @@ def _split(
         if piece.open_end_ns is None and piece.end_ns is not None:
             piece.open_end_ns = piece.end_ns
         piece.warnings = warnings
-        set_aside(piece, folder)
+        set_aside(piece, folder, task.reports[report].path)
         yield owners[n][0], piece
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from alltrace.run.manifest import RECORDED
 from alltrace.run.parquet import read_parquet, row_group_order
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.writer import DEFAULT_MEMORY_BYTES
@@ -38,25 +39,48 @@ def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Pa
         output: The folder to make.
         spill: A folder for temporary files.
     """
-    import pyarrow.parquet as pq
-
     output.mkdir(parents=True)
     joined = Piece(output)
     maps, dictionaries = _join_dictionaries([folder for folder, _, _ in parts])
     for name, table in dictionaries.items():
         joined.write_dictionary(name, table)
-    for group in grouped(EVENT_TABLES):
-        with Sinks({0: joined}, spill, DEFAULT_MEMORY_BYTES) as sinks:
-            for name, (i, (folder, shift, counts)) in product(group, enumerate(parts)):
-                if not counts.get(name):
-                    continue
-                enums = [c.name for c in TABLES[name].columns if c.type == "enum"]
-                with pq.ParquetFile(folder / f"{name}.parquet", read_dictionary=enums) as file:
-                    for batch in file.iter_batches(row_groups=row_group_order(file.metadata)):
-                        sinks.append(name, 0, _move(batch, name, shift, maps[i]).cast(TABLES[name].arrow_schema()))
+    tables = {n: [folder / f"{n}.parquet" if counts.get(n) else None for folder, _, counts in parts] for n in EVENT_TABLES}
+    _join_tables(joined, tables, [shift for _, shift, _ in parts], maps, spill)
     if joined.open_end_ns is None:
         joined.open_end_ns = joined.end_ns
+    if joined.rows.get("suspects"):
+        recorded = Piece(output / "recorded")
+        recorded.folder.mkdir()
+        own = {n: [folder / f"{RECORDED}{n}.parquet" for folder, _, _ in parts] for n in EVENT_TABLES}
+        wanted = {n: files for n, files in own.items() if any(file.exists() for file in files)}
+        either = {n: [a if a.exists() else b for a, b in zip(files, tables[n], strict=True)] for n, files in wanted.items()}
+        _join_tables(recorded, either, [shift for _, shift, _ in parts], maps, spill)
+        for name in recorded.rows:
+            (recorded.folder / f"{name}.parquet").rename(output / f"{RECORDED}{name}.parquet")
+        recorded.folder.rmdir()
     return joined
+
+
+def _join_tables(
+    joined: Piece,
+    tables: Mapping[str, Sequence[Path | None]],
+    shifts: Sequence[int],
+    maps: Sequence[Mapping[str, Any]],
+    spill: Path,
+) -> None:
+    """Join tables, each from its file in every part, or None."""
+    import pyarrow.parquet as pq
+
+    for group in grouped(tuple(tables)):
+        with Sinks({0: joined}, spill, DEFAULT_MEMORY_BYTES) as sinks:
+            for name, (i, shift) in product(group, enumerate(shifts)):
+                path = tables[name][i]
+                if path is None:
+                    continue
+                enums = [c.name for c in TABLES[name].columns if c.type == "enum"]
+                with pq.ParquetFile(path, read_dictionary=enums) as file:
+                    for batch in file.iter_batches(row_groups=row_group_order(file.metadata)):
+                        sinks.append(name, 0, _move(batch, name, shift, maps[i]).cast(TABLES[name].arrow_schema()))
 
 
 def _move(batch: Any, name: str, shift: int, maps: Mapping[str, Any]) -> Any:

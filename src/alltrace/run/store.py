@@ -199,7 +199,8 @@ class Run:
         """
         at = bisect_left(self.ranks, rank, key=_number_of)
         if at < len(self.ranks) and self.ranks[at].rank == rank:
-            return Rank(self.files, self.manifest, self.ranks[at], self._names, self.overlay, self.origin_ns)
+            record, recorded = self.ranks[at], self.in_session
+            return Rank(self.files, self.manifest, record, self._names, self.overlay, self.origin_ns, as_recorded=recorded)
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:

@@ -14,7 +14,7 @@ from alltrace.run.manifest import RankRecord
 from alltrace.run.report_warnings import warnings_of
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
-_DAMAGED = re.compile(r"cut short|left out|none of its rows|end before they start|have no end", re.IGNORECASE)
+_DAMAGED = re.compile(r"cut short|(?<!, )left out|none of its rows|have no end", re.IGNORECASE)
 _SLOWED = 1.05
 _NEWER = re.compile(r"newer", re.IGNORECASE)
 
@@ -35,6 +35,7 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         )
     found += _short(all_ranks, run)
     found += _missing_records(all_ranks, run)
+    found += _suspects(all_ranks, run)
     found += _slowdown(all_ranks, run)
     for pattern, where, advice in (
         (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
@@ -131,6 +132,20 @@ def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
             )
         )
     return found
+
+
+def _suspects(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
+    """Rows that cannot be true."""
+    its = [rank for rank in run.ranks if rank.rows.get("suspects")]
+    if not its:
+        return []
+    suspects = sum(rank.rows["suspects"] for rank in its)
+    advice = (
+        "These rows have times or sizes that cannot be, and count in nothing; `select * from suspects` lists them. Record these "
+        "ranks again, or report it to the profiler's authors."
+    )
+    evidence = {"suspect_rows": float(suspects), "suspect_share": suspects / sum(sum(rank.rows.values()) for rank in its)}
+    return [_fault(all_ranks, [rank.rank for rank in its], "impossible records", advice, evidence)]
 
 
 _PLACES = {

@@ -11,7 +11,7 @@ _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peer
           "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s")  # fmt: skip
 _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
            "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
-           "longest_share", "alone_share")  # fmt: skip
+           "longest_share", "alone_share", "suspect_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slowdown",), "the same work takes {slowdown} times as long as elsewhere"),
@@ -110,6 +110,9 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),
     (("lost_records",), "{lost_records} records are missing"),
+    (("suspect_rows", "suspect_share"), "{suspect_rows} rows cannot be true, {suspect_share} of all"),
+    (("suspect_rows",), "{suspect_rows} rows cannot be true"),
+    (("suspect_share",), "{suspect_share} of all rows cannot be true"),
     (("of_records",), "expected records: {of_records}"),
     (("reports",), "reports with this problem: {reports}"),
     (("hand_overs",), "{hand_overs} times another role began to work"),

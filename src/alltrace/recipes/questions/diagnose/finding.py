@@ -107,6 +107,8 @@ EVIDENCE = {
     "graph_launches": "graphs traced as a whole",
     "components": "groups of hosts that no evidence connects",
     "lost_records": "launches without what they ran, or kernels without their launch",
+    "suspect_rows": "rows that cannot be true, in the table `suspects`",
+    "suspect_share": "their share of all rows of these ranks, 0 to 1",
     "of_records": "total number of these records",
     "first_step": "first step of the first such report",
     "first_missing_step": "first step that the first such report lacks",
