@@ -2,7 +2,7 @@
 
 Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
 exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
-report with a time or a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
+report with a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
 is odd but usable is counted, so that answers made from it have a note. Single rows with such a time are left out.
 """
 
@@ -35,6 +35,8 @@ _LONGEST_NS = 1 << 55
 """A year: no event lasts longer."""
 
 _LARGEST_BYTES = 1 << 50
+
+_MANY = 100_000
 
 _INTERVALS = (("start", "end"), ("api_start", "api_end"))
 
@@ -78,7 +80,7 @@ class Bounds:
         """The batch, without the values that are not numbers.
 
         Raises:
-            InputError: A time is too far away, or durations or sizes are too large to be added up.
+            InputError: Most times are too far away, or durations or sizes are too large to be added up.
         """
         self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
         batch = self._reachable(batch)
@@ -115,16 +117,27 @@ class Bounds:
         if left_out:
             self.unreachable.append(batch.filter(pa.array(~good)))
         self._wrong[_UNREACHABLE] += left_out
-        if 2 * self._wrong[_UNREACHABLE] > self._rows:
-            worst = max((t for n in far for t in extremes(batch.column(n)) if t is not None), key=abs)
-            found = f"most rows have a time that cannot be, such as {worst} ns"
-            raise self._refusal(found, "times in ns, within 36 years of its zero")
+        if self._wrong[_UNREACHABLE] > _MANY:
+            self._refuse_most()
         return batch.filter(pa.array(good)) if left_out else batch
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What is wrong with rows, or was left out; nothing if nothing is."""
+        """What is wrong with rows, or was left out, once all are checked; nothing if nothing is.
+
+        Raises:
+            InputError: Most rows were left out for their times.
+        """
+        self._refuse_most()
         name = self._table.name
         return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)
+
+    def _refuse_most(self) -> None:
+        if 2 * self._wrong[_UNREACHABLE] <= self._rows:
+            return
+        rows = self.unreachable[0]
+        worst = max((t for c in self._table.time_columns() for t in extremes(rows.column(c)) if t is not None), key=abs)
+        found = f"most rows have a time that cannot be, such as {worst} ns"
+        raise self._refusal(found, "times in ns, within 36 years of its zero")
 
     def lacking(self) -> tuple[str, ...]:
         """The columns that had no value in any row."""

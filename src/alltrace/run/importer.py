@@ -310,6 +310,8 @@ def _import_planned(
             watcher.rank_done(1)
     if failed and (strict or not done):
         first = failed[0][1]
+        if not done:  # nothing to continue with
+            shutil.rmtree(output, ignore_errors=True)
         raise StrictError(str(first)) if strict and done else first
     return _finish(output, _without(manifest, failed).with_ranks(done.values()))
 

@@ -6,7 +6,7 @@ A row is suspect if
 * its times are not within 36 years of the report's zero, or it lasts a year (`alltrace.run.bounds`);
 * it ends before it begins;
 * it has no time: 0, where its table goes on with other times; or it is a kernel without a duration, as most of its table are;
-* it is far from all others: half an hour away from the rest of its report, with at most one in a thousand rows beside it;
+* it is far from all others: half an hour away from the rest of its report, with at most one in a thousand rows there;
 * it lasts half an hour longer than anything else begins;
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
 * it overruns: it ends more than 1 us after the third later piece of work of its stream has begun. Work on a stream is serial.
@@ -89,7 +89,7 @@ _UNIQUE = {
     "copies": ("process", "device", "context", "stream", "correlation", "graph_node", "kind", "bytes", "src_device", "dst_device"),
     "api": ("process", "thread", "correlation", "name"),
 }
-"""The tables that are looked through for rows that are recorded twice, and what is equal in these beside the times."""
+"""The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the times."""
 
 _SAID = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
 

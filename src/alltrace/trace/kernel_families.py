@@ -1,6 +1,6 @@
 """What a kernel computes, by its name: the family of arithmetic as libraries write it into the names of their kernels.
 
-Names and the projects that write them, beside those that `alltrace.recipes.analysis.kernel_families` explains:
+Names and the projects that write them, in addition to those that `alltrace.recipes.analysis.kernel_families` explains:
 
 * `Cijk_...`, `Custom_Cijk_...`: Tensile, the kernels of rocBLAS and hipBLASLt; `Cijk_*_PostGSU*` sums the parts of one product.
 * `attn_fwd`, `bwd_kernel_dk_dv`, `bwd_kernel_dq`, `bwd_kernel_fuse`, `bwd_preprocess`: AOTriton, of PyTorch for ROCm.
