@@ -204,6 +204,7 @@ def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[n
         if name in _UNIQUE:
             note(name, _repeated(folder, name, times), REPEATED)
     for name, flags in _overruns(folder, tables, reasons).items():
+        note(name, flags & (tables[name].start == 0), TIMELESS)  # its end is not what is wrong
         note(name, flags, OVERRUN)
     if "copies" in tables:
         note("copies", _impossible_sizes(folder, tables["copies"]), SIZE)

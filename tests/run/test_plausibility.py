@@ -1,0 +1,236 @@
+"""Rows that cannot be true: which are, what is believed of them, and that nothing is wrong with what only looks odd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from alltrace.run.pieces import Piece, Sinks
+from alltrace.run.plausibility import FAR_NS, set_aside
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import TABLES
+
+US, MS, S = 10**3, 10**6, 10**9
+
+
+def row(start, end, **more):
+    return {"start": start, "end": end, "process": 0, **more}
+
+
+def kernel(start, end, stream=7, **more):
+    return row(start, end, device=0, context=1, stream=stream, name=1, kind="compute", **more)
+
+
+def copy(start, end, size, stream=7, **more):
+    return row(start, end, device=0, context=1, stream=stream, kind="HtoD", bytes=size, **more)
+
+
+def kernels(count=40, first=S, stream=7, correlation=100):
+    """A kernel of 50 us every 100 us."""
+    starts = range(first, first + count * 100 * US, 100 * US)
+    return [kernel(at, at + 50 * US, stream, correlation=correlation + n) for n, at in enumerate(starts)]
+
+
+def calls(count=40, first=S, correlation=100):
+    return [
+        row(at, at + 5 * US, thread=0, correlation=correlation + n, name=2)
+        for n, at in enumerate(range(first, first + count * 100 * US, 100 * US))
+    ]
+
+
+def looked_at(tmp_path, **tables):
+    """A piece with these rows after it was looked through: its tables, the rows of `suspects`, and tables as they were."""
+    piece = Piece(tmp_path / "piece")
+    piece.folder.mkdir()
+    for name, rows in tables.items():
+        with Sinks({0: piece}, tmp_path, 1 << 20) as sinks:
+            sinks.append(name, 0, pa.RecordBatch.from_pylist(rows, TABLES[name].arrow_schema()))
+    set_aside(piece, tmp_path, "r.sqlite")
+
+    def read(name):
+        path = piece.folder / f"{name}.parquet"
+        return pq.ParquetFile(path).read().to_pylist() if path.exists() else []
+
+    return piece, {name: read(name) for name in tables}, read("suspects"), {name: read(f"recorded-{name}") for name in tables}
+
+
+def reasons(suspects):
+    return sorted((s["table"], s["reason"]) for s in suspects)
+
+
+def changed(rows, at, **changes):
+    return [{**r, **changes} if n == at else r for n, r in enumerate(rows)]
+
+
+CASES = {
+    "backward": ({"end": S - 1}, "backward", None),
+    "no time": ({"start": 0, "end": 0}, "no time", None),
+    "no start": ({"start": 0}, "no time", None),
+    "far before": ({"start": S - FAR_NS - MS, "end": S - FAR_NS}, "far", None),
+    "far behind": ({"start": 3 * FAR_NS, "end": 3 * FAR_NS + MS}, "far", None),
+    "16 days": ({"end": 16 * 86_400 * S}, "too long", None),
+    "2 s": ({"end": 3 * S}, "overrun", 1_000_600_000),
+    "just over the third": ({"end": 1_000_800_000 + US + 1}, "overrun", 1_000_600_000),
+}
+
+
+@pytest.mark.parametrize(("change", "reason", "believed"), CASES.values(), ids=CASES)
+def test_one_impossible_kernel_of_forty(tmp_path, change, reason, believed):
+    """The sixth, which begins at 1.0005 s; the recorded table has it as it was."""
+    rows = changed(kernels(), 5, **change)
+    piece, tables, suspects, recorded = looked_at(tmp_path, kernels=rows, api=calls())
+    assert reasons(suspects) == [("kernels", reason)]
+    assert (suspects[0]["start"], suspects[0]["end"]) == (rows[5]["start"], rows[5]["end"])
+    assert suspects[0]["believed_end"] == believed
+    others = [(r["start"], r["end"]) for n, r in enumerate(rows) if n != 5]
+    wanted = sorted(others if believed is None else [*others, (rows[5]["start"], believed)])
+    assert [(r["start"], r["end"]) for r in tables["kernels"]] == wanted
+    assert sorted((r["start"], r["end"]) for r in recorded["kernels"]) == sorted((r["start"], r["end"]) for r in rows)
+    assert (piece.start_ns, piece.end_ns) == (S, S + 39 * 100 * US + 50 * US)
+    assert piece.rows["kernels"] == len(wanted)
+    assert [(w.tables, w.number) for w in piece.row_warnings] == [(("kernels",), 1)]
+    assert recorded["api"] == []
+
+
+LEGAL = {
+    "the next two begin within": changed(kernels(), 5, end=1_000_700_000 + 40 * US),
+    "a clock that is off by 230 ns": changed(kernels(), 5, end=1_000_800_000 + 230),
+    "work of a graph": [{**r, "end": r["end"] + MS, "graph_node": n + 1} for n, r in enumerate(kernels())],
+    "one launch of all": [{**r, "end": r["end"] + MS, "correlation": 9} for r in kernels()],
+    "a stream that is not serial": [{**r, "end": r["end"] + MS} for r in kernels(200)],
+    "another stream": [*kernels(), kernel(S, 2 * S, stream=8, correlation=1)],
+    "no stream": [{**r, "stream": None, "end": r["end"] + MS} for r in kernels()],
+    "another context": [*kernels(), {**kernel(S, 2 * S, correlation=1), "context": 2}],
+    "windows an hour apart": [*kernels(), *kernels(first=3600 * S, correlation=1000)],
+    "a start at 0": kernels(first=0),
+    "equal kernels that follow": [*kernels(), kernel(S, S + 50 * US, stream=8, correlation=100)],
+    "no duration in a few": [{**r, "end": r["start"]} if n % 3 == 0 else r for n, r in enumerate(kernels(90))],
+}
+
+
+@pytest.mark.parametrize("rows", LEGAL.values(), ids=LEGAL)
+def test_what_only_looks_odd_stays(tmp_path, rows):
+    piece, tables, suspects, _ = looked_at(tmp_path, kernels=rows)
+    assert suspects == []
+    assert len(tables["kernels"]) == len(rows)
+    assert piece.row_warnings == ()
+    assert "suspects" not in piece.rows
+
+
+def test_half_of_all_without_a_time(tmp_path):
+    """As PyTorch 2.12 writes: from the middle on all events are at the trace's zero, which is decades before the others."""
+    zero = -50 * 365 * 86_400 * S // 2
+    rows = [{**r, "start": zero, "end": zero + (n % 2)} if n >= 30 else r for n, r in enumerate(kernels(60))]
+    api = [{**r, "start": zero, "end": zero} if n >= 30 else r for n, r in enumerate(calls(60))]
+    piece, tables, suspects, _ = looked_at(tmp_path, kernels=rows, api=api)
+    assert reasons(suspects) == [("api", "no time")] * 30 + [("kernels", "no time")] * 30
+    assert (len(tables["kernels"]), len(tables["api"])) == (30, 30)
+    assert piece.start_ns == S
+    assert {w.number for w in piece.row_warnings} == {30}
+
+
+def test_rows_that_are_recorded_twice_count_once(tmp_path):
+    rows = [r for r in kernels() for _ in range(2)]
+    piece, tables, suspects, recorded = looked_at(tmp_path, kernels=rows, api=[*calls(), *calls()[::2]])
+    assert tables["kernels"] == sorted(tables["kernels"], key=lambda r: r["start"])
+    assert (len(tables["kernels"]), len(tables["api"])) == (40, 40)
+    assert reasons(suspects) == [("api", "repeated")] * 20 + [("kernels", "repeated")] * 40
+    assert (len(recorded["kernels"]), len(recorded["api"])) == (80, 60)
+    other = [*kernels(), *({**r, "correlation": r["correlation"] + 1000} for r in kernels())]
+    (tmp_path / "other").mkdir()
+    assert len(looked_at(tmp_path / "other", kernels=other)[1]["kernels"]) == 80
+    assert piece.rows["suspects"] == 60
+
+
+@pytest.mark.parametrize("longer", ["copy", "kernel"])
+def test_copies_and_kernels_of_a_stream_overrun_each_other(tmp_path, longer):
+    copies = [copy(S - MS, S - MS // 2, 1 << 20)]
+    rows = kernels(40)
+    if longer == "copy":
+        copies[0]["end"] = S + 350 * US
+        wanted = ("copies", "overrun"), S
+    else:
+        rows.append(kernel(S - 10 * MS, S - 2 * MS + MS // 2, correlation=5))
+        copies = [copy(S - at * MS, S - at * MS + 10 * US, 1000, correlation=at) for at in (9, 8, 7, 6)]
+        wanted = ("kernels", "overrun"), S - 9 * MS
+    _, tables, suspects, _ = looked_at(tmp_path, kernels=rows, copies=copies)
+    assert reasons(suspects) == [wanted[0]]
+    assert suspects[0]["believed_end"] == wanted[1]
+    assert min(r["end"] for r in tables[wanted[0][0]] if r["start"] == suspects[0]["start"]) == wanted[1]
+
+
+def test_sizes_that_cannot_be_are_not_counted(tmp_path):
+    copies = [
+        copy(S, S + US, 64 << 10),
+        copy(S + MS, S + MS + US, 21_000_000),
+        copy(S + 2 * MS, S + 2 * MS + US, -5),
+        copy(S + 3 * MS, S + 3 * MS + US, 20_000_000),
+    ]
+    _, tables, suspects, recorded = looked_at(tmp_path, copies=copies)
+    assert reasons(suspects) == [("copies", "size")] * 2
+    assert [s["bytes"] for s in suspects] == [21_000_000, -5]
+    assert [r["bytes"] for r in tables["copies"]] == [64 << 10, None, None, 20_000_000]
+    assert [r["bytes"] for r in recorded["copies"]] == [64 << 10, 21_000_000, -5, 20_000_000]
+
+
+def test_kernels_of_which_most_have_no_duration(tmp_path):
+    rows = [r if n % 10 == 0 else {**r, "end": r["start"]} for n, r in enumerate(kernels(100))]
+    _, tables, suspects, _ = looked_at(tmp_path, kernels=rows)
+    assert (len(tables["kernels"]), reasons(suspects)) == (10, [("kernels", "no time")] * 90)
+
+
+def test_times_in_a_longer_unit_are_refused(tmp_path):
+    def divided(rows, by):
+        return [{**r, "start": r["start"] // by, "end": r["end"] // by} for r in rows]
+
+    with pytest.raises(
+        InputError, match=r"^r.sqlite: half of its CUDA calls take 5 ns or less, and half of its kernels 50 ns or less; expected"
+    ):
+        looked_at(tmp_path, kernels=divided(kernels(60), 1000), api=divided(calls(60), 1000))
+
+
+@pytest.mark.parametrize(
+    "ids", [lambda n: 0, lambda n: n % 10 + 1, lambda n: 10 - n % 10], ids=["zero", "again and again", "falling"]
+)
+def test_correlation_ids_of_many_calls_join_nothing(tmp_path, ids):
+    rows = [{**r, "correlation": ids(n)} for n, r in enumerate(kernels(100))]
+    api = [{**r, "correlation": ids(n)} for n, r in enumerate(calls(100))]
+    piece, tables, suspects, recorded = looked_at(tmp_path, kernels=rows, api=api)
+    assert suspects == []
+    assert {r["correlation"] for name in ("kernels", "api") for r in tables[name]} == {None}
+    assert {r["correlation"] for r in recorded["kernels"]} == {r["correlation"] for r in rows}
+    assert [(w.tables, w.number) for w in piece.row_warnings] == [(("kernels",), 100), (("api",), 100)]
+    both = [{**r, "correlation": n // 2} for n, r in enumerate(calls(100))]  # of the runtime and the driver
+    (tmp_path / "both").mkdir()
+    assert looked_at(tmp_path / "both", api=both)[1]["api"][3]["correlation"] == 1
+
+
+def test_ranges_are_nested_anew(tmp_path):
+    """Without the outermost, which never was: its children have no parent."""
+    ranges = [row(S, 20 * 86_400 * S, thread=0, name=3, kind="pushpop")]
+    ranges += [row(S + n * MS, S + n * MS + MS // 2, thread=0, name=4, kind="pushpop") for n in range(5)]
+    ranges += [row(S + 100, S + 200, thread=0, name=5, kind="pushpop")]
+    _, tables, suspects, _ = looked_at(tmp_path, ranges=ranges)
+    assert reasons(suspects) == [("ranges", "too long")]
+    assert [(r["depth"], r["parent"]) for r in tables["ranges"]] == [(0, None), (1, 0), (0, None), (0, None), (0, None), (0, None)]
+
+
+def test_a_table_without_a_row_that_is_believed_has_no_file(tmp_path):
+    rows = [{**r, "end": r["start"] - 1} for r in kernels(5)]
+    piece, tables, suspects, recorded = looked_at(tmp_path, kernels=rows, api=calls())
+    assert (tables["kernels"], len(suspects), len(recorded["kernels"])) == ([], 5, 5)
+    assert piece.rows["kernels"] == 0
+    assert piece.start_ns == S
+
+
+def test_many_rows_in_pieces(tmp_path):
+    """Rows are found wherever they lie in a file with many row groups."""
+    rows = kernels(200_000)
+    wrong = np.random.default_rng(4).choice(199_000, 50, replace=False)
+    for n in wrong.tolist():
+        rows[n]["end"] = rows[n]["start"] + MS
+    _, tables, suspects, _ = looked_at(tmp_path, kernels=rows)
+    assert sorted(s["correlation"] for s in suspects) == sorted((wrong + 100).tolist())
+    assert {r["end"] - r["start"] for r in tables["kernels"]} == {50 * US, 100 * US}
