@@ -149,12 +149,12 @@ def test_copies_and_kernels_of_a_stream_overrun_each_other(tmp_path, longer):
     copies = [copy(S - MS, S - MS // 2, 1 << 20)]
     rows = kernels(40)
     if longer == "copy":
-        copies[0]["end"] = S + 350 * US
+        copies[0]["end"] = S + 40 * MS
         wanted = ("copies", "overrun"), S
     else:
-        rows.append(kernel(S - 10 * MS, S - 2 * MS + MS // 2, correlation=5))
-        copies = [copy(S - at * MS, S - at * MS + 10 * US, 1000, correlation=at) for at in (9, 8, 7, 6)]
-        wanted = ("kernels", "overrun"), S - 9 * MS
+        rows.append(kernel(S - 100 * MS, S - 20 * MS + MS // 2, correlation=5))
+        copies = [copy(S - at * MS, S - at * MS + 10 * US, 1000, correlation=at) for at in (90, 80, 70, 60)]
+        wanted = ("kernels", "overrun"), S - 90 * MS
     _, tables, suspects, _ = looked_at(tmp_path, kernels=rows, copies=copies)
     assert reasons(suspects) == [wanted[0]]
     assert suspects[0]["believed_end"] == wanted[1]

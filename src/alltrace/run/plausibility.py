@@ -56,7 +56,7 @@ _SHARED_IDS = 4
 """A call of the runtime and those of the driver within it may share an id."""
 _OVERRUN_NS = 1_000
 _LATER = 3
-_LONG_NS = 1_000_000
+_LONG_NS = 10_000_000
 """Copies that take less than this are not compared with kernels, nor kernels with copies."""
 _NOT_SERIAL_SHARE = 0.05
 _BITS = 40
@@ -145,14 +145,18 @@ def _times(folder: Path, name: str, rows: Mapping[str, int]) -> _Times | None:
     if start.null_count:  # operations of which the call alone is known
         return None
     starts = integers(start)
-    ends = integers(pc.coalesce(read.column("end"), start)) if len(columns) == 2 else starts
+    ends = starts
+    if len(columns) == 2:
+        end = read.column("end")
+        ends = integers(pc.coalesce(end, start) if end.null_count else end)
     return _Times(starts, ends)
 
 
 def _check_unit(tables: Mapping[str, _Times], report: str) -> None:
     """Refuse times that are in a longer unit than ns, by how long calls and kernels take."""
     both = [tables[name] for name in ("api", "kernels") if name in tables and len(tables[name].start) >= _MANY]
-    medians = [float(np.median(np.abs(times.end - times.start))) for times in both]
+    samples = [(t.end - t.start)[:: max(1, len(t.start) // _SAMPLE)] for t in both]
+    medians = [float(np.median(np.abs(took))) for took in samples]
     if len(both) == 2 and all(median < _SHORTEST_NS for median in medians):
         raise InputError(
             report,
@@ -166,22 +170,24 @@ def _repeats_correlations(piece: Piece) -> bool:
     """Whether calls share their correlation ids with many others, which leaves none of them a meaning."""
     if piece.rows.get("api", 0) < _MANY:
         return False
-    read = read_parquet(piece.folder / "api.parquet", ["process", "correlation"])
-    known = integers(read.column("correlation").drop_null())
+    read = read_parquet(piece.folder / "api.parquet", ["correlation"]).column("correlation")
+    known = integers(read.drop_null() if read.null_count else read)
     if len(known) < _MANY:
         return False
     if _SHARED_IDS * int(np.ptp(known)) > len(known) and (np.diff(known) > 0).mean() > _SHARE_IN_ORDER:
         return False  # as they are where nothing is wrong, without a search for each
-    ids = integers(read.column("process"), -1) << _BITS | integers(read.column("correlation"), 0)
-    return _SHARED_IDS * len(np.unique(ids)) < len(known)
+    processes = integers(read_parquet(piece.folder / "api.parquet", ["process"]).column("process"), -1)
+    return _SHARED_IDS * len(np.unique(processes << _BITS | integers(read, 0))) < len(known)
 
 
 def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[np.int8]]:
     """For each table with suspect rows the reason of each row, 0 for none."""
-    reasons = {name: np.zeros(len(times.start), np.int8) for name, times in tables.items()}
+    reasons: dict[str, NDArray[np.int8]] = {}
 
     def note(name: str, flags: Flags, reason: int) -> None:
-        reasons[name][flags & (reasons[name] == 0)] = reason
+        if flags.any():
+            why = reasons.setdefault(name, np.zeros(len(flags), np.int8))
+            why[flags & (why == 0)] = reason
 
     for name, times in tables.items():
         note(name, times.end < times.start, BACKWARD)
@@ -191,14 +197,14 @@ def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[n
             note("kernels", instant, TIMELESS)
     for name, flags in _without_time(tables).items():
         note(name, flags, TIMELESS)
-    spans = _recorded_spans({name: times.start[reasons[name] == 0] for name, times in tables.items()})
-    for name, times in tables.items():
-        if spans is not None:
-            inside = np.zeros(len(times.start), np.bool_)
-            for first, last in spans:
-                inside |= (times.start >= first) & (times.start <= last)
-            note(name, ~inside, FAR)
-    latest = max((int(t.start[reasons[n] == 0].max(initial=-(1 << 62))) for n, t in tables.items()), default=0)
+    starts = {name: t.start if name not in reasons else t.start[reasons[name] == 0] for name, t in tables.items()}
+    spans = _recorded_spans(starts)
+    for name, times in tables.items() if spans is not None else ():
+        inside = np.zeros(len(times.start), np.bool_)
+        for first, last in spans or ():
+            inside |= (times.start >= first) & (times.start <= last)
+        note(name, ~inside, FAR)
+    latest = max((int(t.start[_kept(reasons, n)].max(initial=-MOST_TIME_NS)) for n, t in tables.items()), default=0)
     for name, times in tables.items():
         note(name, times.end > latest + FAR_NS, LONG)
         if name in _UNIQUE:
@@ -208,7 +214,12 @@ def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[n
         note(name, flags, OVERRUN)
     if "copies" in tables:
         note("copies", _impossible_sizes(folder, tables["copies"]), SIZE)
-    return {name: why for name, why in reasons.items() if why.any()}
+    return reasons
+
+
+def _kept(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
+    """What selects the rows of a table that are not suspect."""
+    return slice(None) if name not in reasons else reasons[name] == 0
 
 
 def _without_time(tables: Mapping[str, _Times]) -> dict[str, Flags]:
@@ -295,8 +306,14 @@ class _Tracks:
 
 def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
-    tracks = {name: _Tracks(folder, name, reasons[name] == 0) for name in _SERIAL if name in tables}
     found: dict[str, Flags] = {}
+    work = {name: tables[name] for name in _SERIAL if name in tables}
+    if not any(_may_overrun(times, others=len(work) > 1) for times in work.values()):
+        return found
+    every = {
+        name: np.ones(len(times.start), np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()
+    }
+    tracks = {name: _Tracks(folder, name, kept) for name, kept in every.items()}
     for name, its in tracks.items():
         times, flags = tables[name], np.zeros(len(tables[name].start), np.bool_)
         for track, rows in its.rows.items():
@@ -315,6 +332,14 @@ def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, 
         if flags.any():
             found[name] = flags
     return found
+
+
+def _may_overrun(times: _Times, *, others: bool) -> bool:
+    """Whether work of a table can overrun work behind it in the table, or long work that of other tables."""
+    start, end = times
+    behind = start[_LATER:]
+    over = (end[:-_LATER] > behind + _OVERRUN_NS) & (behind >= start[:-_LATER])
+    return bool(over.any()) or (others and bool((end - start).max(initial=0) > _LONG_NS))
 
 
 def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
