@@ -295,3 +295,52 @@ def test_a_companion_goes_to_the_rank_of_its_number_or_is_one():
     plan = plan_ranks([*(stated(f"x{r}.json", r) for r in (0, 1)), *beside])
     assert found(plan) == [(0, "distributedInfo", [0]), (1, "distributedInfo", [1, 2]), (4, "file name", [3])]
     assert found(plan_ranks([report("memory.pickle")._replace(companion=True)])) == [(0, "order", [0])]
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        ([f"trace-{n}-of-16.json" for n in (2, 10, 0, 15)], [2, 10, 0, 15]),
+        ([f"trace-{n}-of-16.json" for n in (2, 10, 1, 16)], [1, 9, 0, 15]),
+        ([f"run3_{n}_of_4.pt.trace.json.gz" for n in range(4)], [0, 1, 2, 3]),
+        ([f"llm_{n}.sqlite" for n in (5, 0, 11)], [5, 0, 11]),
+        (["gpu3.sqlite", "gpu1.sqlite"], [3, 1]),
+        (["report1.nsys-rep", "report2.nsys-rep"], [0, 1]),
+        (["my-report3.sqlite", "my-report4.sqlite"], [0, 1]),
+        (["trace.100.sqlite", "trace.200.sqlite"], [0, 1]),
+        (["job_1.sqlite", "other_2.sqlite"], [0, 1]),
+        (["TP01-PP00.json", "TP00-PP00.json", "TP00-PP01.json", "TP01-PP01.json"], [1, 0, 2, 3]),
+        (["http_1_load.json", "http_0_load.json"], [1, 0]),
+    ],
+)
+def test_numbers_in_names_of_files(names, ranks):
+    plan = plan_ranks([report(name, pid=1000 + n) for n, name in enumerate(names)])
+    numbers = {r.sources[0].report: r.rank for r in plan.ranks}
+    assert [numbers[n] for n in range(len(names))] == ranks
+
+
+def test_the_world_size_is_that_of_the_names():
+    assert plan_ranks([report(f"trace-{n}-of-4.json", pid=n) for n in (0, 1, 3)]).missing == (2,)
+
+
+def test_process_ids_in_names_are_no_ranks():
+    plan = plan_ranks([report(f"x_{pid}.sqlite", pid=pid) for pid in (12, 7)])
+    assert {r.source for r in plan.ranks} == {"order"}
+
+
+def test_hosts_in_names_count_where_reports_have_none():
+    """Two hosts of four ranks, each rank in two windows."""
+    names = [f"node{h}-rank{4 * h + r}-iter{i}.json" for h in range(2) for r in range(4) for i in (5, 10)]
+    plan = plan_ranks([report(name, host=None, pid=100 + n // 2, utc_ns=n) for n, name in enumerate(names)])
+    assert [(r.rank, r.host, r.local_rank, len(r.sources)) for r in plan.ranks] == [
+        (n, f"node{n // 4}", n % 4, 2) for n in range(8)
+    ]
+    told = plan_ranks([report(name, host="h", pid=100 + n // 2, utc_ns=n) for n, name in enumerate(names)])
+    assert {r.host for r in told.ranks} == {"h"}
+
+
+def test_the_name_of_the_trace_before_the_rank_is_no_host():
+    plan = plan_ranks([report(f"trace-rank{n}.json", host=None, pid=n) for n in range(4)])
+    assert [r.host for r in plan.ranks] == [f"host-{n}" for n in range(4)]
+    plan = plan_ranks([report(f"{kind}-rank{n}.json", host=None, pid=n) for n, kind in enumerate(("a", "b", "c"))])
+    assert [r.host for r in plan.ranks] == ["host-0", "host-1", "host-2"]

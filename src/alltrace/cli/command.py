@@ -33,6 +33,9 @@ _IMPORT = (
     Option("kernel_rules", Path, None,
         "a file with lines of `class regular-expression` that classify kernels before the built-in rules",
         metavar="FILE"),
+    Option("rank_from", str, None,
+        "a regular expression that finds the rank in a report's path, such as 'gpu-(?P<rank>\\d+)'; a file ranks.csv in the "
+        "folder of the reports, with the columns file,rank and optionally host,local_rank, says it for each", metavar="REGEX"),
 )
 _FORMAT = Option("format", str, "table", "", FORMATS)
 _UNITS = Option("units", str, None,
@@ -166,7 +169,15 @@ def open_from(args: argparse.Namespace) -> OpenRun:
     start_engine(args)
     rules = rules_from(args)
     with watching() as watcher:
-        path = resolve(args.run, cache_dir=args.cache_dir, jobs=args.jobs, strict=args.strict, rules=rules, watcher=watcher)
+        path = resolve(
+            args.run,
+            cache_dir=args.cache_dir,
+            jobs=args.jobs,
+            strict=args.strict,
+            rules=rules,
+            watcher=watcher,
+            rank_from=args.rank_from,
+        )
     run = OpenRun(path)
     if rules is not None and run.manifest.kernel_rules != rules.fingerprint:
         raise UsageError(

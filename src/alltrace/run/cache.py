@@ -30,14 +30,16 @@ from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest
 from alltrace.run.report_hash import Content, content_hash, file_stamps
 from alltrace.run.shared_place import shared_place
+from alltrace.run.stated_ranks import stated_ranks
 from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from alltrace.run.import_progress import Watcher
     from alltrace.run.report_hash import Stamps
+    from alltrace.run.stated_ranks import StatedRank
     from alltrace.trace.kernel_rules import KernelRules
 
 DEFAULT_SIZE_BYTES = 20 << 30
@@ -58,6 +60,7 @@ def imported_once(
     strict: bool = False,
     rules: KernelRules | None = None,
     watcher: Watcher | None = None,
+    rank_from: str | None = None,
 ) -> Path:
     """The run directory in the cache that is made from the reports that `inputs` name; see `alltrace.run.resolve.resolve`.
 
@@ -68,7 +71,7 @@ def imported_once(
     """
     folder = cache_dir or default_folder()
     with shared_place(folder):
-        return _imported_once(inputs, folder, jobs, strict, rules, watcher)
+        return _imported_once(inputs, folder, jobs, strict, rules, watcher, rank_from)
 
 
 def _imported_once(
@@ -78,11 +81,12 @@ def _imported_once(
     strict: bool,
     rules: KernelRules | None,
     watcher: Watcher | None,
+    rank_from: str | None,
 ) -> Path:
     reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
-        key, contents = _key(_Hashes(folder / _HASHES), reports, rules)
+        key, contents = _key(_Hashes(folder / _HASHES), reports, rules, stated_ranks(reports, rank_from))
         with locked(_lock(folder / _RUNS, key)):
             run, manifest = _place(folder / _RUNS, key)
             if manifest is not None:
@@ -93,7 +97,16 @@ def _imported_once(
                 return run
             from alltrace.run.importer import import_reports  # a run that is there needs none of what it loads
 
-            import_reports([str(r) for r in reports], run, jobs=jobs, strict=strict, rules=rules, watcher=watcher, known=contents)
+            import_reports(
+                [str(r) for r in reports],
+                run,
+                jobs=jobs,
+                strict=strict,
+                rules=rules,
+                watcher=watcher,
+                known=contents,
+                rank_from=rank_from,
+            )
         _shrink(folder, keep=key)
     except OSError as error:
         raise unwritable(folder, error) from error
@@ -198,7 +211,9 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
             raise
 
 
-def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
+def _key(
+    hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None, stated: Mapping[Path, StatedRank]
+) -> tuple[str, dict[str, Content]]:
     """The name of the run made from `reports`: names and contents count, because names can identify ranks; and the contents."""
     from alltrace import __version__
 
@@ -212,6 +227,8 @@ def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) ->
         number = folders.setdefault(report.absolute().parent, len(folders))
         name = report.name.encode("utf-8", "surrogateescape")
         digest.update(b"%d\0%s\0%s\0" % (number, name, digests[report].encode()))
+        if report in stated:
+            digest.update(repr(stated[report]).encode() + b"\0")
         if report in old:  # the run warns of it
             digest.update(b"old\0")
     hashes.save()

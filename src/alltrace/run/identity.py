@@ -1,10 +1,10 @@
 """Who is rank 7? From the evidence in the reports to the ranks of a run: a pure function, tested without a file.
 
-Evidence, best first: MPI_RANKS as the profiler recorded it; the rank that the report states of itself (`distributedInfo` of the
-PyTorch profiler); the launcher's variables in the report (torchrun before Open MPI before Hydra, PALS and PMIx before JSM and Flux
-before Slurm, because `SLURM_PROCID` is 0 for every rank under `sbatch` + `mpirun`); the file's name (`rank7`, or ranks by kind of
-parallelism such as `TP-1-DP-0`); else a stable order. A source that would give one number to two ranks proves nothing and is
-passed over.
+Evidence, best first: what the user states (`alltrace.run.stated_ranks`); MPI_RANKS as the profiler recorded it; the rank that the
+report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the report (torchrun before Open
+MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for all under `sbatch` + `mpirun`);
+the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as `TP-1-DP-0`, or a number at its end); else a stable order.
+A source that would give one number to two ranks proves nothing and is passed over.
 The order of the given reports does not matter: they are processed in the natural order of their paths.
 """
 
@@ -17,6 +17,7 @@ from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.run.stated_ranks import STATED
 from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
@@ -58,17 +59,20 @@ _WORLD_SIZE_VARIABLES = (
     "SLURM_NPROCS",
 )
 _FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
-_CAPTURE_SUFFIX = re.compile(r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$")
-"""What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage."""
+_OF_ALL = re.compile(r"(?<!\d)(?P<rank>\d{1,7})[-_]of[-_](?P<ranks>\d{1,7})(?!\d)", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"^(?P<name>.*[^\d])?(?P<number>\d{1,7})$")
+_NSYS_NAME = re.compile(r"(?:.*[-_.])?report", re.IGNORECASE)
+"""What nsys calls a report before its number, which counts the runs of the program."""
+_HOST_IN_NAME = re.compile(r"^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.]rank[-_.]?\d+", re.IGNORECASE)
+_CAPTURE_SUFFIX = re.compile(
+    r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
+)
+"""What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage, a step's number."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
-_PARALLEL = (
-    # SGLang (python/sglang/srt/utils/profile_utils.py): PROFILE-TP-1-DP-0-PP-0-EP-1
-    re.compile(r"(?:^|-)TP-(?P<tp>\d{1,6})(?:-DP-(?P<dp>\d{1,6}))?(?:-PP-(?P<pp>\d{1,6}))?(?:-EP-(?P<ep>\d{1,6}))?(?=[-.]|$)"),
-    # vLLM (vllm/distributed/utils.py): dp0_pp0_tp1_dcp0_ep1
-    re.compile(r"dp(?P<dp>\d{1,6})_pp(?P<pp>\d{1,6})_tp(?P<tp>\d{1,6})(?:_dcp\d+)?(?:_ep(?P<ep>\d{1,6}))?"),
-)
-"""Ranks by kind of parallelism in a file's name."""
+_PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep)[-_]?(?:rank)?[-_]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
+"""A rank by kind of parallelism in a file's name: PROFILE-TP-1-DP-0-PP-0-EP-1 (SGLang, python/sglang/srt/utils/profile_utils.py),
+dp0_pp0_tp1_dcp0_ep1 (vLLM, vllm/distributed/utils.py), TP00-PP01."""
 _AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "tp", "ep"))
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _SUFFIXES = (
@@ -86,6 +90,8 @@ _SUFFIXES = (
     ".prv.gz",
 )
 _MISSING_LISTED = 20
+_FEWEST_NUMBERED = 2
+_NUMBERS_A_REPORT = 16
 _DIGITS = 1000
 _RANKS_BELOW = 1 << 20
 """A larger number is a date or damage, not a rank; no job has a million, and missing ranks are counted up to the largest."""
@@ -231,6 +237,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
     found: dict[tuple[object, ...], list[_Candidate]] = {}
     nameless: dict[tuple[object, ...], str] = {}
     present = [(index, report) for index, report in enumerate(reports) if report is not None]
+    hosts = _hosts_in_names([report for _, report in present])
     started_again = {_RESTART.sub("", name) for _, report in present if _RESTART.search(name := _base(report))}
     for index, report in sorted(present, key=lambda p: (natural_key(p[1].path), p[1].utc_ns or 0)):
         leads = _leads(report)
@@ -240,8 +247,11 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
         place: tuple[object, ...] = (str(PurePath(report.path).parent), base)
         if base == stem and not again:
             place = (*place, index)
+        by_user = leads[0].rank_hint if leads and leads[0].rank_hint_source in STATED else None
+        if by_user is not None:
+            place, again = (by_user,), True
         # without a host's name, reports of one capture are all that is known to be of one host
-        host = report.host if report.host is not None else nameless.setdefault(place, f"host-{len(nameless)}")
+        host = report.host or hosts.get(report.path) or nameless.setdefault(place, f"host-{len(nameless)}")
         others = [p.process for p in report.processes if p not in leads]
         for n, lead in enumerate(leads or [None]):
             mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
@@ -263,6 +273,12 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
         candidate.reports = [r for r, _ in together]
         candidate.sources = [s for _, s in together]
     return candidates
+
+
+def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
+    """The host in names such as `node7-rank3`, of reports that do not state it; there must be several, and several ranks of one."""
+    found = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(_stem(r.path))) is not None}
+    return found if 1 < len(set(found.values())) < len({_base(r) for r in reports if r.path in found}) else {}
 
 
 def _leads(report: Report) -> list[ReportProcess]:
@@ -292,11 +308,13 @@ def _stem(path: str) -> str:
 def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tuple[int, str]]:
     """Candidate to (rank, how it was found), from the best source under which the numbers are distinct."""
     sources: list[tuple[str, Callable[[_Candidate], int | None]]] = [("MPI_RANKS", lambda c: _believable(c.mpi_rank))]
-    hints = sorted({c.hint[1] for c in candidates if c.hint is not None})
+    hints = sorted({c.hint[1] for c in candidates if c.hint is not None}, key=lambda name: (name not in STATED, name))
     sources += [(name, _from_hint(name)) for name in hints]
     sources += [(name, _from_environment(name)) for name in _RANK_VARIABLES]
     sources.append(("file name", _from_file_name))
+    sources.append(("file name", _from_number_of_all(candidates)))
     sources.append(("parallel ranks in the file name", _from_parallel_ranks(candidates)))
+    sources.append(("file name", _from_last_number(candidates)))
     claimed: dict[int, tuple[int, str]] = {}
     for source, ask in sources:
         given = {i: rank for i, c in enumerate(candidates) if i not in claimed and (rank := ask(c)) is not None}
@@ -375,6 +393,31 @@ def _from_file_name(candidate: _Candidate) -> int | None:
     return _believable(int(found[-1])) if found else None
 
 
+def _from_number_of_all(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
+    """Returns the rank in a name such as `trace-10-of-16`; the first may be 0 or 1."""
+    numbers = {id(c): m for c in candidates if c.alone and (m := _OF_ALL.search(c.stem)) is not None}
+    from_one = any(int(m["rank"]) == int(m["ranks"]) for m in numbers.values())
+    ranks = {own: int(m["rank"]) - from_one for own, m in numbers.items()}
+    return lambda candidate: _believable(ranks.get(id(candidate)))
+
+
+def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
+    """Returns the number at the end of the name, such as `llm_5`, if all have one after the same text and it can be a rank.
+
+    It can be a rank if it is no process id and not much larger than there are reports.
+    """
+    found = [(c, _LAST_NUMBER.match(c.stem)) for c in candidates]
+    texts = {None if m is None else m["name"] for _, m in found}
+    numbers = {id(c): int(m["number"]) for c, m in found if m is not None}
+    of_process = any(lead.pid == numbers.get(id(c)) for c, _ in found for lead in c.leads)
+    text = texts.pop() if len(texts) == 1 else None
+    if text is None or len(numbers) < _FEWEST_NUMBERED or _NSYS_NAME.fullmatch(text) or of_process:
+        return lambda _: None
+    if max(numbers.values()) >= _NUMBERS_A_REPORT * len(numbers) or not all(c.alone for c in candidates):
+        return lambda _: None
+    return lambda candidate: numbers.get(id(candidate))
+
+
 def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
     """Returns a process' number by its tensor, pipeline, data and expert parallel ranks, the first varying fastest.
 
@@ -382,9 +425,11 @@ def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candida
     """
     stated: dict[int, dict[str, int]] = {}
     for c in candidates:
-        found = next((m for m in (p.search(c.stem) for p in _PARALLEL) if m), None) if c.alone else None
+        found = {m["axis"].lower(): int(m["rank"]) for m in _PARALLEL.finditer(c.stem)} if c.alone else {}
         if found:
-            stated[id(c)] = {axis: int(number) for axis, number in found.groupdict().items() if number is not None}
+            stated[id(c)] = found
+    if len(stated) == 1 and not {"tp", "dp"} <= set(*stated.values()):
+        stated = {}  # sizes, such as of a model on tp8_pp2
     for axes in _AXES:
         places = {own: tuple(ranks.get(axis, 0) for axis in axes) for own, ranks in stated.items()}
         if len(set(places.values())) == len(places):
@@ -441,7 +486,8 @@ def _world_size(reports: Iterable[Report | None]) -> int | None:
         if report is None:
             continue
         numbers = (_number(report.environment, v) for v in _WORLD_SIZE_VARIABLES)
-        size = report.world_size or next((n for n in numbers if n), None)
+        of_all = _OF_ALL.search(_stem(report.path))
+        size = report.world_size or next((n for n in numbers if n), None) or (int(of_all["ranks"]) if of_all else None)
         if size and size <= _RANKS_BELOW:
             sizes.add(size)
     return sizes.pop() if len(sizes) == 1 else None

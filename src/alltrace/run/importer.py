@@ -50,6 +50,7 @@ from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
+from alltrace.run.stated_ranks import stated_ranks, with_stated_rank
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
@@ -133,6 +134,7 @@ def import_reports(
     inspector_logs: Sequence[str] = (),
     known: Mapping[str, Content] | None = None,
     labels: Labels | None = None,
+    rank_from: str | None = None,
 ) -> Manifest:
     """Make the run directory `output` from the reports that `inputs` name, or bring it up to date.
 
@@ -153,6 +155,7 @@ def import_reports(
         inspector_logs: Files of NCCL Inspector, likewise.
         known: What reports hold, by path, where it was found out already.
         labels: What identifies the run; missing labels come from the reports.
+        rank_from: A regular expression with a group `rank` that finds the rank of a report in its path; None without one.
 
     Returns:
         The run's facts, as written to `manifest.json`.
@@ -160,6 +163,7 @@ def import_reports(
     Raises:
         InputError: No report can be read, or `output` cannot be written.
         StrictError: A report cannot be read, with `strict`.
+        UsageError: `rank_from` is not such an expression.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
@@ -179,7 +183,7 @@ def import_reports(
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
         _check_readable(probes, strict)
-        plan = plan_ranks([p.report for p in probes])
+        plan = _planned(reports, probes, rank_from)
         manifest = _facts(plan, probes, None if tables is None else wanted, rules, labels or Labels())
         try:
             _prepare(output)
@@ -202,6 +206,7 @@ def import_part(
     rules: KernelRules | None = None,
     fetch: Fetch | None = None,
     watcher: Watcher | None = None,
+    rank_from: str | None = None,
 ) -> list[RankRecord]:
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
@@ -215,6 +220,7 @@ def import_part(
         rules: As later passed to `import_reports`.
         fetch: Brings what is at URLs onto this machine.
         watcher: Gets progress.
+        rank_from: As later passed to `import_reports`.
 
     Raises:
         InputError: A report cannot be read, or `output` cannot be written.
@@ -237,7 +243,7 @@ def import_part(
                 if probe.reader is not None:
                     opened.callback(probe.reader.close)
             _check_readable(probes, strict=True)
-            plan = plan_ranks([p.report for p in probes])
+            plan = _planned(reports, probes, rank_from)
             signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
             _prepare(output)
             with _alone(output, among_parts=True):
@@ -251,6 +257,12 @@ def import_part(
                 return ranks
         except OSError as error:
             raise _write_error(output, error) from error
+
+
+def _planned(reports: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None) -> Plan:
+    """The ranks in reports, by what the user states of them and by what they say of themselves."""
+    stated = stated_ranks(reports, rank_from)
+    return plan_ranks([p.report and with_stated_rank(p.report, stated.get(path)) for path, p in zip(reports, probes, strict=True)])
 
 
 def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:

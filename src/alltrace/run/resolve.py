@@ -30,6 +30,7 @@ def resolve(
     strict: bool = False,
     rules: KernelRules | None = None,
     watcher: Watcher | None = None,
+    rank_from: str | None = None,
 ) -> Path:
     """The run directory that `inputs` name: itself, or one in the cache made from the reports.
 
@@ -40,6 +41,7 @@ def resolve(
         strict: Whether a report that cannot be read is an error.
         rules: The kernel rules.
         watcher: Gets progress.
+        rank_from: A regular expression with a group `rank` that finds the rank of a report in its path; None without one.
 
     Raises:
         InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.
@@ -53,4 +55,4 @@ def resolve(
         return given
     from alltrace.run.cache import imported_once  # it loads the readers
 
-    return imported_once(inputs, cache_dir=cache_dir, jobs=jobs, strict=strict, rules=rules, watcher=watcher)
+    return imported_once(inputs, cache_dir=cache_dir, jobs=jobs, strict=strict, rules=rules, watcher=watcher, rank_from=rank_from)

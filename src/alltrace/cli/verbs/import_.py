@@ -92,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             strict=args.strict,
             rules=rules,
+            rank_from=args.rank_from,
             fetch=lambda urls: fetch_all(urls, args.cache_dir or default_folder()),
             watcher=watcher,
             nccl_logs=args.nccl_log,
@@ -149,6 +150,7 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
             tables=_tables(args.only),
             jobs=args.jobs,
             rules=rules,
+            rank_from=args.rank_from,
             fetch=lambda urls: fetch_all(urls, args.cache_dir or default_folder()),
             watcher=watcher,
         )
