@@ -158,19 +158,6 @@ def test_damaged_ranks_and_sizes_are_passed_over(rank):
     assert plan.missing == (0, 1)
 
 
-def test_two_jobs_in_one_folder_are_said_plainly():
-    reports = [
-        report(f"{job}/x_rank{r}.sqlite", pid=10 * job + r, environment={"RANK": str(r), "SLURM_JOB_ID": str(job)})
-        for job in (7, 11)
-        for r in (0, 1)
-    ]
-    plan = plan_ranks(reports)
-    assert plan.notes[0] == "the reports are of 2 different jobs (SLURM_JOB_ID 7, 11); give the reports of one job at a time"
-    assert plan.notes[1] == "RANK gives rank 0 to 2 different processes, so it was not used; are reports of two jobs in one folder?"
-    assert len(plan.ranks) == 4
-    assert {r.source for r in plan.ranks} == {"order"}
-
-
 def test_reports_without_a_host():
     plan = plan_ranks([report("b.sqlite", host=None), report("a.sqlite", host=None)])
     assert [(r.host, r.sources[0].report) for r in plan.ranks] == [("host-0", 1), ("host-1", 0)]

@@ -74,7 +74,6 @@ _PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep)[-_]?(?:rank)?[-_]?(?
 """A rank by kind of parallelism in a file's name: PROFILE-TP-1-DP-0-PP-0-EP-1 (SGLang, python/sglang/srt/utils/profile_utils.py),
 dp0_pp0_tp1_dcp0_ep1 (vLLM, vllm/distributed/utils.py), TP00-PP01."""
 _AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "tp", "ep"))
-_JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _SUFFIXES = (
     ".pickle",
     ".pkl",
@@ -200,9 +199,6 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
         pids = _pids(candidate, reports)
         ranks.append(RankPlan(rank, local[i], candidate.host, pids, source, tuple(candidate.sources)))
     ranks.sort(key=lambda r: r.rank)
-    jobs = _jobs_note(reports)
-    if jobs:
-        notes.insert(0, jobs)
     missing = _missing([r.rank for r in ranks], _world_size(reports), claimed.values())
     if missing:
         notes.append(_missing_note(missing))
@@ -241,7 +237,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
     started_again = {_RESTART.sub("", name) for _, report in present if _RESTART.search(name := _base(report))}
     for index, report in sorted(present, key=lambda p: (natural_key(p[1].path), p[1].utc_ns or 0)):
         leads = _leads(report)
-        stem, base = _stem(report.path), _base(report)
+        stem, base = report_stem(report.path), _base(report)
         again = len(leads) <= 1 and _RESTART.sub("", base) in started_again
         base = _RESTART.sub("", base) if again else base
         place: tuple[object, ...] = (str(PurePath(report.path).parent), base)
@@ -277,7 +273,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
 
 def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
     """The host in names such as `node7-rank3`, of reports that do not state it; there must be several, and several ranks of one."""
-    found = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(_stem(r.path))) is not None}
+    found = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(report_stem(r.path))) is not None}
     return found if 1 < len(set(found.values())) < len({_base(r) for r in reports if r.path in found}) else {}
 
 
@@ -297,10 +293,11 @@ def _leads(report: Report) -> list[ReportProcess]:
 
 def _base(report: Report) -> str:
     """The name of a report without the part that distinguishes reports of one process."""
-    return _CAPTURE_SUFFIX.sub("", _stem(report.path))
+    return _CAPTURE_SUFFIX.sub("", report_stem(report.path))
 
 
-def _stem(path: str) -> str:
+def report_stem(path: str) -> str:
+    """The name of a report without its ending, and without that of how it is packed."""
     name = PurePath(path).name
     return next((name[: -len(suffix)] for suffix in _SUFFIXES if name.lower().endswith(suffix)), name)
 
@@ -358,16 +355,6 @@ def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:
         f"{source} gives rank {rank} to {counts[rank]} different processes, so it was not used; "
         "are reports of two jobs in one folder?"
     )
-
-
-def _jobs_note(reports: Iterable[Report | None]) -> str | None:
-    """A warning that the reports are of several jobs, if the launcher's own job number shows it."""
-    for variable in _JOB_VARIABLES:
-        jobs = sorted({r.environment[variable] for r in reports if r is not None and variable in r.environment}, key=natural_key)
-        if len(jobs) > 1:
-            listed = ", ".join(jobs[:4]) + (", ..." if len(jobs) > 4 else "")
-            return f"the reports are of {len(jobs)} different jobs ({variable} {listed}); give the reports of one job at a time"
-    return None
 
 
 def _from_hint(source: str) -> Callable[[_Candidate], int | None]:
@@ -439,6 +426,15 @@ def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candida
     return lambda _: None
 
 
+def stated_rank(report: Report) -> int | None:
+    """The rank that a report of one process states of itself, or that its launcher or its name do; None without one."""
+    lead = report.processes[0] if report.processes else None
+    numbers = [] if lead is None or len(_leads(report)) > 1 else [lead.mpi_rank, lead.rank_hint]
+    numbers += [_number(report.environment, variable) for variable in _RANK_VARIABLES]
+    named = _FILE_RANK.findall(report_stem(report.path))
+    return next((n for n in (*numbers, int(named[-1][:7]) if named else None) if _believable(n) is not None), None)
+
+
 def _believable(rank: int | None) -> int | None:
     return rank if rank is not None and 0 <= rank < _RANKS_BELOW else None
 
@@ -486,7 +482,7 @@ def _world_size(reports: Iterable[Report | None]) -> int | None:
         if report is None:
             continue
         numbers = (_number(report.environment, v) for v in _WORLD_SIZE_VARIABLES)
-        of_all = _OF_ALL.search(_stem(report.path))
+        of_all = _OF_ALL.search(report_stem(report.path))
         size = report.world_size or next((n for n in numbers if n), None) or (int(of_all["ranks"]) if of_all else None)
         if size and size <= _RANKS_BELOW:
             sizes.add(size)

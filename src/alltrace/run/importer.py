@@ -48,6 +48,7 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
+from alltrace.run.same_recording import check_one_job, doubles, doubles_notes
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
 from alltrace.run.stated_ranks import stated_ranks, with_stated_rank
@@ -163,7 +164,7 @@ def import_reports(
     Raises:
         InputError: No report can be read, or `output` cannot be written.
         StrictError: A report cannot be read, with `strict`.
-        UsageError: `rank_from` is not such an expression.
+        UsageError: `rank_from` is not such an expression, or the reports are of several jobs.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
@@ -183,7 +184,12 @@ def import_reports(
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
         _check_readable(probes, strict)
+        same = doubles([p.report for p in probes], [(p.record.size_bytes, p.record.content_hash) for p in probes])
+        double_notes = doubles_notes([p.report for p in probes], same)
+        reports = [path for n, path in enumerate(reports) if n not in same]
+        probes = [probe for n, probe in enumerate(probes) if n not in same]
         plan = _planned(reports, probes, rank_from)
+        plan = plan._replace(notes=(*double_notes, *plan.notes))
         manifest = _facts(plan, probes, None if tables is None else wanted, rules, labels or Labels())
         try:
             _prepare(output)
@@ -262,7 +268,9 @@ def import_part(
 def _planned(reports: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None) -> Plan:
     """The ranks in reports, by what the user states of them and by what they say of themselves."""
     stated = stated_ranks(reports, rank_from)
-    return plan_ranks([p.report and with_stated_rank(p.report, stated.get(path)) for path, p in zip(reports, probes, strict=True)])
+    found = [p.report and with_stated_rank(p.report, stated.get(path)) for path, p in zip(reports, probes, strict=True)]
+    check_one_job(found)
+    return plan_ranks(found)
 
 
 def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:

@@ -1,0 +1,217 @@
+"""Reports that are one recording, of which one is taken; and reports of several jobs, which are refused.
+
+Reports are one recording if they have the same content, or differ only in how they are packed; if they are exports of one session
+of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device of one process.
+
+Reports are of several jobs if their launchers say so. Otherwise they are if processes share their rank numbers, and the jobs that
+would then be in the folder have other world sizes, or ran at times that are hours apart, or at once on other hosts that share none.
+Roles of one job, such as rollout and trainer, may number their ranks alike.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from alltrace.run.identity import natural_key, report_stem, stated_rank
+from alltrace.run.stated_ranks import STATED
+from alltrace.trace.errors import UsageError, path_text, printable
+from alltrace.trace.number_text import counted
+from alltrace.trace.side_file_words import ROLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from alltrace.readers.base import Report
+
+_JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
+_APART_NS = 3600 * 10**9
+_NAMED = 4
+_LISTED = 20
+
+
+def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]]) -> dict[int, tuple[int, str]]:
+    """The reports that another one is instead of: by number the number of that one, and how they are the same.
+
+    `reports`: None for one that cannot be read. `contents`: Size and hash of each.
+    """
+    found: dict[int, tuple[int, str]] = {}
+    order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
+    keys: tuple[tuple[str, Callable[[int, Report], Hashable | None]], ...] = (
+        ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None),
+        ("the same trace as", lambda _n, report: _packed(report)),
+        ("the same session as", lambda _n, report: _session(report)),
+        ("the same process as", lambda _n, report: _process_on_device(report)),
+    )
+    for how, key_of in keys:
+        first: dict[Hashable, int] = {}
+        for n in order:
+            report = reports[n]
+            key = key_of(n, report) if report is not None and n not in found else None
+            if key is None or report is None:
+                continue
+            taken = first.setdefault(key, n)
+            other = reports[taken]
+            if taken != n and (how != "the same process as" or (other is not None and _of_two_profilers(report, other))):
+                found[n] = taken, how
+    return found
+
+
+def doubles_notes(reports: Sequence[Report | None], found: dict[int, tuple[int, str]]) -> tuple[str, ...]:
+    """What is said of the reports that were left out."""
+    notes = []
+    for n, (taken, how) in sorted(found.items())[:_LISTED]:
+        left_out, other = reports[n], reports[taken]
+        if left_out is not None and other is not None:
+            notes.append(f"{path_text(left_out.path)}: left out, it is {how} {path_text(other.path)}")
+    rest = len(found) - _LISTED
+    return (*notes, *([f"{counted(rest, 'more report')} left out, of which others are copies"] if rest > 0 else ()))
+
+
+def _preference(report: Report | None) -> tuple[Any, ...]:
+    path = "" if report is None else report.path
+    return report is not None and not report.format.startswith("nsys"), len(path), natural_key(path)
+
+
+def _packed(report: Report) -> Hashable | None:
+    """The same for `x.json` and `x.json.gz` of one process in one folder."""
+    if report.format != "kineto":
+        return None
+    return str(PurePath(report.path).parent), report_stem(report.path), tuple(p.pid for p in report.processes)
+
+
+def _session(report: Report) -> Hashable | None:
+    if not report.format.startswith("nsys") or report.utc_ns is None or report.stop_ns is None or not report.processes:
+        return None
+    return report.host, report.utc_ns, report.start_ns, report.stop_ns, tuple(sorted(p.pid for p in report.processes))
+
+
+def _process_on_device(report: Report) -> Hashable | None:
+    on_device = [p for p in report.processes if p.gpu]
+    if report.companion or report.host is None or len(on_device) != 1:
+        return None
+    return report.host, on_device[0].pid
+
+
+def _of_two_profilers(one: Report, other: Report) -> bool:
+    return (one.format == "kineto") != (other.format == "kineto") and any(r.format.startswith("nsys") for r in (one, other))
+
+
+def check_one_job(reports: Sequence[Report | None]) -> None:
+    """See that the reports can be of one job.
+
+    Raises:
+        UsageError: They are of several; with the reports of each and a command for it.
+    """
+    present = [r for r in reports if r is not None and not r.companion]
+    if any(p.rank_hint_source in STATED for r in present for p in r.processes):
+        return
+    for what, groups in (_by_launcher(present), _by_size(present), _by_time(present), _by_hosts(present)):
+        if len(groups) > 1:
+            raise UsageError(_refusal(what, groups))
+
+
+_Groups = tuple[str, list[tuple[str, list["Report"]]]]
+
+
+def _by_launcher(reports: Sequence[Report]) -> _Groups:
+    for variable in _JOB_VARIABLES:
+        groups = _grouped(reports, partial(_variable, variable))
+        if len(groups) > 1:
+            return variable, [(f"{variable} {value}", its) for value, its in groups]
+    return "", []
+
+
+def _variable(name: str, report: Report) -> str | None:
+    return report.environment.get(name)
+
+
+def _by_size(reports: Sequence[Report]) -> _Groups:
+    groups = _grouped(reports, lambda r: r.world_size)
+    return "world size", [(f"world size {size}", its) for size, its in groups] if _clash(groups) else []
+
+
+def _by_time(reports: Sequence[Report]) -> _Groups:
+    timed = sorted((r for r in reports if r.utc_ns is not None), key=lambda r: r.utc_ns or 0)
+    groups: list[tuple[int, list[Report]]] = []
+    for report in timed:
+        if not groups or (report.utc_ns or 0) - (groups[-1][1][-1].utc_ns or 0) > _APART_NS:
+            groups.append((report.utc_ns or 0, []))
+        groups[-1][1].append(report)
+    if not _clash(groups) or len(timed) < len(reports):
+        return "", []
+    return "time", [(f"begun {_utc(its[0].utc_ns or 0)}", its) for _, its in groups]
+
+
+def _by_hosts(reports: Sequence[Report]) -> _Groups:
+    """Sets of hosts that each have all ranks, with a world size that says that these are all."""
+    sizes = {r.world_size for r in reports}
+    size = sizes.pop() if len(sizes) == 1 else None
+    by_host = _grouped(reports, lambda r: r.host)
+    ranks = [{stated_rank(r) for r in its} for _, its in by_host]
+    if size is None or len(by_host) < 2 or not _clash(by_host) or any(its != set(range(size)) for its in ranks):
+        return "", []
+    return "hosts", [(f"on {host}", its) for host, its in by_host]
+
+
+def _grouped(reports: Sequence[Report], key_of: Callable[[Report], Any]) -> list[tuple[Any, list[Report]]]:
+    """The reports by a key, in the order of keys; those without one are left out."""
+    groups: dict[Any, list[Report]] = defaultdict(list)
+    for report in reports:
+        key = key_of(report)
+        if key is not None:
+            groups[key].append(report)
+    return sorted(groups.items(), key=lambda g: natural_key(str(g[0])))
+
+
+def _clash(groups: Sequence[tuple[Any, list[Report]]]) -> bool:
+    """Whether some rank is in two groups, as another process, and roles do not explain it."""
+    seen: dict[tuple[str, int], tuple[int, Any]] = {}
+    for n, (_, its) in enumerate(groups):
+        for report in its:
+            rank = stated_rank(report)
+            if rank is None or not report.processes:
+                continue
+            process = report.host, report.processes[0].pid
+            of, other = seen.setdefault((report.environment.get(ROLE, ""), rank), (n, process))
+            if of != n and other != process:
+                return True
+    return False
+
+
+def _refusal(what: str, groups: Sequence[tuple[str, list[Report]]]) -> str:
+    every = [r.path for _, its in groups for r in its]
+    said = []
+    for name, its in groups[:_NAMED]:
+        paths = [r.path for r in its]
+        shown = ", ".join(printable(PurePath(p).name) for p in paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
+        said.append(f"{name}: {counted(len(paths), 'report')} ({shown}), `alltrace info {_arguments(paths, every)}`")
+    more = f"; and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    return f"the reports are of {len(groups)} jobs, by their {what}; expected those of one. {'; '.join(said)}{more}"
+
+
+def _arguments(paths: Sequence[str], every: Iterable[str]) -> str:
+    """Arguments of a command that name these reports and no other: their folder, a pattern, or each."""
+    others = set(every) - set(paths)
+    folders = {str(PurePath(p).parent) for p in paths}
+    if len(folders) == 1 and not any(PurePath(p).is_relative_to(next(iter(folders))) for p in others):
+        return shlex.quote(next(iter(folders)))
+    start = _common_start(paths)
+    if len(paths) > 1 and PurePath(start).name and not any(p.startswith(start) for p in others):
+        return f"{shlex.quote(start)}*"
+    listed = " ".join(shlex.quote(printable(p)) for p in paths[:_LISTED])
+    return listed + (" ..." if len(paths) > _LISTED else "")
+
+
+def _common_start(paths: Sequence[str]) -> str:
+    first, last = min(paths), max(paths)
+    return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))]
+
+
+def _utc(time_ns: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")

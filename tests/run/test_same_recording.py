@@ -1,0 +1,146 @@
+"""Which reports are one recording, and which are of several jobs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+
+import pytest
+from tests.run.test_identity import report
+
+from alltrace.readers.base import ReportProcess
+from alltrace.run.importer import import_reports
+from alltrace.run.same_recording import check_one_job, doubles, doubles_notes
+from alltrace.synth import write_run
+from alltrace.trace.errors import UsageError
+from alltrace.trace.side_file_words import ROLE
+
+HOUR = 3600 * 10**9
+
+
+def trace(path, pid, *, host="h", fmt="kineto", rank=None, size=None, gpu=True, start=None, stop=None, utc_ns=0, **environment):
+    lead = ReportProcess(0, pid, gpu=gpu, rank_hint=rank, rank_hint_source=None if rank is None else "distributedInfo")
+    found = report(path, host=host, utc_ns=utc_ns, world_size=size, processes=(lead,), environment=environment)
+    return found._replace(format=fmt, start_ns=start, stop_ns=stop)
+
+
+def of(reports, contents=None):
+    contents = contents or [(n, str(n)) for n in range(len(reports))]
+    return doubles(reports, contents)
+
+
+def test_copies_have_one_content_and_the_shortest_name_counts():
+    reports = [trace("a (1).json", 1), trace("a.json", 1), trace("b.json", 2), None]
+    found = of(reports, [(5, "x"), (5, "x"), (5, "y"), (5, "x")])
+    assert found == {0: (1, "the same content as")}
+    assert doubles_notes(reports, found) == ("a (1).json: left out, it is the same content as a.json",)
+    assert of(reports, [(5, ""), (5, ""), (5, ""), (5, "")]) == {}
+
+
+def test_a_trace_and_the_same_one_packed():
+    reports = [trace("d/r0.json.gz", 1), trace("d/r0.json", 1), trace("e/r0.json", 1), trace("d/r0.json.zst", 2)]
+    assert of(reports) == {0: (1, "the same trace as")}
+
+
+def test_exports_of_one_session_under_two_names():
+    names = ("x.sqlite", "y_pqtdir", "z.sqlite")
+    reports = [trace(n, 7, fmt="nsys-sqlite" if n != "y_pqtdir" else "nsys-parquetdir", start=1, stop=9, utc_ns=5) for n in names]
+    reports[2] = reports[2]._replace(stop_ns=10)  # another capture range
+    assert of(reports) == {1: (0, "the same session as")}
+    assert of([r._replace(stop_ns=None) for r in reports]) == {}
+
+
+def test_two_profilers_of_one_process():
+    """PyTorch's profiler and Nsight Systems recorded the same device; where one has no device work, they complement each other."""
+    reports = [trace("t.json", 7), trace("s.sqlite", 7, fmt="nsys-sqlite"), trace("u.json", 8)]
+    assert of(reports) == {0: (1, "the same process as")}
+    assert of([reports[0], reports[1]._replace(processes=(ReportProcess(0, 7, gpu=False),))]) == {}
+    assert of([trace("t-1.json", 7), trace("t-2.json", 7)]) == {}
+    assert of([trace("t.json", 7, host=None), trace("s.sqlite", 7, fmt="nsys-sqlite", host=None)]) == {}
+
+
+def job(name, size=2, *, first_pid=0, host="h", utc_ns=0, **more):
+    return [trace(f"{name}/rank{r}.json", first_pid + r, host=host, rank=r, size=size, utc_ns=utc_ns, **more) for r in range(size)]
+
+
+REFUSED = {
+    "launchers": (job("a", SLURM_JOB_ID="1") + job("b", first_pid=9, SLURM_JOB_ID="20"), "SLURM_JOB_ID", "a", "b"),
+    "world sizes": (job("a", 2) + job("b", 4, first_pid=9, host="g"), "world size", "a", "b"),
+    "days": (job("a") + job("b", first_pid=9, utc_ns=24 * HOUR), "time", "a", "b"),
+    "hosts": (job("a") + job("b", host="g", first_pid=5), "hosts", "b", "a"),
+}
+
+
+@pytest.mark.parametrize(("reports", "what", "first", "second"), REFUSED.values(), ids=REFUSED)
+def test_two_jobs_are_refused_with_a_command_for_each(reports, what, first, second):
+    with pytest.raises(UsageError, match=rf"^the reports are of 2 jobs, by their {what}; expected those of one\.") as error:
+        check_one_job(reports)
+    assert re.findall(r"`([^`]*)`", str(error.value)) == [f"alltrace info {first}", f"alltrace info {second}"]
+
+
+ONE_JOB = {
+    "roles": job("a", 2, **{ROLE: "trainer"}) + job("b", 4, first_pid=9, **{ROLE: "rollout"}),
+    "windows of a long job": job("a") + job("b", utc_ns=24 * HOUR),
+    "other sizes without a clash": [*job("a", 2), trace("b/x.json", 50, rank=2, size=4), trace("b/y.json", 51, rank=3, size=4)],
+    "replicas of a service on two hosts": [
+        trace(f"{h}/r{r}.json", n, host=h, rank=r, size=None) for n, (h, r) in enumerate((h, r) for h in "ab" for r in range(2))
+    ],
+    "no size": [r._replace(world_size=None) for r in job("a") + job("b", host="g")],
+    "no times": [r._replace(utc_ns=None) for r in job("a") + job("b", utc_ns=24 * HOUR)],
+    "stated by hand": [
+        r._replace(processes=(r.processes[0]._replace(rank_hint_source="ranks.csv"),)) for r in job("a", 2) + job("b", 4)
+    ],
+}
+
+
+@pytest.mark.parametrize("reports", ONE_JOB.values(), ids=ONE_JOB)
+def test_what_can_be_one_job_is_not_refused(reports):
+    check_one_job([*reports, None])
+
+
+def test_commands_name_the_reports_of_a_job_alone():
+    mixed = [r._replace(path=f"d/{r.path.replace('/', '-')}") for r in job("a") + job("b x", first_pid=9, utc_ns=24 * HOUR)]
+    with pytest.raises(UsageError) as error:
+        check_one_job(mixed)
+    assert re.findall(r"`([^`]*)`", str(error.value)) == ["alltrace info d/a-rank*", "alltrace info 'd/b x-rank'*"]
+    odd = [r._replace(path=f"{n}.json") for n, r in enumerate(mixed)]
+    with pytest.raises(UsageError) as error:
+        check_one_job([odd[0], odd[2], odd[1], odd[3]])
+    assert re.findall(r"`([^`]*)`", str(error.value)) == ["alltrace info 0.json 1.json", "alltrace info 2.json 3.json"]
+
+
+def test_an_import_takes_one_of_each(tmp_path):
+    write_run("tiny", tmp_path, ideal=True)
+    reports = sorted(tmp_path.glob("*.sqlite"))
+    shutil.copy(reports[0], tmp_path / "copy.sqlite")
+    manifest = import_reports([str(tmp_path)], tmp_path / "run", jobs=1)
+    assert len(manifest.ranks) == len(reports)
+    assert len(manifest.reports) == len(reports)
+    assert any(n.endswith(f"left out, it is the same content as {tmp_path / 'copy.sqlite'}") for n in manifest.notes)
+
+
+def test_a_packed_trace_next_to_the_trace(tmp_path):
+    events = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "k",
+            "pid": 0,
+            "tid": 7,
+            "ts": 1e15 + n * 10,
+            "dur": 5,
+            "args": {"device": 0, "stream": 7, "correlation": n},
+        }
+        for n in range(1, 9)
+    ]
+    events += [
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 44, "tid": 44, "ts": 1e15 + n, "dur": 1, "args": {}} for n in range(3)
+    ]
+    text = json.dumps({"schemaVersion": 1, "traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 1}})
+    (tmp_path / "r.pt.trace.json").write_text(text)
+    (tmp_path / "r.pt.trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    manifest = import_reports([str(tmp_path)], tmp_path / "run", jobs=1)
+    assert [(r.rank, r.rows["kernels"]) for r in manifest.ranks] == [(0, 8)]
+    assert any("r.pt.trace.json.gz: left out, it is the same trace as" in n for n in manifest.notes)
