@@ -117,10 +117,17 @@ class Scanner:
             self._at += 1
             yield from self._object()
 
+    def goes_on(self) -> bool:
+        """Whether something but white space and zeros follows what was read."""
+        while (byte := self._byte()) == 0:
+            self._at += 1
+        return byte >= 0
+
     def _object(self) -> Iterator[Block]:
         while True:
             byte = self._byte()
             if byte == ord("}"):
+                self._at += 1
                 self.scan.whole = True
                 return
             if byte == ord(","):

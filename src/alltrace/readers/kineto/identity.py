@@ -17,7 +17,7 @@ from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.events import Scan, Scanner, decoded
 from alltrace.readers.kineto.text import PIECE, Text
-from alltrace.trace.errors import InputError
+from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,12 @@ _ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts
 _SECOND_NS = 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
 _LATEST_NS = 1 << 62  # the year 2116; later values are not times, and the difference of two of them would not fit 64 bits
+_FEWEST_OF_A_PROCESS = 10
+_LABELS_SHOWN = 4
+_LABEL = re.compile(rb'"pid"\s*:\s*"([^"\\]{1,200})"|"process_name"[^{}]{0,200}"args"\s*:\s*\{\s*"name"\s*:\s*"([^"\\]{1,200})"')
+_PROCESS_BEHIND = re.compile(r"[-_ ]*\d+$")
+_RANKED = re.compile(r"(?:\brank[-_ ]?\d+|\b(?:TP|DP|PP|EP)-?\d+)", re.IGNORECASE)
+"""What a merged trace puts before the ids of processes, or calls processes: `[TP00-DP00-PP00-EP00] 1000`, `rank 3 (node1)`."""
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 
 
@@ -54,6 +60,9 @@ class Facts:
         zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
         whole: Whether the trace ends as it should.
         events: Events read.
+        correlated: Kernels with a correlation.
+        external: Kernels without one, but with the id of the call that launched them.
+        labels: What events call their processes, of those that name a rank.
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +73,14 @@ class Facts:
     zero_ns: int = 0
     whole: bool = False
     events: int = 0
+    correlated: int = 0
+    external: int = 0
+    labels: set[str] = field(default_factory=set)
+
+    @property
+    def by_external(self) -> bool:
+        """Whether `External id` is what joins kernels with their launches, as in traces of PyTorch for ROCm."""
+        return self.external > 0 and not self.correlated
 
     def number(self, *names: str) -> int | None:
         """The whole number in the metadata under the names, one inside the other; None if there is none."""
@@ -102,6 +119,8 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
         _take(facts, reader, first=True)
         done = reader.scan.whole and not text.cut
     facts.whole = done
+    with closing(Text(path)) as text:
+        facts.labels |= _labels(text.read(most))
     if not reader.scan.found and not reader.scan.metadata and not facts.events:
         found = "it is empty" if path.stat().st_size == 0 else "it does not start with a list of events"
         raise InputError(path, found=found, expected=EXPECTED)
@@ -125,6 +144,7 @@ def look_at_all(path: Path, head: Facts) -> Facts:
 
 def _look_at_tail(path: Path, facts: Facts) -> None:
     data, whole = _tail(path)
+    facts.labels |= _labels(data)
     at = next_event(data, 0, len(data))
     if at < 0:  # no event in sight: metadata as long as that is read from the beginning
         with closing(Text(path)) as text:
@@ -159,6 +179,10 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         role = roles[np.where(codes == NOTHING, len(scan.texts), codes)]
         facts.events += len(role)
         facts.roles.update(role.tolist())
+        kernels = role == categories.KERNEL
+        correlated = kernels & (block["correlation"] != NOTHING)
+        facts.correlated += int(np.count_nonzero(correlated))
+        facts.external += int(np.count_nonzero(kernels & ~correlated & (block["external"] != NOTHING)))
         for roles_of, column, counter in (
             (categories.ON_HOST, "pid", facts.pids),
             (categories.ON_GPU, "device", facts.devices),
@@ -179,8 +203,38 @@ def is_of_capture(path: Path) -> bool:
     return PurePath(path).parent.name == _CAPTURES
 
 
+def _check_one_process(path: Path, facts: Facts) -> None:
+    """Refuse a trace that tools have merged from those of several ranks."""
+    launching = [pid for pid, count in facts.pids.items() if pid > 0 and count >= _FEWEST_OF_A_PROCESS]
+    if len(facts.labels) < 2 and len(launching) < 2:
+        return
+    named = sorted(facts.labels) if len(facts.labels) > 1 else [f"process {pid}" for pid in sorted(launching)]
+    shown = ", ".join(map(printable, named[:_LABELS_SHOWN])) + (", ..." if len(named) > _LABELS_SHOWN else "")
+    raise InputError(
+        path,
+        found=f"it holds {len(named)} processes ({shown}), as a trace does that was merged from those of several ranks",
+        expected="the trace of one process",
+        advice="give the traces from before they were merged; for a trace that alltrace exported, its run",
+    )
+
+
+def _labels(text: bytes) -> set[str]:
+    """What process ids, or the names of processes, say of ranks."""
+    found = {m[1] or m[2] for m in _LABEL.finditer(text)}
+    return {
+        label
+        for raw in found
+        if (label := _PROCESS_BEHIND.sub("", raw.decode("utf-8", "replace")).strip()) and _RANKED.search(label)
+    }
+
+
 def report_of(path: Path, facts: Facts) -> Report:
-    """The identity of the trace."""
+    """The identity of the trace.
+
+    Raises:
+        InputError: It holds several processes.
+    """
+    _check_one_process(path, facts)
     base = facts.number("baseTimeNanoseconds")
     warnings = []
     if not facts.whole:

@@ -42,12 +42,13 @@ class Parsed:
                 metadata = {**facts.metadata}
                 communication = Communication(self._names, self._entities, facts.zero_ns, metadata)
                 counters = Counters(self._names, self._entities, facts.zero_ns)
-                tables = Tables(self._names, self._entities, facts.zero_ns)
+                tables = Tables(self._names, self._entities, facts.zero_ns, by_external=facts.by_external)
                 for block in scanner.blocks():
                     for table, columns in tables.batches(block):
                         self._spool.append(table, columns)
                     communication.add(block, tables.places)
                     counters.add(block, tables.places["counters"], tables.places["launches"])
+                self._goes_on = scanner.scan.whole and scanner.goes_on()
                 metadata.update(scanner.scan.metadata)
                 self._entities.describe(metadata.get("deviceProperties"))
             self._broken, self._timeless, self._unknown = scanner.scan.broken, tables.timeless, tables.unknown
@@ -78,6 +79,9 @@ class Parsed:
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What was left out of the tables."""
         found = []
+        if self._goes_on:
+            text = "the file goes on after the end of its JSON: what follows is not read; make a file of each trace"
+            found.append(ReportWarning(text, TABLES))
         if self._broken:
             text = "events left out because they are not valid JSON (an escape or a quote may be at fault)"
             found.append(ReportWarning(text, TABLES, self._broken))

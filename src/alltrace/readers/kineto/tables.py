@@ -40,13 +40,14 @@ class Tables:
             counters of kernels are.
     """
 
-    def __init__(self, known: names.Names, entities: Entities, zero_ns: int) -> None:
+    def __init__(self, known: names.Names, entities: Entities, zero_ns: int, *, by_external: bool = False) -> None:
         self.timeless: int = 0
         self.unknown: dict[str, list[int]] = {}
         self.places: dict[str, Any] = {}
         self._names = known
         self._entities = entities
         self._zero_ns = zero_ns
+        self._by_external = by_external
         self._payloads: dict[tuple[int, ...], str | None] = {}
         self._domains = {
             categories.OPERATOR: known.add("cpu_op"),
@@ -114,14 +115,19 @@ class Tables:
         return {"start": start, "end": start + events["dur"]}
 
     def _on_gpu(self, events: _Picked) -> dict[str, Any]:
+        stream = _or(events["stream"], events["tid"])
         return {
             **self._times(events),
             "process": np.zeros(events.count, np.int32),
-            "device": self._entities.devices(events["device"]),
+            "device": self._entities.devices(_or(events["device"], events["pid"])),  # the profiler writes both
             "context": narrow(events["context"]),
-            "stream": _masked(events["stream"], (events["stream"] < 0) | (events["stream"] >= _NO_STREAM)),
-            "correlation": whole(events["correlation"]),
+            "stream": _masked(stream, (stream < 0) | (stream >= _NO_STREAM)),
+            "correlation": whole(self._correlation(events)),
         }
+
+    def _correlation(self, events: _Picked) -> Any:
+        """What joins work with the call that launched it."""
+        return _or(events["correlation"], events["external"]) if self._by_external else events["correlation"]
 
     def _on_host(self, events: _Picked) -> dict[str, Any]:
         return {
@@ -163,7 +169,7 @@ class Tables:
     def _api(self, events: _Picked, role: Any) -> dict[str, Any]:
         return {
             **self._on_host(events),
-            "correlation": whole(events["correlation"]),
+            "correlation": whole(self._correlation(events)),
             "name": self._names.ids(events["name"]),
             "kind": words((role == categories.DRIVER).astype(np.int64), ("runtime", "driver")),
         }
@@ -267,6 +273,12 @@ class _Picked:
     @property
     def numbers(self) -> Any:
         return self._rows + self._block.first
+
+
+def _or(values: Any, others: Any) -> Any:
+    """The values, and the others where an event lacks them."""
+    missing = values == NOTHING
+    return np.where(missing, others, values) if missing.any() else values
 
 
 def _masked(values: Any, missing: Any) -> Any:
