@@ -7,7 +7,7 @@ filters, a span of time), with later times, or with tables in memory until the l
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +47,25 @@ class Rows(Protocol):
         ...
 
 
+class Placeable(Protocol):
+    """A part with times."""
+
+    def placed(self, clock: ClockMap) -> Self:
+        """The part of a rank in the time of its files as it is on the run's clock."""
+        ...
+
+
+_Part = TypeVar("_Part", bound=Placeable)
+
+
+class Parts(Protocol):
+    """The parts of a rank that are stored with the run (`recipes.execution.kept_parts`)."""
+
+    def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
+        """The part of some name: the one that is kept, or a new one."""
+        ...
+
+
 class Piece(NamedTuple):
     """Part of a rank's table: a row group of its file.
 
@@ -79,7 +98,7 @@ class Rank:
         clock: The map from the time of its files to that of the tables.
         as_recorded: Whether tables hold the rows that cannot be true too, as the reports of Nsight Systems do.
         memo: What `recipes.execution.shared_tables.once` made of these tables; None if nothing is kept, as for files.
-        kept: The parts of the rank that are stored with the run (`recipes.execution.shared_tables.Parts`), or None.
+        kept: The parts of the rank that are stored with the run, or None.
         reads: How often each table in memory was read.
     """
 
@@ -99,7 +118,7 @@ class Rank:
         self.host: str = record.host
         self.clock: ClockMap = clock_map(manifest, record)._replace(origin_ns=origin_ns)
         self.memo: dict[Hashable, Any] | None = None
-        self.kept: Any = None
+        self.kept: Parts | None = None
         self.reads: dict[str, int] = {}
         self._files = files
         self._manifest = manifest
@@ -122,7 +141,7 @@ class Rank:
         *,
         later_ns: int = 0,
         wanted: Mapping[str, Sequence[str]] | None = None,
-        kept: Any = None,
+        kept: Parts | None = None,
         read: Callable[[str, list[str]], pa.Table] | None = None,
     ) -> Rank:
         """The same rank with other tables; dictionaries are whole.

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.execution.shared_tables import Placeable, kept_once
+from alltrace.recipes.execution.shared_tables import kept_once
 from alltrace.run.derived import Place, digest
 from alltrace.run.manifest import RankRecord
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
-from alltrace.run.rank import Rank
+from alltrace.run.rank import Placeable, Rank
 from alltrace.run.store import Run
 from alltrace.run.verify import FINDINGS
 from alltrace.trace.schema import TABLES

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from alltrace.run.rank import Placeable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from alltrace.recipes.base import RunFacts
-    from alltrace.run.clock import ClockMap
     from alltrace.run.rank import Rank
 
 _Made = TypeVar("_Made")
-
-
-class Placeable(Protocol):
-    """A part with times."""
-
-    def placed(self, clock: ClockMap) -> Self:
-        """The part of a rank in the time of its files as it is on the run's clock."""
-        ...
-
-
 _Part = TypeVar("_Part", bound=Placeable)
-
-
-class Parts(Protocol):
-    """The parts of a rank that are kept with the run (`execution.kept_parts`)."""
-
-    def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
-        """The part of some name: the one that is kept, or a new one."""
-        ...
 
 
 class SharedRun:
@@ -68,5 +51,5 @@ def kept_once(rank: Rank, name: str, classes: Sequence[type], make: Callable[[Ra
     `rank`: The rank's tables. `name`: The name of the part. `classes`: The dataclasses that may be in it. `make`:
     Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
     """
-    kept: Parts | None = getattr(rank, "kept", None)
+    kept = rank.kept
     return once(rank, name, lambda: make(rank) if kept is None else kept.get(rank, name, classes, make))
