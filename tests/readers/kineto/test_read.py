@@ -533,3 +533,83 @@ def test_a_trace_of_how_graphs_were_captured_tells_of_its_rank_and_has_no_work_o
     assert {table for table, _ in reader.stream(tuple(TABLES))} == {"api", "ranges", "frames"}
     reader.close()
     assert not open_report(write(trace())).report.companion
+
+
+def test_work_without_arguments_is_of_the_device_and_stream_of_its_ids(write):
+    bare = {"ph": "X", "cat": "kernel", "name": "k", "pid": 2, "tid": 9, "ts": 1_000_050, "dur": 3}
+    (kernel,) = rows_of(write(trace([bare])), "kernels")
+    other = [gpu("kernel", "k", 1_000_050, 3, 5), bare | {"pid": 0, "tid": 7, "ts": 1_000_060}]
+    both = rows_of(write(trace(other), name="other.pt.trace.json"), "kernels")
+    assert (kernel["device"], kernel["stream"], kernel["correlation"]) == (0, 9, None)
+    assert [(r["device"], r["stream"]) for r in both] == [(0, 7), (0, 7)]
+
+
+def test_kernels_with_the_id_of_their_call_alone_are_joined_by_it(write):
+    """As PyTorch for ROCm writes them. Where kernels have correlations too, the id is that of an operator."""
+    events = [
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "hipExtModuleLaunchKernel",
+            "pid": 9,
+            "tid": 9,
+            "ts": 1_000_010,
+            "dur": 3,
+            "args": {"External id": 26},
+        },
+        {"ph": "X", "cat": "kernel", "name": "Cijk", "pid": 2, "tid": 0, "ts": 1_000_050, "dur": 5, "args": {"External id": 26}},
+    ]
+    path = write(trace(events))
+    assert [r["correlation"] for table in ("api", "kernels") for r in rows_of(path, table)] == [26, 26]
+    path = write(trace([*events, gpu("kernel", "k", 1_000_060, 3, 5)]), name="mixed.pt.trace.json")
+    assert [r["correlation"] for table in ("api", "kernels") for r in rows_of(path, table)] == [None, None, 5]
+
+
+def merged(label, count=12):
+    return [
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": label(rank), "tid": 1, "ts": 1_000_000 + n, "dur": 1, "args": {}}
+        for rank in range(2)
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("events", "shown"),
+    [
+        (
+            merged(lambda rank: f"[TP{rank:02}-DP00-PP00-EP00] 1000"),
+            r"2 processes \(\[TP00-DP00-PP00-EP00\], \[TP01-DP00-PP00-EP00\]\)",
+        ),
+        (merged(lambda rank: f"rank{rank} 17"), r"2 processes \(rank0, rank1\)"),
+        (merged(lambda rank: 1000 + rank), r"2 processes \(process 1000, process 1001\)"),
+        (
+            [{"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r} (node1)"}} for r in range(5)]
+            + merged(lambda _: 4),
+            r"5 processes \(rank 0 \(node1\), rank 1 \(node1\), rank 2 \(node1\), rank 3 \(node1\), \.\.\.\)",
+        ),
+    ],
+)
+def test_a_trace_that_was_merged_of_several_ranks_is_refused(write, events, shown):
+    reader = open_report(write(trace(events)))
+    with pytest.raises(
+        InputError, match=f"it holds {shown}, as a trace does that was merged.*give the traces from before they were merged"
+    ):
+        _ = reader.report
+
+
+def test_few_events_of_another_process_are_no_second_rank(write):
+    events = merged(lambda _: 7)
+    events += [
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 0, "tid": 1, "ts": 1_000_000 + n, "dur": 1, "args": {}} for n in range(20)
+    ]
+    events += [{"ph": "X", "cat": "cpu_op", "name": "o", "pid": 8, "tid": 1, "ts": 1_000_000, "dur": 1, "args": {}}]
+    events += [{"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "worker_TP1"}}]
+    assert open_report(write(trace(events))).report.processes[0].pid == 7
+
+
+@pytest.mark.parametrize(
+    ("behind", "said"), [("", False), ("\n\n", False), ("\0\0", False), (" {}", True), (json.dumps(trace(EVENTS)), True)]
+)
+def test_a_second_document_in_a_file_is_said(write, behind, said):
+    texts = [w.text for w in warnings_of(write(json.dumps(trace(EVENTS)) + behind))]
+    assert any("the file goes on after the end of its JSON" in text for text in texts) == said
