@@ -138,6 +138,7 @@ class RankRecord(NamedTuple):
         lacking: The columns that have no value in any row, of each table it has.
         missing_records: The kinds of records that its reports lost.
         unrecorded: When work of which no record is there may have run: (start, end), ascending, in the time of its files.
+        windows: The spans that its reports are of, if nothing was recorded between them, likewise; else none.
     """
 
     rank: int
@@ -158,6 +159,7 @@ class RankRecord(NamedTuple):
     lacking: Mapping[str, tuple[str, ...]] = {}
     missing_records: tuple[MissingRecords, ...] = ()
     unrecorded: tuple[tuple[int, int], ...] = ()
+    windows: tuple[tuple[int, int], ...] = ()
 
     @property
     def folder(self) -> str:
@@ -406,7 +408,7 @@ def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
 def _sound(rank: RankRecord) -> RankRecord:
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
-    if any(len(span) != 2 for span in rank.unrecorded):
+    if any(len(span) != 2 for span in (*rank.unrecorded, *rank.windows)):
         raise ValueError(f"rank {rank.rank} has a span that is not a pair of times")
     return rank
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from alltrace.run.clock import ClockMap, clock_map
 from alltrace.run.manifest import RECORDED
 from alltrace.run.overlay import SHARED_TABLES, shared_file
+from alltrace.run.windows import between
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 if TYPE_CHECKING:
@@ -277,17 +278,29 @@ class Rank:
         """Read columns of a table once for all who take some of them: a file costs as much to open as a few columns to decode."""
         self._tables[table] = self.file_table(table, columns)
 
-    def unrecorded(self) -> Merged:
-        """When work of which the reports lost the records may have run, ns on the run's aligned clock.
+    def unrecorded(self, work: Merged | None = None) -> Merged:
+        """When work of which the reports lost the records may have run, and the time between windows that were recorded.
 
-        A device without a record then may have been busy: who judges idle time leaves these times out.
+        With the `work` of a device, the time between windows reaches from its last work in one window to its first in the next.
         """
         import numpy as np
 
-        from alltrace.trace.intervals import merge
+        from alltrace.trace.intervals import merge, union
 
-        times = self.clock.apply(np.array(self.record.unrecorded, np.int64).reshape(-1))
-        return merge(times[::2].copy(), times[1::2].copy())
+        def of(spans: Sequence[tuple[int, int]]) -> Merged:
+            times = self.clock.apply(np.array(spans, np.int64).reshape(-1))
+            return merge(times[::2].copy(), times[1::2].copy())
+
+        spans = of(self.record.unrecorded)
+        if work is None or not self.record.windows or not len(work.starts):
+            return spans
+        gaps = of(between(self.record.windows))
+        before = np.searchsorted(work.ends, gaps.starts, "right") - 1
+        behind = np.searchsorted(work.starts, gaps.ends, "left")
+        starts = np.where(before < 0, gaps.starts, work.ends[np.maximum(before, 0)])
+        last = len(work.starts) - 1
+        ends = np.where(behind > last, gaps.ends, work.starts[np.minimum(behind, last)])
+        return union((spans, merge(starts, ends)))
 
     def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
         """The samples of the rank's GPUs, also where another report of its host has them, in no order.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from alltrace.readers.base import ReportWarning
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
@@ -27,9 +28,10 @@ from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
+from alltrace.run.windows import Spans, between, last_attempt, merged_spans, recorded_windows
 from alltrace.trace.arrays import integers
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
-from alltrace.trace.schema import DICTIONARIES
+from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -236,19 +238,37 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     """Put a rank's folder in its place, whole."""
     order = [s.report for s in plan.sources]
     piece = pieces[0]
+    windows: Spans = ()
+    of_import: list[ReportWarning] = []
     if len(pieces) > 1:
         from alltrace.run.report_merge import join_pieces
 
         by_report = {int(p.folder.parent.name): p for p in pieces}
-        parts = [(by_report[i].folder, _shift(task, order[0], i), by_report[i].rows) for i in order]
-        piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
+        begin = last_attempt([by_report[i] for i in order])
+        if begin:
+            text = "reports of earlier attempts of the process, which was started again, left out"
+            of_import.append(ReportWarning(text, EVENT_TABLES, begin))
+            order = order[begin:]
+        pieces = [by_report[i] for i in order]
+        shifts = [_shift(task, order[0], i) for i in order]
+        timed = [(p.start_ns, p.end_ns, shift) for p, shift in zip(pieces, shifts, strict=True)]
+        windows = recorded_windows((a + shift, b + shift) for a, b, shift in timed if a is not None and b is not None)
+        if windows:
+            of_import.append(
+                ReportWarning("windows were recorded; the time between them is not judged", EVENT_TABLES, len(windows))
+            )
+        piece = pieces[0]
+        if len(pieces) > 1:
+            parts = [(p.folder, shift, p.rows) for p, shift in zip(pieces, shifts, strict=True)]
+            piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
     record = task.reports[order[0]]
     mark_collective_copies(piece.folder, piece.rows, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece.folder, piece.rows)
     missing = _missing(task, piece)
     row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
-    if missing.warnings:
-        row_warnings[str(order[0])] = (*row_warnings.get(str(order[0]), ()), *missing.warnings)
+    of_import += missing.warnings
+    if of_import:
+        row_warnings[str(order[0])] = (*row_warnings.get(str(order[0]), ()), *of_import)
     warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
     rank = RankRecord(
         rank=plan.rank,
@@ -267,7 +287,8 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         row_warnings=row_warnings,
         lacking=_lacking(pieces),
         missing_records=missing.records,
-        unrecorded=missing.unrecorded,
+        unrecorded=merged_spans((*missing.unrecorded, *between(windows))),
+        windows=windows,
     )
     write_rank_record(piece.folder, rank, task.signatures[plan.rank])
     _sync(piece.folder)

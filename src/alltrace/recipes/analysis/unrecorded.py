@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from alltrace.recipes.base import RunFacts
+from alltrace.run.windows import between
 from alltrace.trace.errors import InputError
-from alltrace.trace.intervals import Merged, clip, merge
+from alltrace.trace.intervals import Merged, clip, difference, merge
 
 _MOST = 0.01
 """A replay that counts up to this share of a rank's time as idle, though it may not have been, is answered with a note."""
@@ -33,6 +34,9 @@ def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
         if spans is None or rank.start_ns is None or rank.end_ns is None:
             continue
         clock, (first, last) = run.clock(rank), run.span_ns
+        if rank.windows:  # nothing is known to be lost between them
+            times = clock.apply(np.array(between(rank.windows), np.int64).reshape(-1))
+            spans = difference(spans, merge(times[::2].copy(), times[1::2].copy()))
         begin, end = max(clock.apply_one(rank.start_ns), first), min(clock.apply_one(rank.end_ns), last)
         if clip(spans, begin, end).total_ns > _MOST * (end - begin):
             lost = next(m for m in rank.missing_records if m.what != "launches")

@@ -19,7 +19,7 @@ from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
-from alltrace.trace.intervals import NOTHING, classify_ns, clip
+from alltrace.trace.intervals import NOTHING, classify_ns, clip, union
 from alltrace.trace.number_text import number_ranges
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
@@ -75,7 +75,8 @@ def _clock(options: Options) -> Clock:
 def _map(rank: Rank, _options: Options) -> Any:
     rows: list[dict[str, Any]] = []
     for work in device_activity(rank):
-        sets = (rank.unrecorded(), work.compute, work.communication, work.meeting, work.copies)
+        busy = union((work.compute, work.communication, work.meeting, work.copies))
+        sets = (rank.unrecorded(busy), work.compute, work.communication, work.meeting, work.copies)
         left_out, *times = classify_ns(sets, work.start_ns, work.end_ns)
         rows.append({**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))})
     return pa.Table.from_pylist(rows)
@@ -113,7 +114,7 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     least = min(judged.values())
     share = f"{least:.1%}" if len(judged) == 1 else f"{least:.1%} to {max(judged.values()):.1%}"
     who = f"{'rank' if len(judged) == 1 else 'ranks'} {number_ranges(sorted(judged))}"
-    return [f"{who}: {share} of the time is counted; in the rest, work may have run without a record"]
+    return [f"{who}: {share} of the time is counted; the rest was not recorded, or lacks records"]
 
 
 def _by_role(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[dict[str, Any]]:

@@ -53,12 +53,14 @@ def _map(rank: Rank, options: Options) -> Any:
     work = with_graphs(rank, gpu_work(rank))
     waits = _Waits(rank, work)
     streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
-    rows, unrecorded = [], rank.unrecorded()
+    rows = []
     order = np.lexsort((work.start, streams, work.device))
     for (device, stream), places in by_track(work.device[order], streams[order]):
         mine = order[places]
         start, end = work.start[mine], work.end[mine]
-        open_ = difference(gaps(merge(start, end)), unrecorded)
+        busy = merge(start, end)
+        unrecorded = rank.unrecorded(busy)
+        open_ = difference(gaps(busy), unrecorded)
         # of work that starts together the longest is the next, so that no order of rows matters
         first = mine[np.lexsort((work.call[mine], -end, start))]
         after = first[np.searchsorted(work.start[first], open_.ends, "left")] if len(open_.ends) else mine[:0]

@@ -1,0 +1,116 @@
+"""Windows of one process, between which nothing was recorded, and attempts of a process that was started again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from alltrace.api import OpenRun
+from alltrace.run.importer import import_reports
+from alltrace.run.windows import between, merged_spans, recorded_windows
+
+US = 1_700_000_000_000_000.0
+
+
+def window(number, *, first_correlation=1, first_step=0, apart_us=1e6, steps=4):
+    """Steps of 5 ms with six kernels of 300 us each, as a schedule that repeats records them."""
+    events, correlation = [], first_correlation
+    for n in range(steps):
+        at = US + number * apart_us + n * 5000
+        events.append(
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{first_step + n}",
+                "pid": 851,
+                "tid": 9,
+                "ts": at,
+                "dur": 4900,
+            }
+        )
+        for k in range(6):
+            ids = {"correlation": correlation}
+            events.append(
+                {
+                    "ph": "X",
+                    "cat": "cuda_runtime",
+                    "name": "cudaLaunchKernel",
+                    "pid": 851,
+                    "tid": 9,
+                    "ts": at + 80 + 400 * k,
+                    "dur": 5,
+                    "args": ids,
+                }
+            )
+            on = {**ids, "device": 0, "stream": 7}
+            events.append(
+                {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": at + 100 + 400 * k, "dur": 300, "args": on}
+            )
+            correlation += 1
+    return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": events}
+
+
+def imported(folder, windows):
+    folder.mkdir()
+    for n, content in enumerate(windows):
+        (folder / f"node1_851.17000000{n}0000000000.pt.trace.json").write_text(json.dumps(content))
+    import_reports([str(folder)], folder / "run", jobs=1)
+    return OpenRun(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    return imported(tmp_path_factory.mktemp("one") / "x", [window(0)])
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    return imported(tmp_path_factory.mktemp("three") / "x", [window(n, first_correlation=1 + 1000 * n) for n in range(3)])
+
+
+def row(run, question, **options):
+    return run.recipe(question, **options).to_arrow().to_pylist()[0]
+
+
+@pytest.mark.parametrize("question", ["breakdown", "idle"])
+def test_three_windows_are_as_idle_as_one(one, three, question):
+    alone, together = row(one, question), row(three, question)
+    assert alone["idle_percent"] > 50
+    assert together["idle_percent"] == pytest.approx(alone["idle_percent"], abs=1e-9)
+    assert (together["span_ns"], together["idle_ns"]) == (3 * alone["span_ns"], 3 * alone["idle_ns"])
+
+
+def test_what_was_not_recorded_is_said_and_is_no_gap(three):
+    answer = three.recipe("breakdown")
+    assert any("windows were recorded; the time between them is not judged: 3" in note for note in answer.notes)
+    gaps = three.recipe("gaps").to_arrow().to_pylist()
+    assert max(g["duration_ns"] for g in gaps) < 5_000_000
+    (rank,) = three.manifest.ranks
+    assert len(rank.windows) == 3
+    assert rank.unrecorded == between(rank.windows)
+    assert between(rank.windows) == ((19_900_000, 1_000_000_000), (1_019_900_000, 2_000_000_000))
+
+
+def test_steps_of_all_windows_are_judged(three):
+    answer = three.recipe("diagnose")
+    assert any(note.startswith("10 steps are judged") for note in answer.notes)
+    assert all(f["lost_share"] is None or f["lost_share"] < 0.6 for f in answer.to_arrow().to_pylist())
+
+
+def test_the_last_attempt_of_a_process_that_was_started_again_is_answered(tmp_path):
+    """The pod has its host and its process id again, its launches are counted from 1, and its steps come again."""
+    again = imported(tmp_path / "again", [window(0, steps=6), window(1, steps=4, apart_us=6e7)])
+    (rank,) = again.manifest.ranks
+    assert (rank.rows["kernels"], rank.windows, len(rank.reports)) == (24, (), 1)
+    notes = again.recipe("breakdown").notes
+    assert any("reports of earlier attempts of the process, which was started again, left out: 1" in note for note in notes)
+    further = imported(tmp_path / "further", [window(0), window(1, first_step=10)])  # as the capture ranges of one process
+    assert (further.manifest.ranks[0].rows["kernels"], len(further.manifest.ranks[0].windows)) == (48, 2)
+
+
+def test_spans():
+    assert merged_spans([(5, 7), (0, 2), (2, 3), (6, 9)]) == ((0, 3), (5, 9))
+    assert recorded_windows([(0, 5), (3, 9)]) == ()
+    assert recorded_windows([(7, 9), (0, 5)]) == ((0, 5), (7, 9))
+    assert between(()) == ()
