@@ -39,6 +39,16 @@ def test_copies_have_one_content_and_the_shortest_name_counts():
     assert of(reports, [(5, ""), (5, ""), (5, ""), (5, "")]) == {}
 
 
+def test_copies_that_stand_for_several_ranks_or_roles_stay():
+    contents = [(5, "x")] * 3
+    assert of([trace(f"x_rank{n}.json", 1) for n in range(3)], contents) == {}
+    assert of([trace(f"{role}.json", 1, **{ROLE: role}) for role in "abc"], contents) == {}
+    assert of([trace("x_rank1.json", 1), trace("x_rank1 (1).json", 1), trace("x.json", 1)], contents) == {
+        0: (2, "the same content as"),
+        1: (2, "the same content as"),
+    }
+
+
 def test_a_trace_and_the_same_one_packed():
     reports = [trace("d/r0.json.gz", 1), trace("d/r0.json", 1), trace("e/r0.json", 1), trace("d/r0.json.zst", 2)]
     assert of(reports) == {0: (1, "the same trace as")}

@@ -46,8 +46,6 @@ DEFAULT_SIZE_BYTES = 20 << 30
 _SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"
 _RUNS = "runs"
 _FETCHED = "fetched"
-_IMPORT = 2
-"""Larger than before where an import makes other rows of the same reports."""
 _HASHES = "hashes.json"
 _VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastModified", "ETag", "etag", "md5Hash", "CRC")
 """What the file systems of fsspec call that which changes with a file."""
@@ -220,7 +218,7 @@ def _key(
     from alltrace import __version__
 
     digest = blake2b(digest_size=16)
-    digest.update(f"{__version__}\0{_IMPORT}\0{rules.fingerprint if rules else ''}".encode())
+    digest.update(f"{__version__}\0{rules.fingerprint if rules else ''}".encode())
     folders: dict[Path, int] = {}
     old = outdated(reports)
     digests = hashes.of(reports)

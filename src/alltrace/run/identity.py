@@ -91,6 +91,7 @@ _SUFFIXES = (
 _MISSING_LISTED = 20
 _FEWEST_NUMBERED = 2
 _NUMBERS_A_REPORT = 16
+_LONGEST = 20
 _DIGITS = 1000
 _RANKS_BELOW = 1 << 20
 """A larger number is a date or damage, not a rank; no job has a million, and missing ranks are counted up to the largest."""
@@ -376,8 +377,7 @@ def _from_environment(variable: str) -> Callable[[_Candidate], int | None]:
 
 
 def _from_file_name(candidate: _Candidate) -> int | None:
-    found = _FILE_RANK.findall(candidate.stem) if candidate.alone else []
-    return _believable(int(found[-1])) if found else None
+    return rank_in_name(candidate.stem) if candidate.alone else None
 
 
 def _from_number_of_all(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
@@ -391,7 +391,7 @@ def _from_number_of_all(candidates: Sequence[_Candidate]) -> Callable[[_Candidat
 def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
     """Returns the number at the end of the name, such as `llm_5`, if all have one after the same text and it can be a rank.
 
-    It can be a rank if it is no process id and not much larger than there are reports.
+    It can be a rank if it is not a process id and not much larger than there are reports.
     """
     found = [(c, _LAST_NUMBER.match(c.stem)) for c in candidates]
     texts = {None if m is None else m["name"] for _, m in found}
@@ -431,8 +431,13 @@ def stated_rank(report: Report) -> int | None:
     lead = report.processes[0] if report.processes else None
     numbers = [] if lead is None or len(_leads(report)) > 1 else [lead.mpi_rank, lead.rank_hint]
     numbers += [_number(report.environment, variable) for variable in _RANK_VARIABLES]
-    named = _FILE_RANK.findall(report_stem(report.path))
-    return next((n for n in (*numbers, int(named[-1][:7]) if named else None) if _believable(n) is not None), None)
+    return next((n for n in (*numbers, rank_in_name(report.path)) if _believable(n) is not None), None)
+
+
+def rank_in_name(path: str) -> int | None:
+    """The rank in the name of a report, such as 7 of `x_rank7`; None without one."""
+    numbers = _FILE_RANK.findall(report_stem(path))
+    return _believable(int(numbers[-1][:_LONGEST])) if numbers else None
 
 
 def _believable(rank: int | None) -> int | None:

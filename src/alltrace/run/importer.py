@@ -24,7 +24,7 @@ from alltrace.readers.registry import open_report
 from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.host_paths import host_path, naming_host
-from alltrace.run.identity import Plan, RankPlan, natural_key, plan_ranks
+from alltrace.run.identity import Plan, RankPlan, natural_key
 from alltrace.run.import_progress import Watcher
 from alltrace.run.json_files import read_json
 from alltrace.run.labels import with_defaults
@@ -48,10 +48,9 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
-from alltrace.run.same_recording import check_one_job, doubles, doubles_notes
+from alltrace.run.same_recording import one_of_each, plan_of
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
-from alltrace.run.stated_ranks import stated_ranks, with_stated_rank
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
@@ -184,12 +183,8 @@ def import_reports(
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
         _check_readable(probes, strict)
-        same = doubles([p.report for p in probes], [(p.record.size_bytes, p.record.content_hash) for p in probes])
-        double_notes = doubles_notes([p.report for p in probes], same)
-        reports = [path for n, path in enumerate(reports) if n not in same]
-        probes = [probe for n, probe in enumerate(probes) if n not in same]
-        plan = _planned(reports, probes, rank_from)
-        plan = plan._replace(notes=(*double_notes, *plan.notes))
+        reports, probes, double_notes = one_of_each(reports, probes)
+        plan = plan_of(reports, probes, rank_from, double_notes)
         manifest = _facts(plan, probes, None if tables is None else wanted, rules, labels or Labels())
         try:
             _prepare(output)
@@ -249,7 +244,7 @@ def import_part(
                 if probe.reader is not None:
                     opened.callback(probe.reader.close)
             _check_readable(probes, strict=True)
-            plan = _planned(reports, probes, rank_from)
+            plan = plan_of(reports, probes, rank_from)
             signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
             _prepare(output)
             with _alone(output, among_parts=True):
@@ -263,14 +258,6 @@ def import_part(
                 return ranks
         except OSError as error:
             raise _write_error(output, error) from error
-
-
-def _planned(reports: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None) -> Plan:
-    """The ranks in reports, by what the user states of them and by what they say of themselves."""
-    stated = stated_ranks(reports, rank_from)
-    found = [p.report and with_stated_rank(p.report, stated.get(path)) for path, p in zip(reports, probes, strict=True)]
-    check_one_job(found)
-    return plan_ranks(found)
 
 
 def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:

@@ -14,23 +14,63 @@ import shlex
 from collections import defaultdict
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from alltrace.run.identity import natural_key, report_stem, stated_rank
-from alltrace.run.stated_ranks import STATED
+from alltrace.run.identity import Plan, natural_key, plan_ranks, rank_in_name, report_stem, stated_rank
+from alltrace.run.stated_ranks import STATED, with_stated_ranks
 from alltrace.trace.errors import UsageError, path_text, printable
 from alltrace.trace.number_text import counted
 from alltrace.trace.side_file_words import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
+    from pathlib import Path
 
     from alltrace.readers.base import Report
+    from alltrace.run.manifest import ReportRecord
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _APART_NS = 3600 * 10**9
 _NAMED = 4
 _LISTED = 20
+
+
+class _Looked(Protocol):
+    """What a first look at a report found."""
+
+    @property
+    def report(self) -> Report | None:
+        """What it is about; None for one that cannot be read."""
+        ...
+
+    @property
+    def record(self) -> ReportRecord:
+        """Its record in the run."""
+        ...
+
+
+_Probe = TypeVar("_Probe", bound=_Looked)
+
+
+def one_of_each(paths: Sequence[Path], probes: Sequence[_Probe]) -> tuple[list[Path], list[_Probe], tuple[str, ...]]:
+    """The reports without those that another one is instead of, and what is said of these."""
+    reports = [p.report for p in probes]
+    found = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])
+    kept = [n for n in range(len(probes)) if n not in found]
+    return [paths[n] for n in kept], [probes[n] for n in kept], doubles_notes(reports, found)
+
+
+def plan_of(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None, notes: Sequence[str] = ()) -> Plan:
+    """The ranks in reports, by what the user states of them and by what they say of themselves; `notes` come before others.
+
+    Raises:
+        UsageError: The reports are of several jobs, or `rank_from` cannot be used.
+        InputError: A `ranks.csv` cannot be used.
+    """
+    found = with_stated_ranks([p.report for p in probes], paths, rank_from)
+    check_one_job(found)
+    plan = plan_ranks(found)
+    return plan._replace(notes=(*notes, *plan.notes))
 
 
 def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]]) -> dict[int, tuple[int, str]]:
@@ -55,7 +95,9 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
                 continue
             taken = first.setdefault(key, n)
             other = reports[taken]
-            if taken != n and (how != "the same process as" or (other is not None and _of_two_profilers(report, other))):
+            if taken == n or other is None or not _may_be_one(report, other):
+                continue
+            if how != "the same process as" or _of_two_profilers(report, other):
                 found[n] = taken, how
     return found
 
@@ -74,6 +116,12 @@ def doubles_notes(reports: Sequence[Report | None], found: dict[int, tuple[int, 
 def _preference(report: Report | None) -> tuple[Any, ...]:
     path = "" if report is None else report.path
     return report is not None and not report.format.startswith("nsys"), len(path), natural_key(path)
+
+
+def _may_be_one(one: Report, other: Report) -> bool:
+    """Whether nothing in the names says that they are two: who copies a report to stand for several ranks or roles calls it so."""
+    ranks = rank_in_name(one.path), rank_in_name(other.path)
+    return (None in ranks or ranks[0] == ranks[1]) and one.environment.get(ROLE) == other.environment.get(ROLE)
 
 
 def _packed(report: Report) -> Hashable | None:

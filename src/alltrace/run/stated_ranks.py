@@ -49,6 +49,12 @@ def stated_ranks(reports: Sequence[Path], rank_from: str | None) -> dict[Path, S
     return stated
 
 
+def with_stated_ranks(reports: Sequence[Report | None], paths: Sequence[Path], rank_from: str | None) -> list[Report | None]:
+    """The reports as if they said of themselves what the user does; for `rank_from` and errors see `stated_ranks`."""
+    stated = stated_ranks(paths, rank_from)
+    return [report and with_stated_rank(report, stated.get(path)) for report, path in zip(reports, paths, strict=True)]
+
+
 def with_stated_rank(report: Report, stated: StatedRank | None) -> Report:
     """The report as if it said of itself what the user does; one of several processes keeps what it says of each."""
     if stated is None or len(report.processes) > 1:

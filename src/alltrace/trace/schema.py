@@ -22,7 +22,7 @@ from alltrace.trace.columns import ColumnType, schema_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 
 class Table(NamedTuple):
