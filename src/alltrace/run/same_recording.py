@@ -119,7 +119,7 @@ def _preference(report: Report | None) -> tuple[Any, ...]:
 
 
 def _may_be_one(one: Report, other: Report) -> bool:
-    """Whether nothing in the names says that they are two: who copies a report to stand for several ranks or roles calls it so."""
+    """Whether nothing in the names says that they are two: who copies a report as those of several ranks or roles calls it so."""
     ranks = rank_in_name(one.path), rank_in_name(other.path)
     return (None in ranks or ranks[0] == ranks[1]) and one.environment.get(ROLE) == other.environment.get(ROLE)
 

@@ -47,7 +47,7 @@ def random_rank(draw):
             length = draw.choice(LENGTHS)
             if kind == 0:
                 copies.append(
-                    copy(start, start + length, draw.choice(("HtoD", "memset", "UvmDtoH")), **{**work, "bytes": 2**35 + len(api)})
+                    copy(start, start + length, draw.choice(("HtoD", "memset", "UvmDtoH")), **{**work, "bytes": 1000 + len(api)})
                 )
             elif kind == 1 and length:
                 graphs.append({"start": start, "end": start + length, "graph": len(api), "graph_exec": 3 * len(api), **work})
