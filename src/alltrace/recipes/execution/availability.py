@@ -43,6 +43,7 @@ EVENTS = {
     "kernel_counters": "counters of kernels (a trace of CUPTI's range profiler has them)",
     "page_faults": "unified-memory page faults",
     "overheads": "profiler overheads",
+    "suspects": "rows that cannot be true",
     "sched": "thread scheduling events",
     "samples": "CPU samples",
 }
