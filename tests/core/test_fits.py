@@ -39,52 +39,12 @@ def test_there_is_no_median_of_no_values_or_of_more_than_there_are(count):
         fits.median(np.zeros(3), count)
 
 
-@pytest.fixture
-def block():
-    generator = np.random.default_rng(1)
-    ends, present = generator.uniform(0, 1e9, (30, 5)), generator.random((30, 5)) < 0.8
-    present[3] = False
-    return ends, present
-
-
-def test_residuals_are_against_the_median_of_those_that_are_there(block):
-    ends, present = block
-    offsets, rates, found = np.arange(5) * 1e6, np.arange(5) * 1e-6, np.empty(ends.shape)
-    fits.residuals(ends, present, offsets, rates, 5e8, np.empty(5), found)
-    for i in range(30):
-        times = {j: ends[i, j] - offsets[j] - rates[j] * (ends[i, j] - 5e8) for j in range(5) if present[i, j]}
-        for j in range(5):
-            assert found[i, j] == (pytest.approx(times[j] - median_of(times.values())) if present[i, j] else 0.0)
-
-
-def test_normal_equations_are_those_of_the_mean_taken_off(block):
-    ends, present = block
-    weights = np.where(present, np.random.default_rng(2).uniform(0.1, 2, ends.shape), 0.0)
-    weights[5] = 0.0
-    # of members one for each unit, so that the diagonal is that of the matrix
-    unit, host = np.array([3, 1, 4, 2, 0]), np.array([0, 0, 0, 1, 1])
-    offsets, rates = np.arange(5) * 1e3, np.array([1e-6, -2e-6])
-    want, right = np.zeros((7, 7)), np.zeros(7)
-    for i in np.flatnonzero(weights.any(axis=1)):
-        w, z = weights[i], (ends[i] - 5e8) / 1e9
-        design = np.concatenate((np.eye(5)[unit], np.eye(2)[host] * z[:, None]), axis=1)
-        matrix = np.diag(w) - np.outer(w, w) / w.sum()
-        want += design.T @ matrix @ design
-        right += design.T @ matrix @ (ends[i] - offsets[unit] - rates[host] * (ends[i] - 5e8))
-    flat = [
-        np.concatenate(([0], np.cumsum(present.sum(axis=1)))), ends[present], weights[present],
-        np.broadcast_to(unit, ends.shape)[present], np.broadcast_to(host, ends.shape)[present],
-    ]  # fmt: skip
-    found, diagonal, room = np.zeros(7), np.zeros(7), np.empty(int(present.sum()))
-    fits.add_pulls(*flat, offsets, rates, 5e8, room, found[:5], found[5:], diagonal[:5], diagonal[5:])
-    assert found == pytest.approx(right, rel=1e-6, abs=1.0)
-    assert diagonal[:5] == pytest.approx(np.diag(want)[:5], rel=1e-9)
-    vector, product = np.random.default_rng(3).normal(0, 1e3, 7), np.zeros(7)
-    fits.add_products(*flat, vector[:5], vector[5:], 5e8, room, product[:5], product[5:])
-    assert product == pytest.approx(want @ vector, rel=1e-9, abs=1e-6)
-    share = weights - weights**2 / np.maximum(weights.sum(axis=1), 1e-30)[:, None]
-    square = (share * ((ends - 5e8) / 1e9) ** 2).sum(axis=0)
-    assert diagonal[5:] == pytest.approx([square[host == h].sum() for h in (0, 1)], rel=1e-9)
+@given(st.lists(st.lists(st.integers(-9, 9).map(float), max_size=20), max_size=9))
+def test_medians_of_runs_and_0_for_an_empty_one(runs):
+    values = np.array([v for run in runs for v in run], np.float64)
+    first, found = np.cumsum([0, *map(len, runs)]), np.full(len(runs), np.nan)
+    fits.medians(values, first, np.empty(max(map(len, runs), default=0)), found)
+    assert found.tolist() == [median_of(run) if run else 0.0 for run in runs]
 
 
 def test_a_line_leaves_out_what_is_off_it():

@@ -9,37 +9,7 @@ _Int64: TypeAlias = NDArray[np.int64]
 _Int32: TypeAlias = NDArray[np.int32]
 
 def median(values: _Float64, count: int) -> float: ...
-def residuals(
-    ends: _Float64, present: _Bool, offsets: _Float64, rates: _Float64, t0: float, room: _Float64, out: _Float64
-) -> None: ...
-def add_pulls(
-    first: _Int64,
-    ends: _Float64,
-    weights: _Float64,
-    units: _Int64,
-    hosts: _Int64,
-    offsets: _Float64,
-    rates: _Float64,
-    t0: float,
-    times: _Float64,
-    out_c: _Float64,
-    out_b: _Float64,
-    out_cc: _Float64,
-    out_bb: _Float64,
-) -> None: ...
-def add_products(
-    first: _Int64,
-    ends: _Float64,
-    weights: _Float64,
-    units: _Int64,
-    hosts: _Int64,
-    of_units: _Float64,
-    of_hosts: _Float64,
-    t0: float,
-    room: _Float64,
-    out_c: _Float64,
-    out_b: _Float64,
-) -> None: ...
+def medians(values: _Float64, first: _Int64, room: _Float64, out: _Float64) -> None: ...
 def robust_line(x: _Float64, y: _Float64, least: int, close: _Bool, room: _Float64, line: _Float64) -> bool: ...
 def count_differences(
     partners: _Float64, times: _Float64, lows: _Int64, highs: _Int64, least: float, bins_per_ns: float, out_counts: _Int32

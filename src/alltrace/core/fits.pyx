@@ -1,4 +1,4 @@
-"""Robust fits of clocks: medians, offsets by histograms of differences, lines, and normal equations.
+"""Robust fits of clocks: medians, offsets by histograms of differences, and lines.
 
 Times are float64 nanoseconds. Functions write to arrays named `out...` and to those that a docstring calls scratch space.
 """
@@ -78,158 +78,23 @@ def median(double[::1] values, Py_ssize_t count):
     return found
 
 
-def residuals(
-    const double[:, ::1] ends,
-    const uint8_t[:, ::1] present,
-    const double[::1] offsets,
-    const double[::1] rates,
-    double t0,
-    double[::1] room,
-    double[:, ::1] out,
-):
-    """How much later each end is than the median of its instance, ns; 0 where a member is missing.
+def medians(const double[::1] values, const int64_t[::1] first, double[::1] room, double[::1] out):
+    """The median of each run of values; that of an empty run is 0.
 
     Args:
-        ends: Stamped ends, instances x members.
-        present: Whether a member is present, instances x members.
-        offsets: How far each member's clock is ahead at `t0`.
-        rates: Its relative rate error.
-        t0: The time at which the offsets hold.
-        room: Scratch space, one value per member.
-        out: Instances x members.
+        values: The values, run by run.
+        first: r + 1 positions, at which the runs begin.
+        room: Scratch space, one value for each of the longest run.
+        out: The r medians.
     """
-    cdef Py_ssize_t i, j, count
-    cdef double typical
+    cdef Py_ssize_t i, j, low, count
     with nogil:
-        for i in range(ends.shape[0]):
-            count = 0
-            for j in range(ends.shape[1]):
-                if present[i, j]:
-                    out[i, j] = ends[i, j] - offsets[j] - rates[j] * (ends[i, j] - t0)
-                    room[count] = out[i, j]
-                    count += 1
-                else:
-                    out[i, j] = 0.0
-            if count > 0:
-                typical = select_median(room, count)
-                for j in range(ends.shape[1]):
-                    if present[i, j]:
-                        out[i, j] -= typical
-
-
-def add_pulls(
-    const int64_t[::1] first,
-    const double[::1] ends,
-    const double[::1] weights,
-    const int64_t[::1] units,
-    const int64_t[::1] hosts,
-    const double[::1] offsets,
-    const double[::1] rates,
-    double t0,
-    double[::1] times,
-    double[::1] out_c,
-    double[::1] out_b,
-    double[::1] out_cc,
-    double[::1] out_bb,
-):
-    """Add the right side of the normal equations of clocks, and the diagonal of their matrix without the terms that units share.
-
-    For each instance with weights w and their sum W, the matrix diag(w) - w w' / W subtracts the weighted mean.
-
-    Args:
-        first: i + 1 positions, at which the ends of each instance begin.
-        ends: Stamped ends, ns, by instance.
-        weights: Their weights, at least 0.
-        units: Unit of each end.
-        hosts: Host of each end.
-        offsets: How far the clock of each unit is ahead at `t0`.
-        rates: The relative rate error of each host.
-        t0: The time at which the offsets hold.
-        times: Scratch space, one value per end.
-        out_c: Right side of each unit.
-        out_b: Right side of each host, for rates in ns/s.
-        out_cc: Diagonal of each unit.
-        out_bb: Diagonal of each host.
-    """
-    cdef Py_ssize_t i, j, low, high, count
-    cdef double total, base, mean, w, z, pull, own
-    with nogil:
-        for i in range(first.shape[0] - 1):
+        for i in range(out.shape[0]):
             low = first[i]
-            high = first[i + 1]
-            total = 0.0
-            base = 0.0
-            count = 0
-            for j in range(low, high):
-                if weights[j] > 0.0:
-                    times[j] = ends[j] - offsets[units[j]] - rates[hosts[j]] * (ends[j] - t0)
-                    total += weights[j]
-                    base += times[j]
-                    count += 1
-            if count == 0:
-                continue
-            base /= count
-            mean = 0.0
-            for j in range(low, high):
-                if weights[j] > 0.0:
-                    times[j] -= base
-                    mean += weights[j] * times[j]
-            mean /= total
-            for j in range(low, high):
-                w = weights[j]
-                if w <= 0.0:
-                    continue
-                z = (ends[j] - t0) / 1e9
-                pull = w * (times[j] - mean)
-                own = w - w * w / total
-                out_c[units[j]] += pull
-                out_b[hosts[j]] += z * pull
-                out_cc[units[j]] += own
-                out_bb[hosts[j]] += z * z * own
-
-
-def add_products(
-    const int64_t[::1] first,
-    const double[::1] ends,
-    const double[::1] weights,
-    const int64_t[::1] units,
-    const int64_t[::1] hosts,
-    const double[::1] of_units,
-    const double[::1] of_hosts,
-    double t0,
-    double[::1] room,
-    double[::1] out_c,
-    double[::1] out_b,
-):
-    """Add the product of the matrix of the normal equations (see `add_pulls`) and a vector, without forming the matrix.
-
-    Args:
-        first: As in `add_pulls`; likewise `ends`, `weights`, `units`, `hosts`, `t0`.
-        of_units: The vector's value for each unit.
-        of_hosts: The vector's value for each host.
-        room: Scratch space, one value per end.
-        out_c: The product's value for each unit.
-        out_b: The product's value for each host.
-    """
-    cdef Py_ssize_t i, j, low, high
-    cdef double total, mean, pull
-    with nogil:
-        for i in range(first.shape[0] - 1):
-            low = first[i]
-            high = first[i + 1]
-            total = 0.0
-            mean = 0.0
-            for j in range(low, high):
-                room[j] = of_units[units[j]] + of_hosts[hosts[j]] * ((ends[j] - t0) / 1e9)
-                total += weights[j]
-                mean += weights[j] * room[j]
-            if total <= 0.0:
-                continue
-            mean /= total
-            for j in range(low, high):
-                pull = weights[j] * (room[j] - mean)
-                out_c[units[j]] += pull
-                out_b[hosts[j]] += pull * ((ends[j] - t0) / 1e9)
+            count = first[i + 1] - low
+            for j in range(count):
+                room[j] = values[low + j]
+            out[i] = select_median(room, count) if count > 0 else 0.0
 
 
 cdef Py_ssize_t line_residuals(

@@ -215,9 +215,10 @@ class Clock(NamedTuple):
         host: The host.
         offset_ns: How far it is ahead of the first host's clock, at the run's start.
         drift_ppm: How much faster it runs.
-        residual_ns: Typical error that remains, or None if there is no evidence.
+        residual_ns: Typical scatter of the ends of collectives by these clocks, or None with too little evidence.
         evidence: Collectives used.
         component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
+        error_ns: Half of the 95 % interval of `offset_ns`; None with too little evidence.
     """
 
     host: str
@@ -226,6 +227,7 @@ class Clock(NamedTuple):
     residual_ns: int | None = None
     evidence: int = 0
     component: int = 0
+    error_ns: int | None = None
 
 
 class Labels(NamedTuple):
