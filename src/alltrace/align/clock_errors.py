@@ -77,8 +77,9 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
     number = np.bincount(rank)
     pairs = float((number**2 - number).sum())
     if pairs:
-        together = np.square(np.bincount(rank, left)).sum() - np.square(left).sum()
-        alike = min(max(float(together) / pairs, 0.0), 1.0)
+        own = float(np.square(left).sum())
+        together = float(np.square(np.bincount(rank, left)).sum()) - own
+        alike = min(max(together / pairs / max(own / len(left), np.finfo(np.float64).tiny), 0.0), 1.0)
     return Lateness(share * scatter, noise, alike, _student(freedom + _ASSUMED))
 
 

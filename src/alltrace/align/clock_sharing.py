@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.clock_errors import edges
-from alltrace.align.clock_fit import over, robust_levels
+from alltrace.align.clock_fit import robust_levels
 from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
@@ -83,7 +82,9 @@ class Sharing:
         reports = distinct_rows(self.host[seen], self._report[seen])[0][0]
         self._several = np.bincount(reports, minlength=len(place)) > 1
         self._seen = np.isin(self._report, self._report[seen])
-        self._by = np.where(np.bincount(self.host, ~monotonic, len(place)) > 0, _BY_STAMPS, _MONOTONIC)
+        self._wanted = np.where(np.bincount(self.host, ~monotonic, len(place)) > 0, _BY_STAMPS, _MONOTONIC)
+        self._by = np.where(self._several, _APART, self._wanted)
+        self._compared = False
         self.contradicted = False
         self.units = self._numbered()
 
@@ -98,43 +99,48 @@ class Sharing:
         return Units(distinct(np.where(own, len(own) + self._report, clock))[1], clock, known)
 
     def corrected(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
-        """Take back what the ends contradict, and join hosts with the same monotonic clock; returns whether anything changed.
+        """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed.
 
         Args:
             cells: The cells.
             ends: The ends that they are of.
-            clocks: The clocks that they were measured by.
+            clocks: The clocks that fit best so far.
         """
         before = self.units
-        if self._taken_back(cells, ends, clocks):
-            self.units = self._numbered()
+        if not self._compared:
+            self._compared = True
+            for by in (_MONOTONIC, _BY_STAMPS):
+                self._share(by, cells, ends, clocks)
         else:
             self._join(cells, clocks.ahead_ns)
         return self.units is not before
 
-    def _taken_back(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
-        """Whether ends of a host are off like outliers, and break the law: what is merely late never does."""
-        rows = cells.between(self.units.of_rank)
-        if not len(rows):
-            return False
-        weight, hosts = 1.0 / (cells.scatter + cells.noise)[rows], len(self._by)
-        left = self.units.offsets(cells, rows, weight, clocks.ahead_ns)[1]
-        host = self.host[cells.rank[rows]]
-        off = over(np.bincount(host, np.square(left), hosts), np.bincount(host, minlength=hosts))
-        off[~self._several | (self._by == _APART)] = 0.0
-        if off.max() <= OUTLIER_SIGMAS**2:
-            return False
-        start, end, last, first = edges(ends, clocks)
-        which, of = ends.instance, self.host[ends.rank]
-        breaks = (first < last)[which] & ((start == last[which]) | (end == first[which]))
-        off[np.bincount(of, breaks, hosts) <= WRONG_SHARE * np.bincount(of, start == last[which], hosts)] = 0.0
-        worst = float(off.max())
-        if worst <= OUTLIER_SIGMAS**2:
-            return False
-        wrong = off >= worst / 2
-        self.contradicted |= bool((self._by[wrong] == _MONOTONIC).any())
-        self._by[wrong] -= 1
-        return True
+    def _share(self, by: int, cells: Cells, ends: Ends, clocks: Clocks) -> None:
+        """Let the reports of hosts share a clock by `by`, unless members would break the law then or are much too far apart."""
+        tried = self._several & (self._by == _APART) & (self._wanted >= by)
+        if not tried.any():
+            return
+        self._by[tried] = by
+        self.units = self._numbered()
+        sigma = np.full(len(self.host), np.inf)
+        np.minimum.at(sigma, cells.rank, np.sqrt(cells.scatter))
+        apart, moved = clocks.ahead_ns - self.units.known_ns, np.zeros(len(self.host))
+        for rows in rows_by(np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank, -1)).values():
+            if tried[self.host[rows[0]]]:
+                moved[rows] = apart[rows] - np.median(apart[rows])
+        far = np.bincount(self.host, np.abs(moved) > OUTLIER_SIGMAS**2 * sigma, len(tried)) > 0
+        of = self.host[ends.rank]
+        found, group = distinct_rows(ends.instance, of)
+        start, end = (replace(clocks, ahead_ns=clocks.ahead_ns - moved).true(ends.rank, t) for t in (ends.start, ends.end))
+        last, first = np.full(found.shape[1], -np.inf), np.full(found.shape[1], np.inf)
+        np.maximum.at(last, group, start)
+        np.minimum.at(first, group, end)
+        several = np.bincount(group) > 1
+        broken = np.bincount(found[1], first < last, len(tried)) > WRONG_SHARE * np.bincount(found[1], several, len(tried))
+        wrong = tried & (far | broken)
+        self.contradicted |= bool(wrong.any()) and by == _MONOTONIC
+        self._by[wrong] = _APART
+        self.units = self._numbered()
 
     def _join(self, cells: Cells, ahead_ns: Floats) -> None:
         """Join hosts that are one machine: by the fit their monotonic clocks are one."""

@@ -360,8 +360,8 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bo
         sigma = float(np.sqrt(np.median(cells.scatter[rows]))) if len(rows) else 0.0
         moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
         # the first passes only bring clocks together that are minutes apart
-        changed = turn > 1 and sharing.corrected(cells, ends, begun)
-        if not changed and turn > 1 and moved < SETTLED_NS + sigma / _PASSES:
+        settled = turn > 1 and moved < SETTLED_NS + sigma / _PASSES
+        if settled and not sharing.corrected(cells, ends, begun):
             break
     return begun, cells
 

@@ -205,10 +205,13 @@ def _matched(
     run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
     """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
+    import pyarrow as pa
+
+    from alltrace.align.members import DIRECTED
     from alltrace.align.run_matching import match_run
 
     half = _half(progress)
-    operations, names, steps = _collect_all(run, draft, parts, jobs, half)
+    operations, names, steps, ops = _collect_all(run, draft, parts, jobs, half)
     logged = _has_logged_calls(run)
     found = match_run(run, parts, draft, operations, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half)
     alignment = Alignment(
@@ -219,7 +222,9 @@ def _matched(
         unmatched=found.unmatched,
         notes=(*found.notes, *found.solution.notes),
         components=found.solution.components,
-        residuals_ns=found.solution.residuals_ns,
+        errors_ns=found.solution.errors_ns,
+        shared=found.solution.shared,
+        rooted=not DIRECTED.isdisjoint(names.texts(pa.array(sorted(ops))).to_pylist()),
         rows=dict(operations.rows),
         log_matches=found.log_matches,
         matching_score=found.score,
@@ -258,8 +263,11 @@ class _Taken(NamedTuple):
 
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
-) -> tuple[AllCollectives | SpilledOperations, Names, list[RankSteps | AlltraceError | None]]:
-    """The collectives of every rank, also in `draft`, the names in them, and each rank's steps; made where they are not kept."""
+) -> tuple[AllCollectives | SpilledOperations, Names, list[RankSteps | AlltraceError | None], set[int]]:
+    """The collectives of every rank, also in `draft`, the names in them, each rank's steps, and the names of operations.
+
+    They are made where they are not kept.
+    """
     import pyarrow as pa
 
     from alltrace.align.rank_parts import part_file, read_part, remove_others
@@ -277,6 +285,7 @@ def _collect_all(
     made = _in_order(run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs))
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     steps: list[RankSteps | AlltraceError | None] = []
+    ops: set[int] = set()
 
     def operations() -> Iterator[tuple[int, Any]]:
         for rank in run.ranks:
@@ -293,11 +302,12 @@ def _collect_all(
                 ) from error
             own.append(taken.names)
             steps.append(taken.steps)
+            ops.update(taken.operations.column("op").unique().drop_null().to_pylist())
             yield rank.rank, taken.operations
 
     tables = hold(operations(), draft, len(run.ranks))
     write_quickly(distinct_names(pa.concat_tables(own)), draft / NAMES)
-    return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps
+    return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps, ops
 
 
 def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:

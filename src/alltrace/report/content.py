@@ -23,7 +23,8 @@ _CLOCKS = (
     AnswerColumn("host", None, "host"),
     AnswerColumn("offset_ns", "ns", "how far its clock is ahead of the first host's"),
     AnswerColumn("drift_ppm", "ppm", "how much faster it runs"),
-    AnswerColumn("residual_ns", "ns", "typical remaining error; none without evidence"),
+    AnswerColumn("error_ns", "ns", "how far the offset may be off, half of the 95 % interval; none without evidence"),
+    AnswerColumn("residual_ns", "ns", "typical scatter of the ends of collectives; none without evidence"),
     AnswerColumn("evidence", None, "collectives used for it"),
     AnswerColumn("component", None, "hosts with the same number were aligned by evidence, others only by their UTC stamps"),
 )
@@ -325,9 +326,9 @@ def _clocks(info: Answer, *, pictures: bool) -> Section:
     rows = [dict(r) for r in info.extra.get("clocks", ())]
     kinds = {"host": pa.string(), "drift_ppm": pa.float64()}
     table = pa.Table.from_pylist(rows, pa.schema([(c.name, kinds.get(c.name, pa.int64())) for c in _CLOCKS]))
-    chart = Chart("bars", "host", ("residual_ns",), title="")
+    chart = Chart("bars", "host", ("error_ns",), title="")
     answer = Answer(table, _CLOCKS, chart=chart)
     wanted = Ask("clocks", "Clocks of the hosts", "info", shown=tuple(c.name for c in _CLOCKS), rows=_RANK_ROWS)
-    known = any(r.get("residual_ns") is not None for r in rows)
+    known = any(r.get("error_ns") is not None for r in rows)
     figures = {"": figure(draw(answer))} if pictures and known else {}
     return Section(wanted, answer, "" if rows else "No data.", (), figures)

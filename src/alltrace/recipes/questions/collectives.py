@@ -46,7 +46,7 @@ _SUMMARY = (
     ),
     AnswerColumn("peak_percent", "%", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
     AnswerColumn("wait_ns", "ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
-    AnswerColumn("wait_certain_ns", "ns", "of these, waits of at least three times the clock residual"),
+    AnswerColumn("wait_certain_ns", "ns", "of these, waits of at least what the clocks may be off"),
 )
 _AGAINST_TESTS = (
     AnswerColumn("zero_skew_percent", "%", "share of the instances whose skew is at most a tenth of the transfer"),
@@ -66,7 +66,7 @@ _INSTANCES = (
     AnswerColumn("transfer_ns", "ns", "from the last arrival to the last end; null if a rank is missing"),
     AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth of that transfer"),
     AnswerColumn("wait_ns", "ns", "time that ranks waited for the last, summed"),
-    AnswerColumn("certain", None, "whether the skew is at least three times the clock residual"),
+    AnswerColumn("certain", None, "whether the skew is at least what the clocks may be off"),
     AnswerColumn("confidence", None, "confidence of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
@@ -198,9 +198,8 @@ class _Instances:
         wait, fact = members.column("wait_ns").to_numpy(), members.column("fact").to_numpy(zero_copy_only=False)
         self.wait, self.certain_wait = each(wait, np.add), each(np.where(fact, wait, 0), np.add)
         self.confidence = each(members.column("confidence").to_numpy(), np.minimum)
-        residual = each(pc.fill_null(members.column("residual_ns"), -1).to_numpy(), np.maximum)
-        unknown = each(pc.fill_null(members.column("residual_ns"), -1).to_numpy(), np.minimum) < 0
-        self.certain = ~unknown & (self.skew >= 3 * residual)
+        errors = pc.fill_null(members.column("error_ns"), -1).to_numpy()
+        self.certain = (each(errors, np.minimum) >= 0) & (self.skew >= each(errors, np.maximum))
 
     def listed(self) -> Any:
         """One row per instance, by time."""
@@ -251,7 +250,7 @@ class _Instances:
         doubtful = int((~self.certain & (self.skew > 0)).sum())
         if doubtful:
             notes.append(
-                f"in {doubtful:,} of {count:,} instances the skew is below three times the clock residual, so it may not be real"
+                f"in {doubtful:,} of {count:,} instances the skew is below what the clocks may be off, so it may not be real"
             )
         return notes
 
