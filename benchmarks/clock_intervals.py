@@ -1,4 +1,4 @@
-"""Whether the intervals of clocks hold the truth: `python -m benchmarks.clock_intervals [--runs 200] [--first-seed 0]` prints a table.
+"""Whether the intervals of clocks hold the truth: `python -m benchmarks.clock_intervals [--runs 200]` prints a table.
 
 Jobs of every layout are simulated on several hosts, with ends that scatter by the given times what was measured on real machines.
 Their operations are matched as they met. Hosts' clocks are off by up to half a second and 20 ppm. Of each three jobs one has exact
@@ -101,9 +101,7 @@ def job_of(scenario: Scenario) -> Job:
     # of a host's stamps the middle one counts
     at_zero = np.array([i.stamp_error_ns + i.offset_ns + i.drift_ppm * 1e-6 * min(stamps) for i in who])
     offset = np.array([np.median(at_zero[[i.host == host for i in who]]) for host in range(scenario.layout.hosts)])
-    evidence = Evidence(
-        instance, communicator, rank, start, end, synchronising.astype(np.bool_), direction.astype(np.int8)
-    )
+    evidence = Evidence(instance, communicator, rank, start, end, synchronising.astype(np.bool_), direction.astype(np.int8))
     return Job(evidence, ranks, offset - offset[0])
 
 

@@ -37,7 +37,7 @@ def clock_error_ns(
     found = errors_ns.get(one), errors_ns.get(other)
     if found[0] is None or found[1] is None or components.get(one) != components.get(other):
         return None
-    return math.ceil(math.hypot(*found))
+    return math.ceil(math.hypot(found[0], found[1]))
 
 
 class Aligned:
@@ -85,9 +85,9 @@ class Aligned:
         * `synchronising`: whether no member can leave before the last has arrived;
         * `arrival_ns`: when the rank's part started (`start`);
         * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the lowest rank's;
-        * `awaited_rank`, `awaited_ns`: the member that the rank waits for, and its arrival: the last to arrive, of those that it needs.
-            Leaves of a broadcast or scatter need their root, which needs nobody; of a reduce or gather the root needs the leaves,
-            and of a scan each rank those before it;
+        * `awaited_rank`, `awaited_ns`: the member that the rank waits for, and its arrival: the last to arrive of those it needs.
+          Leaves of a broadcast or scatter need their root, which needs nobody; of a reduce or gather the root needs the leaves,
+          and of a scan each rank those before it;
         * `wait_ns`: from the rank's arrival to that, or to its own end where that is earlier; never negative;
         * `transfer_ns`: from the last arrival to the last end of the instance; never negative;
         * `error_ns`: how far the rank's clock may be off against the awaited rank's; 0 for one clock, null if unknown;

@@ -62,7 +62,7 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
         ahead_ns: How far ahead each rank was.
     """
     rank, scatter, noise, alike = cells.rank[rows], cells.scatter[rows], cells.noise[rows], 0.0
-    block, unit = cells.block[rows], units.of_rank[rank]
+    block, unit, left = cells.block[rows], units.of_rank[rank], np.zeros(len(rows))
     freedom = max(len(rows) - len(np.unique(block)) - len(np.unique(unit)) + components, 0)
     of_block, of_unit, share = Sums(block), Sums(unit), np.ones(len(rows))
     for _ in range(2 if len(rows) else 0):
@@ -77,9 +77,9 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
     number = np.bincount(rank)
     pairs = float((number**2 - number).sum())
     if pairs:
-        own = float(np.square(left).sum())
-        together = float(np.square(np.bincount(rank, left)).sum()) - own
-        alike = min(max(together / pairs / max(own / len(left), np.finfo(np.float64).tiny), 0.0), 1.0)
+        single = float(np.square(left).sum())
+        together = float(np.square(np.bincount(rank, left)).sum()) - single
+        alike = min(max(together * len(left) / (pairs * single), 0.0), 1.0) if single else 0.0
     return Lateness(share * scatter, noise, alike, _student(freedom + _ASSUMED))
 
 

@@ -5,8 +5,8 @@ real machines: in part at random, and in part always the same for a rank and kin
 averages out. So the fit has two layers. Ends are compared with the median end of their instance and averaged by cell, which is one
 member of one block; a block has the operations of one communicator that last similarly long. Then the cells' means are fitted:
 ``mean = level of the block + offset of the clock + what the cell is always late + noise``, by least squares weighed by the variance
-of the last two, which is estimated from cells on one clock. Slopes of cells over time give rates likewise. The levels are eliminated,
-and the equations are solved by conjugate gradients without their matrix (Hestenes and Stiefel 1952).
+of the last two, which is estimated from cells on one clock. Slopes of cells over time give rates likewise. The levels are
+eliminated, and the equations are solved by conjugate gradients without their matrix (Hestenes and Stiefel 1952).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.constants import MAD_TO_SIGMA, OUTLIER_SIGMAS
+from alltrace.align.constants import MAD_TO_SIGMA as MAD_TO_SIGMA
+from alltrace.align.constants import OUTLIER_SIGMAS
 from alltrace.core import fits as core
 from alltrace.trace.distinct import distinct_rows
 
@@ -71,8 +72,8 @@ class Ends:
         wanted = wanted & ~alone[self.instance]
         kept, instance = np.unique(self.instance[wanted], return_inverse=True)
         first = np.searchsorted(instance, np.arange(len(kept) + 1))
-        members = (a[wanted] for a in (self.rank, self.start, self.end))
-        return Ends(*members, instance, first, self.cell[wanted], self.block, self.rank_of_cell, self.numbers[kept])
+        rank, start, end, cell = self.rank[wanted], self.start[wanted], self.end[wanted], self.cell[wanted]
+        return Ends(rank, start, end, instance, first, cell, self.block, self.rank_of_cell, self.numbers[kept])
 
 
 def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, end: Floats) -> Ends:
@@ -86,10 +87,12 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
         end: Stamped end, ns.
     """
     order = np.lexsort((rank, instance))
-    instance, communicator, rank, start, end = (a[order] for a in (instance, communicator, rank, start, end))
+    instance, communicator, rank = instance[order], communicator[order], rank[order]
+    start, end = start[order], end[order]
     several = np.bincount(np.unique(instance, return_inverse=True)[1])
     enough = np.repeat(several, several) > 1
-    instance, communicator, rank, start, end = (a[enough] for a in (instance, communicator, rank, start, end))
+    instance, communicator, rank = instance[enough], communicator[enough], rank[enough]
+    start, end = start[enough], end[enough]
     heads = _heads(instance)
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
     if not len(heads):
@@ -307,8 +310,8 @@ def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDAr
 
 
 def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """The result of `levels` for n values of which some may be far off (Huber's weights), and what it leaves, in standard errors."""
-    of_block, robust = Sums(block), weight
+    """The result of `levels` for n values of which some may be far off (Huber's weights); what it leaves is in standard errors."""
+    of_block, robust, found, left = Sums(block), weight, np.zeros(len(free)), np.zeros(len(values))
     for _ in range(_ROUNDS):
         found = levels(block, unit, robust, values[:, None], free)[:, 0]
         left = values - found[unit]
@@ -323,7 +326,9 @@ def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, fre
 def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: float = 0.0) -> Floats:
     """Values over weights; `otherwise` where there is no weight."""
     shape = np.broadcast_shapes(np.shape(values), np.shape(weights))
-    return np.divide(values, weights, out=np.full(shape, otherwise), where=np.broadcast_to(np.asarray(weights) > 0, shape))
+    result: Floats = np.full(shape, otherwise)
+    np.divide(values, weights, out=result, where=np.broadcast_to(np.asarray(weights) > 0, shape))
+    return result
 
 
 def _heads(keys: Int64) -> Int64:

@@ -42,7 +42,8 @@ class Jump:
         """The ends without the clock's shorter side; among themselves the clock's ranks step together."""
         own = clock[ends.rank] == self.clock
         mixed = np.bincount(ends.instance[~own], minlength=len(ends.first) - 1)[ends.instance] > 0
-        return ~(own & mixed) | ((ends.end >= self.at_ns) == self.keep_after)
+        result: NDArray[np.bool_] = ~(own & mixed) | ((ends.end >= self.at_ns) == self.keep_after)
+        return result
 
     def measured(self, ends: Ends, clocks: Clocks, clock: Int64) -> Jump:
         """The same with its size against the other clocks, by clocks that were fitted without the shorter side."""
@@ -88,7 +89,7 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
 
 
 def _split(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
-    """Where the values step: the time, the step, whether the larger part is after it, and the scatter; None if a line does as well."""
+    """Where the values step: the time, the step, whether the larger part is after it, the scatter; None if a line does as well."""
     bins = min(_BINS, len(times) // 4)
     if bins < _LEAST_BINS:
         return None

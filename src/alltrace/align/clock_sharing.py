@@ -44,7 +44,7 @@ class Units:
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:
-        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves of each.
+        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves.
 
         Args:
             cells: The cells.

@@ -189,8 +189,8 @@ def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
             break
         apart |= {c.host: c.offset_ns - _typical(solution, c) for c in far}
     notes = [
-        f"the clock of {host} is {abs(off) / 1e9:,.0f} s {'ahead of' if off > 0 else 'behind'} those of the hosts that its operations "
-        "were matched with: that is another recording, so it stays apart at its UTC stamps"
+        f"the clock of {host} is {abs(off) / 1e9:,.0f} s {'ahead of' if off > 0 else 'behind'} those of the hosts that its "
+        "operations were matched with: that is another recording, so it stays apart at its UTC stamps"
         for host, off in apart.items()
     ]
     return replace(solution, notes=(*notes, *solution.notes))
@@ -253,8 +253,8 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
     if state.fit.limits.broken:
         count = len(rows.ends(used).numbers)
         state.notes.append(
-            f"in {state.fit.limits.broken:,} of {count:,} synchronising operations a member ends before another one starts: they are "
-            "matched wrongly or their times are wrong, and are not used for the clocks"
+            f"in {state.fit.limits.broken:,} of {count:,} synchronising operations a member ends before another one starts: they "
+            "are matched wrongly or their times are wrong, and are not used for the clocks"
         )
     _join_by_messages(state, rows)
     return state
@@ -283,20 +283,16 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     ranks = len(sharing.host)
     clocks = Clocks(np.zeros(ranks), np.zeros(ranks), float(ends.end.mean()) if len(ends.end) else 0.0)
     wanted = np.ones(ranks, np.bool_)
-    rate_error = missed = np.zeros(ranks)
-    for last in (False, True):
-        clocks, cells = _settled(ends, clocks, sharing, wanted)
-        clock = sharing.units.clock
-        if last:
-            break
-        rows = cells.between(clock, sloped=True)
-        free = _not_first(_joined(cells, rows, clock, ranks))
-        rate_error = rate_errors(cells, rows, clock, free) if len(rows) else rate_error
-        size = np.zeros(ranks)
-        size[clock] = np.abs(clocks.rate)
-        wanted = free & (size > 2 * rate_error)
-        missed = np.where(wanted, 0.0, size)
-        clocks = replace(clocks, rate=clocks.rate * wanted[clock])
+    clocks, cells = _settled(ends, clocks, sharing, wanted)
+    clock = sharing.units.clock
+    rows = cells.between(clock, sloped=True)
+    free = _not_first(_joined(cells, rows, clock, ranks))
+    rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
+    size = np.zeros(ranks)
+    size[clock] = np.abs(clocks.rate)
+    wanted = free & (size > 2 * rate_error)
+    missed = np.where(wanted, 0.0, size)
+    clocks, cells = _settled(ends, replace(clocks, rate=clocks.rate * wanted[clock]), sharing, wanted)
     units, start = sharing.units, clocks.ahead_ns
     rows = cells.between(units.of_rank)
     component = _joined(cells, rows, units.of_rank, units.count)[units.of_rank]
@@ -343,8 +339,9 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bo
         wanted: The clocks that may have a rate.
     """
     span = float(np.ptp(ends.end)) if len(ends.end) else 0.0
+    begun, cells = clocks, measured(ends, clocks)[0]
     for turn in range(_PASSES):
-        cells, _ = measured(ends, clocks)
+        cells = measured(ends, clocks)[0] if turn else cells
         units, begun, moved = sharing.units, clocks, 0.0
         rows = cells.between(units.clock, sloped=True)
         if wanted.any() and len(rows):
@@ -413,7 +410,8 @@ def _joined(cells: Cells, rows: NDArray[np.intp], part: Int64, count: int) -> In
 
 def _not_first(component: Int64) -> NDArray[np.bool_]:
     """All but the first of each component, which the others are measured against."""
-    return component != np.arange(len(component))
+    others: NDArray[np.bool_] = component != np.arange(len(component))
+    return others
 
 
 def _join_by_messages(state: _State, rows: _Rows) -> None:

@@ -8,8 +8,8 @@ MAD_TO_SIGMA = 1.4826
 """Of a normal distribution, the standard deviation over the median absolute deviation."""
 
 OUTLIER_SIGMAS = 5.0
-"""Ends further off are of another operation. Measured ends scatter by up to 3.6 times their median spread; what lies beyond, such as
-all-reduces that end in one of two modes, is 40 times it and more."""
+"""Ends further off are of another operation. Measured ends scatter by up to 3.6 times their median spread; what lies beyond, such
+as all-reduces that end in one of two modes, is 40 times it and more."""
 
 COVERAGE = 0.95
 """How often the interval of a clock's offset must hold the truth: what `error_ns` is defined by."""
@@ -18,4 +18,4 @@ WRONG_SHARE = 0.02
 """The share of messages that bounds leave out as matched wrongly: an inference that finds fewer right does not name partners."""
 
 OTHER_RECORDING_NS = 600_000_000_000
-"""Clocks further apart are of different recordings. The clocks of machines without NTP drift by at most 20 ppm, 10 minutes a year."""
+"""Clocks further apart are of different recordings. Clocks of machines without NTP drift by at most 20 ppm, 10 minutes a year."""

@@ -430,7 +430,9 @@ def _record(kind: Any, facts: Any) -> Any:
             read[name] = readers[name](value)
         except _WrongError:
             raise TypeError(f"{kind.__name__}.{name} is {value!r:.60}") from None
-    if lacking := readers.keys() - read.keys():
+    # runs of earlier versions lack what may be unknown
+    unknown = {name for name, value in getattr(kind, "_field_defaults", {}).items() if value is None}
+    if lacking := readers.keys() - read.keys() - unknown:
         raise TypeError(f"{kind.__name__} lacks {min(lacking)}")
     return kind(**read)
 

@@ -160,9 +160,10 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         `instance`, `communicator`, `last_rank` (the lowest of those that arrived last), `last_arrival`, `end`, and `members`:
         `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None if the operation was not matched. A
         member waits from its arrival to the last, or to its own end where that is earlier. In an operation with a
-        root only those wait that need others, and `last_rank` is whom they need. A wait is `certain` from its `least_ns` on, which is
-        what the clocks may be off, None if that is not known. `perhaps_last` are the ranks
-        with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is known.
+        root only those wait that need others, and `last_rank` is whom they need. A wait is `certain` from its `least_ns` on,
+        which is what the clocks may be off, None if that is not known. `perhaps_last` are the
+        ranks with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is
+        known.
     """
     overlay = reader.run.overlay
     if overlay is None:

@@ -30,9 +30,9 @@ PAIRS = 200
 class Matrices:
     """The matrices of a run.
 
-    `wait_ns` in row i and column j is how long i waited for j, the last to arrive of those it needs, in matched operations; a wait below what the
-    clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put into collectives in
-    which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
+    `wait_ns` in row i and column j is how long i waited for j, the last to arrive of those it needs, in matched operations; a
+    wait below what the clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put
+    into collectives in which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
 
     Args:
         aligned: The alignment of the run.

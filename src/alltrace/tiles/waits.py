@@ -134,8 +134,8 @@ def matched(run: Run) -> dict[str, Any] | None:
         table = Aligned(run).members
         fact = table.column("fact").to_numpy(zero_copy_only=False)
         named = {"last_rank": "awaited_rank", "start": "arrival_ns"}
-        names = ("instance", "rank", "row", "start", "end", "last_rank")
-        found = {name: table.column(named.get(name, name)).to_numpy().astype(np.int64) for name in names}
+        needed = ("instance", "rank", "row", "start", "end", "last_rank")
+        found = {name: table.column(named.get(name, name)).to_numpy().astype(np.int64) for name in needed}
         return found | {"wait_ns": np.where(fact, table.column("wait_ns").to_numpy(), 0)}
     from alltrace.run.parquet import read_parquet
 

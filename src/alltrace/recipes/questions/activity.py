@@ -33,8 +33,8 @@ class Activity(Recipe):
     to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
     null in bins with possibly lost records.
 
-    A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than what the clocks may be off
-    of the clocks are not counted, and a rank without a matched operation has none, which is null.
+    A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than what the
+    clocks may be off are not counted, and a rank without a matched operation has none, which is null.
     """
 
     name = "activity"

@@ -45,7 +45,7 @@ class Stragglers(Recipe):
     """Which rank the others wait for at collectives, how much, and why it is late.
 
     A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
-    that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off (`error_ns`) are not counted. A rank
+    that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not counted. A rank
     that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
     to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
     `path_blame_ns` is what of the critical path goes beyond the peers' median.
