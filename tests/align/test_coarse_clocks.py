@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from alltrace.align.coarse_clocks import _connect, _to_root, rank_clocks
+from alltrace.align.host_offsets import HostOffset
+from alltrace.align.pairwise_clock_fit import ClockLine
+from alltrace.align.spilled_operations import SpilledOperations
 from tests.align.collectives import Made, pipeline, simulated, table_of
 
 from alltrace.align import coarse_clocks
-from alltrace.align.coarse_clocks import _connect, _to_root, rank_clocks
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.host_offsets import HostOffset
-from alltrace.align.operations import flatten
-from alltrace.align.pairwise_clock_fit import ClockLine
-from alltrace.align.spilled_operations import SpilledOperations
-from alltrace.align.timelines import HeldTimelines
 
 
 def test_ranks_are_connected_as_a_forest_whose_trees_are_the_sets_of_connected_ranks():

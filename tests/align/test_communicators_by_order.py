@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 from tests.align.grids import Grid, execute
+from tests.align.tables import timelines_of
 
 from alltrace.align.communicators_by_order import communicators_by_order
-from alltrace.align.operations import flatten
 from alltrace.align.related_clocks import placing_of, related_clocks
-from alltrace.align.timelines import HeldTimelines
 
 
 def inferred(grid):
     executed = execute(grid).anonymous()
     placing = placing_of(executed.placed)
-    timelines = HeldTimelines(flatten(executed.made.tables, executed.made.texts, placing.shifts_ns))
+    timelines = timelines_of(executed.made.tables, executed.made.texts)
     first = communicators_by_order(timelines, related_clocks(timelines, placing))
     clocks = related_clocks(timelines.named(first.of, len(first.scores)), placing)
     return timelines, communicators_by_order(timelines, clocks)

@@ -9,13 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.align.collectives import Made, quality
 from tests.align.grids import Grid, execute
+from tests.align.tables import match_tables
 
 from alltrace.align.clocks import solve
-from alltrace.align.matching import match
-from alltrace.align.members import evidence_of
 from alltrace.align.schema import LEAST_MATCHING_SCORE
 
-HOUR_S = 3_600.0
+MINUTES_S = 300.0
 
 GRIDS = {
     "data": Grid(data=8),
@@ -29,14 +28,14 @@ GRIDS = {
 
 def aligned(executed):
     made = executed.made
-    found = match(made.tables, made.texts, made.shifts_ns, {p.rank: p.host for p in executed.placed})
-    return found, executed.clock_error_ns(solve(evidence_of(found.members, made.tables, made.texts), executed.placed))
+    found = match_tables(made.tables, made.texts, made.shifts_ns, {p.rank: p.host for p in executed.placed})
+    return found, executed.clock_error_ns(solve(found.evidence(), executed.placed))
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 def test_members_and_clocks_are_found_however_far_apart_the_stamps_are(grid, named):
-    executed = execute(Grid(**{**vars(grid), "offset_s": HOUR_S, "seed": 3}))
+    executed = execute(Grid(**{**vars(grid), "offset_s": MINUTES_S, "seed": 3}))
     executed = executed if named else executed.anonymous()
     found, error_ns = aligned(executed)
     precision, recall = quality(found, executed.made)
@@ -69,7 +68,7 @@ def test_random_jobs_without_names_are_right_or_say_that_they_are_not_sure(**fac
 
 
 def test_a_shift_by_a_whole_step_is_no_answer_where_steps_are_alike():
-    executed = execute(Grid(tensor=4, data=4, hosts=4, noise=0.002, steps=20, streams="one", offset_s=HOUR_S, seed=1)).anonymous()
+    executed = execute(Grid(tensor=4, data=4, hosts=4, noise=0.002, steps=20, streams="one", offset_s=MINUTES_S, seed=1)).anonymous()
     assert aligned(executed)[1] < 3_000
 
 
@@ -87,7 +86,7 @@ def test_two_jobs_in_one_folder_are_not_one():
     tables = {**one.tables, **{r + 4: t for r, t in other.tables.items()}}
     truth = {**one.truth, **{r + 4: t + 10**6 for r, t in other.truth.items()}}
     made = Made(tables, truth, {**one.shifts_ns, **{r + 4: s for r, s in other.shifts_ns.items()}}, one.names)
-    found = match(made.tables, made.texts, made.shifts_ns, {r: f"node{r // 4}" for r in range(8)})
+    found = match_tables(made.tables, made.texts, made.shifts_ns, {r: f"node{r // 4}" for r in range(8)})
     assert quality(found, made) == (1.0, pytest.approx(1.0, abs=0.02))
     assert {g.ranks for g in found.groups} == {(0, 1, 2, 3), (4, 5, 6, 7)}
     assert found.score < LEAST_MATCHING_SCORE
@@ -101,7 +100,7 @@ def test_noise_alone_is_no_communicator():
     for rank, table in made.tables.items():
         times = np.sort(draw.uniform(0, executed.span_ns, table.num_rows)).astype(np.int64) - made.shifts_ns[rank]
         made.tables[rank] = table.set_column(0, "start", pa.array(times - 50_000)).set_column(1, "end", pa.array(times))
-    found = match(made.tables, made.texts, made.shifts_ns)
+    found = match_tables(made.tables, made.texts, made.shifts_ns)
     assert found.members.num_rows <= 8
     assert found.score < 0.1
     assert found.reason is not None
@@ -111,15 +110,15 @@ def test_an_empty_rank_and_a_rank_captured_twice_do_no_harm():
     executed = execute(Grid(tensor=1, data=3, hosts=1, steps=20, seed=1)).anonymous()
     made = executed.made
     made.tables[3], made.truth[3], made.shifts_ns[3] = made.tables[0].slice(0, 0), made.truth[0][:0], 0
-    found = match(made.tables, made.texts, made.shifts_ns)
+    found = match_tables(made.tables, made.texts, made.shifts_ns)
     assert quality(found, made) == (1.0, 1.0)
     assert found.unmatched[3] == 0
     made.tables[3], made.truth[3], made.shifts_ns[3] = made.tables[0], made.truth[0], made.shifts_ns[0]
-    found = match(made.tables, made.texts, made.shifts_ns)
+    found = match_tables(made.tables, made.texts, made.shifts_ns)
     assert quality(found, made) == (1.0, 1.0)
 
 
 def test_ranks_that_never_meet_have_no_score():
     executed = execute(Grid(tensor=1, data=3, hosts=1, steps=3, seed=1))
-    found = match({r: t.slice(0, 0) for r, t in executed.made.tables.items()}, executed.made.texts, executed.made.shifts_ns)
+    found = match_tables({r: t.slice(0, 0) for r, t in executed.made.tables.items()}, executed.made.texts, executed.made.shifts_ns)
     assert (found.score, found.reason, found.groups) == (None, None, ())

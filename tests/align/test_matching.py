@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.align.collectives import LAYOUTS, Made, collected, pipeline, quality, simulated, table_of
+from tests.align.tables import match_tables
 
 from alltrace.align import matching
-from alltrace.align.matching import match
 from alltrace.api import open_run
 from alltrace.run.overlay import MEMBERS
 from alltrace.synth import write_run
@@ -29,7 +29,7 @@ def planted(request, tmp_path_factory):
 
 
 def matched(made, *, stamped=True):
-    return match(made.tables, made.texts, made.shifts_ns if stamped else None)
+    return match_tables(made.tables, made.texts, made.shifts_ns if stamped else None)
 
 
 def confidences(matching):
@@ -140,7 +140,7 @@ def test_simulated_kernels_alone(planted, seed):
 def test_wrong_clocks_do_not_matter(planted, seed, wrong_ns):
     made = planted[1].dropped(0.05, seed, {1: 0.3})
     shifts = {r: s + wrong_ns * (r % 3 - 1) for r, s in made.shifts_ns.items()}
-    assert match(made.tables, made.texts, shifts).members.equals(matched(made).members)
+    assert match_tables(made.tables, made.texts, shifts).members.equals(matched(made).members)
 
 
 def test_the_members_table_is_in_order_and_copies_the_times():
@@ -231,7 +231,7 @@ def test_one_rank_and_none_have_no_instance():
     assert (matched(one).members.num_rows, matched(one).unmatched, matched(one).groups) == (0, {0: 2}, ())
     empty = hand_made([[], []])
     assert (matched(empty).members.num_rows, matched(empty).unmatched) == (0, {0: 0, 1: 0})
-    assert match({}, one.texts).unmatched == {}
+    assert match_tables({}, one.texts).unmatched == {}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -311,7 +311,7 @@ def test_calls_without_a_kernel_are_no_members():
 def test_the_order_of_the_ranks_does_not_matter():
     made = simulated(6, ranks=6, tensor=2).dropped(0.05, 3, {4: 0.3})
     turned = {r: made.tables[r] for r in sorted(made.tables, reverse=True)}
-    assert match(turned, made.texts, made.shifts_ns).members.equals(matched(made).members)
+    assert match_tables(turned, made.texts, made.shifts_ns).members.equals(matched(made).members)
 
 
 def test_what_is_told_of_a_thousand_ranks_looks_at_each_operation_a_few_times():

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.align.grids import Grid, execute
+from tests.align.tables import timelines_of
 
 from alltrace.align.clocks import PlacedRank
-from alltrace.align.operations import flatten
 from alltrace.align.related_clocks import Placing, placing_of, related_clocks
-from alltrace.align.timelines import HeldTimelines
 
 
 def clocks_of(executed, placing):
-    timelines = HeldTimelines(flatten(executed.made.tables, executed.made.texts, placing.shifts_ns))
+    timelines = timelines_of(executed.made.tables, executed.made.texts)
     return related_clocks(timelines, placing)
 
 
@@ -34,7 +33,7 @@ def test_what_nothing_relates_stays_apart():
     executed = execute(Grid(tensor=2, data=2, hosts=2, world=False, offset_s=0.0))
     tables = {r: t for r, t in executed.made.tables.items() if r in (0, 1)}
     alone = {2: executed.made.tables[3].slice(0, 0)}
-    timelines = HeldTimelines(flatten({**tables, **alone}, executed.made.texts, executed.made.shifts_ns))
+    timelines = timelines_of({**tables, **alone}, executed.made.texts)
     assert set(related_clocks(timelines)) == {0, 1}
 
 

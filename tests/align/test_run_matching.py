@@ -8,13 +8,13 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.spilled_operations import SpilledOperations
 from tests.align.planted import planted_run, rows_of
 from tests.align.test_log_join import joined, judged
 from tests.making import make_run
 
 from alltrace.align import evidence, run_matching
-from alltrace.align.all_collectives import AllCollectives
-from alltrace.align.spilled_operations import SpilledOperations
 from alltrace.align.store import aligned
 from alltrace.run.store import Run
 from alltrace.synth.write_logs import LogForm

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.align.collectives import quality, simulated
 from tests.align.grids import Grid, execute
+from tests.align.tables import match_tables
 
 from alltrace.align.related_clocks import Placing, placing_of
-from alltrace.align.scattered_matching import match_by_order
 from alltrace.align.store import aligned
 from alltrace.api import open_run
 
@@ -27,7 +27,7 @@ NAMELESS = {
 def of_grid(grid, *, named):
     executed = execute(grid)
     executed = executed if named else executed.anonymous()
-    return executed, match_by_order(executed.made.tables, executed.made.texts, placing_of(executed.placed))
+    return executed, match_tables(executed.made.tables, executed.made.texts, placing=placing_of(executed.placed))
 
 
 @pytest.mark.parametrize("late_ns", [20e3, 200e3])
@@ -48,11 +48,11 @@ def test_communicators_that_nothing_names_are_inferred_from_who_waits_for_whom(g
 
 def test_lost_operations_and_a_late_start_shift_no_other():
     made = simulated(2, ranks=8, tensor=4, steps=30).dropped(0.05, 102, {2: 0.4})
-    assert quality(match_by_order(made.tables, made.texts, Placing(made.shifts_ns)), made) == (1.0, 1.0)
+    assert quality(match_tables(made.tables, made.texts, placing=Placing(made.shifts_ns)), made) == (1.0, 1.0)
 
 
 def test_nothing_is_matched_where_nothing_is():
-    assert match_by_order({}, lambda ids: ids, Placing()).members.num_rows == 0
+    assert match_tables({}, lambda ids: ids).members.num_rows == 0
 
 
 @pytest.mark.corpus

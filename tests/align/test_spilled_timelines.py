@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from alltrace.align.coarse_clocks import pair_keys
+from alltrace.align.spilled_operations import SpilledOperations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.align.collectives import WORDS, table_of
 
-from alltrace.align.coarse_clocks import pair_keys
-from alltrace.align.operations import flatten
-from alltrace.align.spilled_operations import SpilledOperations
-from alltrace.align.timelines import HeldTimelines
 from alltrace.trace.names import name_id
 
 COMMUNICATORS = ("a", "b")

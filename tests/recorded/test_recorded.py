@@ -60,7 +60,9 @@ def test_all_outputs_are_as_recorded(name, run, tmp_path):
     same(output_differences(name, run, tmp_path))
 
 
-@pytest.mark.parametrize("name", [CHEAP[0], *(pytest.param(name, marks=pytest.mark.slow) for name in CHEAP[1:])])
+@pytest.mark.parametrize(
+    "name", [CHEAP[0], *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.nightly]) for name in CHEAP[1:])]
+)
 def test_a_run_that_is_made_anew_gives_the_recorded_answers(name, tmp_path):
     """As CSV, a run has what its reader makes of each column, also where no recipe shows it."""
     (tmp_path / "reports").mkdir()

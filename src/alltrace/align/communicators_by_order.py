@@ -16,36 +16,49 @@ judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`)
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from alltrace.align.communicator_inference import Inferred
 from alltrace.align.message_pairs import Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
+from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.align.coarse_clocks import RankClock
-    from alltrace.align.timelines import Timelines
+    from alltrace.align.related_clocks import RankClock
+    from alltrace.align.timelines import AnyTimelines
 
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Members = tuple[int, ...]
 
-_MARGIN_NS = 1e12
 _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""
 _LAWFUL = 0.98
 _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
-_SURE = 0.7
-_CLOSE = 0.1
+_EVIDENCE, _CLEAR, _LEAST_SCORE = 0.5, 4.0, 0.4
+"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and below what certainty nothing is inferred."""
+_IMPOSSIBLE = 1e9
 _UNLAWFUL = 4.0
+
+
+class Inferred(NamedTuple):
+    """Communicators that were inferred.
+
+    Attributes:
+        of: For each operation of a member, as its timeline has them, the number of its communicator, -1 for none.
+        scores: How sure each communicator is, from 0 to 1.
+    """
+
+    of: Callable[[int], Numbers]
+    scores: list[float]
 
 
 class _Class(NamedTuple):
@@ -54,6 +67,8 @@ class _Class(NamedTuple):
     lanes: list[Lane]
     places: list[Numbers]
     """For each stream the row of each of its operations, -1 without a counterpart."""
+    op: Numbers
+    """The number of each operation."""
     start: Floats
     end: Floats
     slack: Floats
@@ -64,17 +79,17 @@ class _Verdict(NamedTuple):
     """Which ranks meet in the operations of a class.
 
     Attributes:
-        period: After how many operations the same communicators return.
-        groups: For each place of a period, for each stream the members of its group; empty if nothing is inferred.
+        place: For each operation its place: which of those whose communicators are the same.
+        groups: For each place, for each stream the members of its group; empty if nothing is inferred.
         scores: For each place how clearly the groups were distinguished.
     """
 
-    period: int
+    place: Numbers
     groups: list[list[Members]]
     scores: list[float]
 
 
-def communicators_by_order(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Inferred:
+def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
     """The communicators of operations that nothing names.
 
     Args:
@@ -105,7 +120,8 @@ def communicators_by_order(timelines: Timelines, clocks: Mapping[int, RankClock]
                     for groups, score in zip(verdict.groups, verdict.scores, strict=True)
                 ]
             )
-            labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, of_place[row % verdict.period], -1)))
+            label = np.where(row >= 0, of_place[verdict.place[row]], -1)
+            labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, label, _between(label, row))))
     for members, score, parts in message_pairs(rest):
         number = number_of(-1, members, score)
         for rank, place in parts:
@@ -120,16 +136,26 @@ def communicators_by_order(timelines: Timelines, clocks: Mapping[int, RankClock]
     return Inferred(of, [float(np.mean(s)) for s in scores])
 
 
-def _lanes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
+def _between(label: Numbers, row: Numbers) -> Numbers:
+    """For operations that the reference of their class lacks, the communicator of those before and after, -1 if these differ."""
+    known = np.flatnonzero(row >= 0)
+    if not len(known):
+        return label
+    after = np.minimum(np.searchsorted(known, np.arange(len(row))), len(known) - 1)
+    before = np.maximum(np.searchsorted(known, np.arange(len(row)), "right") - 1, 0)
+    earlier, later = label[known[before]], label[known[after]]
+    return np.where(earlier == later, earlier, -1)
+
+
+def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
     """The streams with operations that nothing names."""
     kinds = timelines.kinds
     nameless = (kinds.synchronising | kinds.exchanging) & (kinds.communicator < 0)
-    zero = min((clocks[r].common(first) for r, (first, _) in timelines.extents.items()), default=0.0) - _MARGIN_NS
-    for rank in np.unique(kinds.rank[nameless]).tolist():
+    for rank in np.unique(kinds.member[nameless]).tolist():
         its = timelines.of(rank)
         rows = np.flatnonzero(nameless[its.kind])
         clock = clocks[rank]
-        start, end = ((t[rows] + clock.shift_ns) * (1.0 - clock.rate) - zero for t in (its.start, its.end))
+        start, end = clock.common_times(its.start[rows]), clock.common_times(its.end[rows])
         order = np.argsort(start, kind="stable")
         stream = kinds.stream[its.kind[rows]]
         for one in np.unique(stream).tolist():
@@ -138,7 +164,7 @@ def _lanes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[La
             yield Lane(rank, rows[mine], kinds.op[kind], start[mine], end[mine], bool(kinds.exchanging[kind].any()))
 
 
-def _classes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
+def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
     """Streams that do the same, those with most operations first; each stream is in one class, at most one of a rank."""
     lanes = list(_lanes(timelines, clocks))
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
@@ -171,12 +197,14 @@ def _classes(timelines: Timelines, clocks: Mapping[int, RankClock]) -> Iterator[
         for column, (_, lane, place) in enumerate(alike):
             fits = place >= 0
             start[place[fits], column], end[place[fits], column] = lane.start[fits], lane.end[fits]
-        yield _Class([c[1] for c in alike], [c[2] for c in alike], start, end, np.array([error[c[1].rank] for c in alike]))
+        yield _Class(
+            [c[1] for c in alike], [c[2] for c in alike], first.op, start, end, np.array([error[c[1].rank] for c in alike])
+        )
 
 
 def _member(lane: Lane, clock: int) -> Member:
     none = np.full(len(lane.op), -1, np.int64)
-    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0)
+    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0, together=False)
 
 
 def _partitions(ranks: Sequence[int]) -> list[Numbers]:
@@ -195,105 +223,213 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations, and of n x groups."""
+    """What shows of a partition: arrays of n operations x m streams, NaN where a group has no two, and of n.
+
+    Attributes:
+        label: The group of each stream.
+        stay: From the last start in a stream's group to its own end, ns.
+        unlawful: The share of groups in which one ends before another has started.
+    """
 
     label: Numbers
-    spread: Floats
-    transfer: Floats
+    stay: Floats
     unlawful: Floats
+
+    def take(self, rows: Numbers | slice) -> _Judged:
+        """Of some operations."""
+        return _Judged(self.label, self.stay[rows], self.unlawful[rows])
+
+    @property
+    def free(self) -> float:
+        """The streams of groups of several, less one for each group."""
+        return float(np.maximum(np.bincount(self.label) - 1, 0).sum())
+
+    @property
+    def groups(self) -> float:
+        """The groups of several."""
+        return float((np.bincount(self.label) > 1).sum())
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
     """The evidence for a partition."""
+    order, heads, many = _by_group(label)
+    there = np.isfinite(end[:, order])
+    several = np.add.reduceat(there, heads, axis=1, dtype=np.int64) > 1
+    last = np.maximum.reduceat(np.where(there, start[:, order], -np.inf), heads, axis=1)
+    first = np.minimum.reduceat(np.where(there, end[:, order], np.inf), heads, axis=1)
+    error = np.maximum.reduceat(slack[order], heads)
+    broken = several & (first - last < -error)
+    unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
+    stay = np.full(end.shape, np.nan)
+    shared = there & np.repeat(several, many, axis=1)
+    stay[:, order] = np.where(shared, end[:, order] - np.where(shared, np.repeat(last, many, axis=1), 0.0), np.nan)
+    return _Judged(label, stay, unlawful)
+
+
+def _by_group(label: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """The streams by their group, where each group begins, and how many it has."""
     order = np.argsort(label, kind="stable")
     heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
-    many = np.diff(np.append(heads, len(order)))
-    there = np.isfinite(end[:, order])
+    return order, heads, np.diff(np.append(heads, len(order)))
+
+
+def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
+    """How far the stays of each group are from their mean, for one stream more than is free, and this mean; NaN without two."""
+    order, heads, many = _by_group(label)
+    own = stay[:, order]
+    there = np.isfinite(own)
     counts = np.add.reduceat(there, heads, axis=1, dtype=np.int64)
-    ends = np.where(there, end[:, order], 0.0)
-    middle = np.divide(np.add.reduceat(ends, heads, axis=1), counts, out=np.zeros(counts.shape), where=counts > 0)
-    away = np.where(there, np.abs(ends - np.repeat(middle, many, axis=1)), 0.0).sum(axis=1)
-    free = np.maximum(counts - 1, 0).sum(axis=1)
-    spread = np.divide(away, free, out=np.full(len(end), np.nan), where=free > 0)
-    last = np.maximum.reduceat(np.where(there, start[:, order], -np.inf), heads, axis=1)
-    first = np.minimum.reduceat(np.where(there, ends, np.inf), heads, axis=1)
     several = counts > 1
-    transfer = np.where(several, first - last, np.nan)
-    error = np.maximum.reduceat(slack[order], heads)
-    broken = several & (transfer < -error)
-    unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
-    return _Judged(label, spread, transfer, unlawful)
+    own = np.where(there, own, 0.0)
+    mean = np.divide(np.add.reduceat(own, heads, axis=1), counts, out=np.full(counts.shape, np.nan), where=several)
+    away = np.where(there, np.abs(own - np.repeat(np.nan_to_num(mean), many, axis=1)), 0.0)
+    apart = np.divide(np.add.reduceat(away, heads, axis=1), counts - 1, out=np.full(counts.shape, np.nan), where=several)
+    return apart, mean
 
 
 def _judged(alike: _Class) -> _Verdict | None:
     """Who meets in the operations of a class; None if no partition explains them."""
-    rows = np.arange(len(alike.end))
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
-    rows = rows[:most]
     ranks = [lane.rank for lane in alike.lanes]
-    evidence = [_evaluated(alike.start[rows], alike.end[rows], alike.slack, label) for label in _partitions(ranks)]
-    period = _period(evidence, len(rows))
+    evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in _partitions(ranks)]
+    place = np.zeros(len(alike.op), np.int64)
+    of_places: list[list[_Judged]] = []
+    costs: list[Floats] = []
+    for rows in rows_by(alike.op).values():
+        of_op = [one.take(rows[rows < most]) for one in evidence]
+        cycle = _cycle(of_op, int((rows < most).sum()))
+        parts = [[one.take(slice(begin, None, cycle.period)) for one in of_op] for begin in range(cycle.period)]
+        its = [_costs(judged) for judged in parts]
+        place[rows] = len(of_places) + (0 if cycle.shared else np.arange(len(rows)) % cycle.period)
+        of_places += [of_op] if cycle.shared else parts
+        costs += [np.mean(its, axis=0)] if cycle.shared else its
+    many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
-    for place in range(period):
-        chosen, score = _best(evidence, rows[place::period])
-        if chosen is None:
+    for at, score in _few(np.array(costs), many * len(ranks) * _EVIDENCE):
+        if at is None or score < _LEAST_SCORE:
             groups.append([()] * len(ranks))
-        else:
-            sets = {g: tuple(ranks[i] for i in np.flatnonzero(chosen == g)) for g in np.unique(chosen).tolist()}
-            groups.append([sets[g] if len(sets[g]) > 1 else () for g in chosen.tolist()])
+            scores.append(0.0)
+            continue
+        label = evidence[at].label
+        sets = {g: tuple(ranks[i] for i in np.flatnonzero(label == g)) for g in np.unique(label).tolist()}
+        groups.append([sets[g] if len(sets[g]) > 1 else () for g in label.tolist()])
         scores.append(score)
-    return _Verdict(period, groups, scores) if any(g for place in groups for g in place) else None
+    return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
 
 
-def _period(evidence: Sequence[_Judged], count: int) -> int:
-    """After how many operations the partitions that explain them best return, 1 if all have one: the least description length."""
-    weight = max(np.isfinite(e.transfer).sum() for e in evidence) / max(count, 1)
+class _Cycle(NamedTuple):
+    """How operations repeat.
+
+    Attributes:
+        period: After how many operations those alike return.
+        shared: Whether all have the same communicators, and only sizes return.
+    """
+
+    period: int
+    shared: bool
+
+
+def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
+    """How operations repeat: the least description length of the partitions that explain them best.
+
+    Sizes of transfers return too, so a period only counts for communicators where its places are explained by different ones.
+    """
+    if count < 8:
+        return _Cycle(1, shared=True)
     parts = []
     for one in evidence:
-        there = np.isfinite(one.transfer)
-        transfer = np.where(there, one.transfer, 0.0)
-        sums = [transfer.sum(axis=1), np.square(transfer).sum(axis=1), there.sum(axis=1), np.nan_to_num(one.spread), one.unlawful]
-        parts.append(np.array(sums, np.float64))
-    best, least = 1, np.inf
+        apart, stay = _group_stays(one.stay, one.label)
+        there = np.isfinite(stay)
+        stay, apart = np.where(there, stay, 0.0), np.where(there, apart, 0.0)
+        sums = [there.sum(axis=1, dtype=np.float64), stay.sum(axis=1), np.square(stay).sum(axis=1), apart.sum(axis=1), one.unlawful]
+        parts.append((sums, one.free, one.groups))
+    weight = _EVIDENCE * len(evidence[0].label)
+    best, most, size_period, least = 1, 0.0, 1, np.inf
     for period in range(1, count // 4 + 1):
         place = np.arange(count) % period
         many = np.bincount(place, minlength=period)
         costs = []
-        for part in parts:
-            total, square, there, spread, unlawful = (np.bincount(place, values, period) for values in part)
-            middle = total / np.maximum(there, 1)
-            variation = np.sqrt(np.maximum(square / np.maximum(there, 1) - np.square(middle), 0.0))
-            cost = np.log(spread / many + _FLOOR_NS) + np.log(variation + _FLOOR_NS) + _UNLAWFUL * unlawful / many
-            costs.append(np.where(there > 0, cost, np.inf))
-        description = float((np.min(costs, axis=0) * many).sum()) * weight + 2.0 * period * np.log(count)
+        for sums, free, groups in parts:
+            there, total, square, apart, unlawful = (np.bincount(place, values, period) for values in sums)
+            known = np.maximum(there, 1.0)
+            variation = np.sqrt(np.maximum(square / known - np.square(total / known), 0.0))
+            cost = _likelihood(apart / known, variation, free, groups) + _UNLAWFUL * unlawful / many
+            costs.append(np.where(there > 0, cost, np.inf) * many)
+        table = np.array(costs)
+        together, apart = float(table.sum(axis=1).min()), float(table.min(axis=0).sum())
+        gain = (together - apart) * weight - period * np.log(len(evidence) + 1.0)
+        if gain > most:
+            best, most = period, gain
+        description = together * weight + 2.0 * period * np.log(count)
         if description < least:
-            best, least = period, description
-    return best
+            size_period, least = period, description
+    return _Cycle(best, False) if most > 0.0 else _Cycle(size_period, True)
 
 
-def _best(evidence: Sequence[_Judged], rows: Numbers) -> tuple[Numbers | None, float]:
-    """The partition that explains some operations, and how clearly it does."""
-    costs = []
-    for one in evidence:
-        spread = float(np.nanmedian(one.spread[rows])) if np.isfinite(one.spread[rows]).any() else np.inf
-        transfer = one.transfer[rows]
-        transfer = transfer[np.isfinite(transfer)]
-        if not len(transfer):
-            costs.append(np.inf)
+def _median(values: Floats) -> Floats:
+    """The median of each column, NaN of one without any."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanmedian(values, axis=0), np.float64)
+
+
+def _likelihood(apart: Floats, variation: Floats, free: float, groups: float) -> Floats:
+    """The negative logarithm of how likely stays are, for each stream: within groups, and of their means."""
+    return np.asarray((free * np.log(apart + _FLOOR_NS) + groups * np.log(variation + _FLOOR_NS)) / (free + groups), np.float64)
+
+
+def _costs(evidence: Sequence[_Judged]) -> Floats:
+    """How badly each partition explains some operations.
+
+    Streams of one instance stay alike, and its transfer is alike each time. A group without one that it waits for seems to stay
+    for as long as it waits, and in a group with a stranger the stay is cut short.
+    """
+    costs = np.full(len(evidence), np.inf)
+    for place, one in enumerate(evidence):
+        unlawful = float(one.unlawful.mean())
+        apart, stay = _group_stays(one.stay - _median(one.stay), one.label)  # without what clocks are off
+        there = np.isfinite(stay)
+        if not there.any() or unlawful > 1.0 - _LAWFUL:
             continue
-        middle = float(np.median(transfer))
-        variation = float(np.median(np.abs(transfer - middle)) + np.mean(np.abs(transfer - middle))) / 2.0
-        cost = np.log(spread + _FLOOR_NS) + np.log(variation + _FLOOR_NS + 0.02 * abs(middle))
-        costs.append(cost + _UNLAWFUL * float(one.unlawful[rows].mean()))
-    order = np.argsort(costs, kind="stable")
-    best = costs[order[0]]
-    if not np.isfinite(best):
-        return None, 0.0
-    close = [i for i in order.tolist() if costs[i] - best < _CLOSE]
-    chosen = min(close, key=lambda i: (len(np.unique(evidence[i].label)), costs[i]))
-    if float(evidence[chosen].unlawful[rows].mean()) > 1.0 - _LAWFUL:
-        return None, 0.0
-    rivals = [costs[i] for i in order.tolist() if i != chosen]
-    margin = min(rivals, default=np.inf) - costs[chosen]
-    return evidence[chosen].label, float(np.clip(margin / _SURE, 0.0, 1.0))
+        # the transfer is alike for all groups
+        stay = np.abs(_group_stays(one.stay, one.label)[1] - np.nanmedian(one.stay))[there]
+        scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (apart[there], stay))
+        cost = _likelihood(np.array(scatter), np.array(variation), one.free, one.groups)
+        costs[place] = float(cost) + _UNLAWFUL * unlawful
+    return costs
+
+
+def _few(costs: Floats, many: Floats) -> list[tuple[int | None, float]]:
+    """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
+
+    Args:
+        costs: How badly each partition explains each place: an array of places x partitions.
+        many: The independent observations in each place.
+    """
+    weighed = costs * many[:, None]
+    possible = np.isfinite(costs).any(axis=1)
+    if not possible.any():
+        return [(None, 0.0)] * len(costs)
+    bounded = np.where(np.isfinite(weighed), weighed, _IMPOSSIBLE)[possible]
+    penalty = 2.0 * np.log(max(float(many.sum()), 2.0))
+    chosen: list[int] = []
+    explained = np.full(len(bounded), np.inf)
+    while len(chosen) < bounded.shape[1]:
+        totals = np.minimum(explained[:, None], bounded).sum(axis=0)
+        best = int(totals.argmin())
+        if chosen and explained.sum() - totals[best] <= penalty:
+            break
+        chosen.append(best)
+        explained = np.minimum(explained, bounded[:, best])
+    of_place = np.array(chosen)[bounded[:, chosen].argmin(axis=1)]
+    sure = {}
+    for one in np.unique(of_place).tolist():
+        total = bounded[of_place == one].sum(axis=0)
+        rival = float(np.delete(total, one).min(initial=np.inf))
+        sure[one] = 1.0 - float(np.exp((total[one] - rival) / _CLEAR))
+    result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)
+    for place, one in zip(np.flatnonzero(possible).tolist(), of_place.tolist(), strict=True):
+        if np.isfinite(costs[place, one]):
+            result[place] = one, float(np.clip(sure[one], 0.0, 0.99))
+    return result

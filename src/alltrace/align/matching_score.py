@@ -2,81 +2,147 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.schema import LEAST_MATCHING_SCORE
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from alltrace.align.coarse_clocks import Timing
-    from alltrace.align.operations import Operations
+    from alltrace.align.related_clocks import RankClock
+    from alltrace.align.timelines import AnyTimelines
+    from alltrace.trace.arrays import Int64
 
+    Floats = NDArray[np.float64]
+
+FEW = 10
+"""Of so few operations a share says nothing."""
 _DOUBTFUL = 0.75
 
 
-def explained(
-    operations: Operations, timing: Timing, number: NDArray[np.int64], confidence: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """How well each operation is explained, from 0 to 1, and which count: those that could have a partner.
+class Explained:
+    """How well operations are explained, from 0 to 1, over those that could have a partner.
 
     An operation is explained by its confidence, times the share of its communicator's members that were captured at the time and
-    are in its instance. One that ends while no other rank was captured has no partner to be found.
+    are in its instance. One that ends while no other member was captured has no partner to be found.
 
     Args:
-        operations: The operations.
-        timing: Their times on one clock.
-        number: The instance of each, -1 without one.
-        confidence: How sure each is of it.
+        timelines: The operations.
+        clocks: The clock of each member.
+        size: The members of each instance.
+
+    Attributes:
+        unnamed: The share of the operations that count whose communicator is unknown.
     """
-    ranks, begins = np.unique(operations.rank, return_index=True)
-    stops = np.append(begins[1:], len(operations))
-    place = np.searchsorted(ranks, operations.rank)
-    first, last = np.minimum.reduceat(timing.end, begins), np.maximum.reduceat(timing.end, begins)
-    component = timing.component[begins]
-    seen = np.bincount(number + 1, minlength=1)[number + 1]
-    expected = np.zeros(len(operations), np.int64)
-    pairs = distinct_rows(operations.communicator, place)[0]
-    by_group = np.split(pairs[1], np.flatnonzero(np.diff(pairs[0])) + 1)
-    known = {int(c): m for c, m in zip(np.unique(pairs[0]).tolist(), by_group, strict=True)}
-    for group, members in known.items():
-        others = np.arange(len(ranks)) if group < 0 else members
-        opens, shuts = {}, {}
-        for part in np.unique(component[others]).tolist():
-            own = others[component[others] == part]
-            opens[part], shuts[part] = np.sort(first[own]), np.sort(last[own])
-        for i in members.tolist():
-            rows = np.arange(begins[i], stops[i])
-            rows = rows[operations.communicator[rows] == group]
-            part, ends = int(component[i]), timing.end[rows]
-            expected[rows] = np.searchsorted(opens[part], ends, "right") - np.searchsorted(shuts[part], ends, "left")
-    several = len(np.unique(component)) > 1
-    counts = (expected >= 2) | (several & (operations.communicator < 0))
-    share = np.minimum(seen / np.maximum(expected, 1), 1.0)
-    return np.where((number >= 0) & (seen >= 2), confidence * np.where(counts, share, 1.0), 0.0), counts
+
+    def __init__(self, timelines: AnyTimelines, clocks: Mapping[int, RankClock], size: Int64) -> None:
+        self._timelines, self._clocks, self._size = timelines, clocks, size
+        self._several = len({c.component for c in clocks.values()}) > 1
+        self._sum: defaultdict[int, float] = defaultdict(float)
+        self._many: Counter[int] = Counter()
+        self._whole: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        self._all: Counter[int] = Counter()
+        kinds = timelines.kinds
+        pairs = distinct_rows(kinds.communicator, kinds.member)[0]
+        every = list(timelines.extents)
+        extents = {m: tuple(clocks[m].common(t) for t in its) for m, its in timelines.extents.items()}
+        self._captured: dict[tuple[int, int], tuple[Floats, Floats]] = {}
+        for group, places in rows_by(pairs[0]).items():
+            members = pairs[1][places].tolist() if group >= 0 else every
+            of_component = defaultdict(list)
+            for member in members:
+                of_component[clocks[member].component].append(extents[member])
+            for component, its in of_component.items():
+                first, last = np.sort(np.array(its), axis=0).T
+                self._captured[group, component] = first, last
+
+    def add(self, member: int, instance: Int64, confidence: Floats) -> None:
+        """Judge the operations of a member; of each its instance, -1 without one, and how sure it is of it."""
+        its, kinds, clock = self._timelines.of(member), self._timelines.kinds, self._clocks[member]
+        group, end = kinds.communicator[its.kind], clock.common_times(its.end)
+        seen = np.where(instance >= 0, self._size[instance], 0) if len(self._size) else np.zeros(len(instance), np.int64)
+        for number, rows in rows_by(group).items():
+            first, last = self._captured[number, clock.component]
+            expected = np.searchsorted(first, end[rows], "right") - np.searchsorted(last, end[rows], "left")
+            counts = expected >= 2
+            if number < 0 and self._several:
+                counts = np.ones(len(rows), np.bool_)
+            share = np.minimum(seen[rows] / np.maximum(expected, 1), 1.0)
+            value = np.where(seen[rows] >= 2, confidence[rows] * np.where(counts, share, 1.0), 0.0)
+            self._sum[number] += float(value[counts].sum())
+            self._many[number] += int(counts.sum())
+            self._all[number] += len(rows)
+            sizes, many = np.unique(seen[rows], return_counts=True)
+            self._whole[number].update(dict(zip(sizes.tolist(), many.tolist(), strict=True)))
+
+    def score(self, connecting: float) -> float | None:
+        """The mean over all, in a run in which communicators connect this share of the pairs of members; None if none counts."""
+        many = self._many.total()
+        return round(connecting * sum(self._sum.values()) / many, 3) if many else None
+
+    def score_of(self, group: int, connecting: float) -> float:
+        """The same of one communicator, 1 if none counts."""
+        return round(connecting * self._sum[group] / self._many[group], 3) if self._many[group] else 1.0
+
+    def whole_share(self, group: int, size: int) -> float:
+        """The share of a communicator's operations whose instance has this many members."""
+        return self._whole[group][size] / max(self._all[group], 1)
+
+    @property
+    def unnamed(self) -> float:
+        """The share of the operations that count whose communicator is unknown."""
+        return self._many[-1] / max(self._many.total(), 1)
 
 
-def connected(communicator: NDArray[np.int64], rank: NDArray[np.int64], every: NDArray[np.int64]) -> tuple[float, int]:
-    """The share of pairs of ranks that a chain of communicators connects, and how many parts of the run none connects.
+def connected(communicator: Int64, member: Int64, every: Int64) -> tuple[float, int]:
+    """The share of pairs of members that a chain of communicators connects, and how many parts of the run none connects.
 
     Args:
-        communicator: The communicator of each matched operation.
-        rank: Its rank.
-        every: All ranks.
+        communicator: A communicator with matched operations.
+        member: One of its members.
+        every: All members.
     """
     place = {int(r): n for n, r in enumerate(every.tolist())}
     parts = DisjointSets(len(place))
     first: dict[int, int] = {}
-    for group, member in distinct_rows(communicator, rank)[0].T.tolist():
-        parts.join(first.setdefault(group, place[member]), place[member])
+    for group, number in zip(communicator.tolist(), member.tolist(), strict=True):
+        parts.join(first.setdefault(group, place[number]), place[number])
     sizes = np.unique(parts.labels(), return_counts=True)[1]
     return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(sizes)
+
+
+def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Mapping[int, NDArray[np.bool_]]) -> dict[int, float]:
+    """For each rank the share of its operations without a partner, while every rank of its component was captured.
+
+    Args:
+        timelines: The operations.
+        clocks: The clock of each member.
+        alone: For each member which of its operations have no partner.
+    """
+    if len(timelines.extents) < 2:
+        return {}
+    of_component: defaultdict[int, list[int]] = defaultdict(list)
+    for member in timelines.extents:
+        of_component[clocks[member].component].append(member)
+    without: Counter[int] = Counter()
+    inside: Counter[int] = Counter()
+    for members in of_component.values():
+        begins, stops = zip(*([clocks[m].common(t) for t in timelines.extents[m]] for m in members), strict=True)
+        begin, stop = (max(begins), min(stops)) if len(members) > 1 else (-np.inf, np.inf)
+        for member in members:
+            end = clocks[member].common_times(timelines.of(member).end)
+            mine = (end >= begin) & (end <= stop)
+            rank = timelines.rank_of(member)
+            inside[rank] += int(mine.sum())
+            without[rank] += int((mine & alone[member]).sum())
+    return {rank: without[rank] / many for rank, many in sorted(inside.items()) if many > FEW}
 
 
 def reason_of(score: float | None, unnamed: float, certainty: Mapping[int, float], apart: int) -> str | None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alltrace.core import sequences
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
 
-_SHIFTS = 8
+_SHIFTS = 32
 _ALONE, _LATE, _CHANGE, _OTHER_SIZE = 4.0, 3.0, 6.0, 2.0
 """What an operation without a partner costs, one that ends far from its partner, another shift, and another size."""
 _LEAST_NS = 1_000.0
+_FEW, _OUT_OF_ORDER = 8, 0.02
 _ROUNDS = 8
 _FARTHEST_NS = 2e9
 """Clocks that nothing relates are off by no more."""
@@ -37,13 +39,14 @@ class Member(NamedTuple):
     """The operations of one communicator on one of its members, in their order: arrays of n.
 
     Attributes:
-        op: Number of the operation.
+        op: Number of the operation, -1 for a message.
         size: Bytes, -1 if unknown.
         start: Start on the common clock, ns; likewise `end`.
         meets: Whether no member can leave the operation before the last has arrived.
         number: Sequence number, -1 without one.
         clock: What is equal for members whose times can be compared.
         error_ns: How far the common clock may be off for this member.
+        together: Whether members call them in one order, or are only streams that do the same.
     """
 
     op: Int64
@@ -54,6 +57,7 @@ class Member(NamedTuple):
     number: Int64
     clock: int
     error_ns: float
+    together: bool = True
 
     def take(self, rows: NDArray[np.intp]) -> Member:
         """Some of them."""
@@ -67,21 +71,32 @@ class Member(NamedTuple):
         )
 
 
-def matched(members: Sequence[Member]) -> list[Int64]:
-    """For each member the instance of each of its operations, from 0 on, -1 without a partner."""
-    instances = [np.full(len(m.op), -1, np.int64) for m in members]
+def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int64]:
+    """For each member the instance of each of its operations, from 0 on, -1 without a partner.
+
+    Args:
+        counts: How many operations each member has.
+        member: The operations of the member at a place; only those of one and of a reference are in memory at once.
+    """
+    instances = [np.full(count, -1, np.int64) for count in counts]
+    scatter_ns: dict[int, float] = {}
     following = 0
-    for _ in range(_ROUNDS):
+    for attempt in range(_ROUNDS):
         left = [np.flatnonzero(i < 0) for i in instances]
         open_members = [k for k, rows in enumerate(left) if len(rows)]
         if len(open_members) < 2:
             break
         first = max(open_members, key=lambda k: (len(left[k]), -k))
-        reference = members[first].take(left[first])
+        reference = member(first).take(left[first])
         used = np.zeros(len(reference.op), np.bool_)
         for k in open_members:
             if k != first:
-                place = positions(reference, members[k].take(left[k]))
+                own = member(k).take(left[k])
+                if attempt == 0:
+                    place, scatter_ns[k] = laid_along(reference, own)
+                else:  # what is left over shows no scatter
+                    usual = [scatter_ns[j] for j in (first, k) if j in scatter_ns]
+                    place, _ = laid_along(reference, own, max(usual))
                 fits = place >= 0
                 instances[k][left[k][fits]] = following + place[fits]
                 used[place[fits]] = True
@@ -94,16 +109,28 @@ def matched(members: Sequence[Member]) -> list[Int64]:
 
 def positions(reference: Member, own: Member) -> Int64:
     """For each operation of a member its place in the reference's, -1 without one; places ascend."""
+    return laid_along(reference, own)[0]
+
+
+def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) -> tuple[Int64, float]:
+    """The places of `positions`, and how far ends of partners are usually apart.
+
+    Args:
+        reference: A member.
+        own: Another one.
+        scatter_ns: How far ends of partners are usually apart, where these are only some of the operations; None if they are all.
+    """
     n, m = len(reference.op), len(own.op)
     if (reference.number >= 0).all() and (own.number >= 0).all():
-        return _by_number(reference, own)
+        return _by_number(reference, own), 0.0
     comparable = reference.clock == own.clock
-    if n == m and (reference.op == own.op).all():
-        lawful = _lawful(reference, own, np.arange(n)) if comparable else np.abs(reference.end - own.end) < _FARTHEST_NS
-        if lawful.all():
-            return np.arange(n)
+    if scatter_ns is None and n == m and (reference.op == own.op).all():
+        near = np.abs(reference.end - own.end) < _FARTHEST_NS
+        lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) if comparable else near
+        if lawful.all() and (own.together or not comparable or _in_order(reference, own)):
+            return np.arange(n), float(np.median(np.abs(reference.end - own.end)))
     if not comparable:
-        return np.full(m, -1, np.int64)
+        return np.full(m, -1, np.int64), 0.0
     shifts = _shifts(reference, own)
     place = np.arange(m) + shifts[:, None]
     inside = (place >= 0) & (place < n)
@@ -111,11 +138,15 @@ def positions(reference: Member, own: Member) -> Int64:
     apart = np.abs(reference.end[at] - own.end)
     possible = inside & (reference.op[at] == own.op) & np.array([_lawful(reference, own, a) for a in at])
     if not possible.any():
-        return np.full(m, -1, np.int64)
+        return np.full(m, -1, np.int64), 0.0
     nearest = np.where(possible, apart, np.inf).min(axis=0)
-    scale = 4.0 * float(np.median(nearest[np.isfinite(nearest)])) + _LEAST_NS
+    if scatter_ns is None:
+        scatter_ns = float(np.median(nearest[np.isfinite(nearest)]))
+    scale = 4.0 * scatter_ns + _LEAST_NS
     cost = apart / scale
-    cost = np.where(reference.meets[at] & own.meets, np.minimum(cost, _LATE), cost)
+    if own.together:
+        hurried = _hurried(reference, own, at, cost)
+        cost = np.where(hurried, np.where(own.op < 0, cost, _ALONE), np.minimum(cost, _LATE))
     cost += np.where((reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0), _OTHER_SIZE, 0.0)
     cost = np.where(possible, np.minimum(cost, _ALONE), _ALONE)
     path = np.empty(m, np.int64)
@@ -129,7 +160,20 @@ def positions(reference: Member, own: Member) -> Int64:
     before = np.maximum.accumulate(found)
     after = np.minimum.accumulate(np.where(found >= 0, found, n)[::-1])[::-1]
     fits = (found < 0) & (closest < _LATE) & (best > before) & (best < after)
-    return _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns]))
+    return _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns])), scatter_ns
+
+
+def _in_order(reference: Member, own: Member) -> bool:
+    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few."""
+    nearest = np.full(len(own.op), np.inf)
+    for op, rows in rows_by(own.op).items():
+        ends = np.sort(reference.end[reference.op == op])
+        at = np.searchsorted(ends, own.end[rows])
+        nearest[rows] = np.minimum(*(np.abs(ends[np.clip(i, 0, len(ends) - 1)] - own.end[rows]) for i in (at - 1, at)))
+    apart = np.abs(reference.end - own.end)
+    usual = 4.0 * float(np.median(nearest)) + _LEAST_NS
+    nearer = (apart > 4.0 * usual) & (nearest <= usual)
+    return bool(apart.mean() <= 4.0 * nearest.mean() + _LEAST_NS or nearer.mean() <= _OUT_OF_ORDER)
 
 
 def _by_number(reference: Member, own: Member) -> Int64:
@@ -159,6 +203,23 @@ def _lawful(reference: Member, own: Member, at: Int64) -> Flags:
     error = reference.error_ns + own.error_ns
     late, early = reference.start[at] > own.end + error, own.start > reference.end[at] + error
     return ~((late | early) & reference.meets[at] & own.meets)
+
+
+def _hurried(reference: Member, own: Member, at: Int64, late: Floats) -> Flags:
+    """Whether two operations overlap for much less than others of their kind, whose transfer lies within the overlap.
+
+    Some leave a rooted operation before others arrive, so it can be of any length.
+    """
+    overlap = np.minimum(reference.end[at], own.end) - np.maximum(reference.start[at], own.start)
+    error = reference.error_ns + own.error_ns
+    columns = np.arange(at.shape[1])
+    best = late.argmin(axis=0)
+    usual = np.zeros(at.shape[1])
+    for rows in rows_by(distinct_rows(own.op, own.size)[1]).values():
+        sure = rows[late[best[rows], rows] < 1.0]
+        if len(sure) >= _FEW:
+            usual[rows] = np.quantile(overlap[best, columns][sure], 0.1)
+    return (overlap + error < usual / 2) & ((own.op < 0) | own.meets)
 
 
 def _shifts(reference: Member, own: Member) -> Int64:

@@ -17,14 +17,18 @@ import numpy as np
 from alltrace.align.clock_fit import MAD_TO_SIGMA
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from alltrace.trace.arrays import Int64
 
     Floats = NDArray[np.float64]
 
-_PIECE = 16
+_PIECE, _SHORT_PIECE = 16, 8
 _PIECES = 16
+_CERTAIN_COUNT = 16
+"""A line through fewer ends is less certain."""
 _PLACES, _LINES = 8, 4
 """The places of a piece that are tried, and the lines through them."""
 _CHUNK = 8192
@@ -32,7 +36,11 @@ _CHUNK = 8192
 _FASTEST = 3e-4
 """More than the rates of two clocks differ."""
 _ROUNDS = 4
+_PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
+"""Shares of differences, how wide these would be of a normal distribution in its scales, and how much sharper they must be."""
+_DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
+_FEWEST, _MOST_KEYS = 3, 4
 
 
 @dataclass(frozen=True)
@@ -108,11 +116,36 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     """
     keys = np.intersect1d(first.key, second.key)
     first, second = first.of(keys), second.of(keys)
-    if not len(keys) or min(len(first.time), len(second.time)) < 3:
+    if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
         return None
     line = _by_numbers(first, second, rate=rate)
     if line is not None:
         return line
+    found = _related(first, second, rate=rate)
+    return None if found is None else found[1]
+
+
+def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
+    """The same for ranks that may share the operations of some keys, or some of the operations of a key.
+
+    The ends of each key are related on their own, and the sharpest relation counts.
+    """
+    keys, counts = np.unique(second.key, return_counts=True)
+    of_key = [first.of(keys[i : i + 1]) for i in range(len(keys))]
+    order = np.argsort([-min(len(its.time), many) for its, many in zip(of_key, counts.tolist(), strict=True)], kind="stable")
+    best: tuple[float, ClockLine] | None = None
+    for i in order[:_MOST_KEYS].tolist():
+        its = of_key[i], second.of(keys[i : i + 1])
+        if min(len(e.time) for e in its) < _FEWEST:
+            break
+        found = _related(*its, rate=rate)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found[0], _sharpened(*its, found[1], rate=rate)
+    return None if best is None else best[1]
+
+
+def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine] | None:
+    """The line that explains ends of equal keys best, and its cost."""
     lines = _lines(first, second, rate=rate)
     fitted = [_refined(first, second, *line, rate=rate) for line in lines]
     ranked = sorted(
@@ -124,7 +157,8 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     spacing = _spacing(second)
     rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
     sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
-    return replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * min(best.count / _PIECE, 1.0))
+    few = min(best.count / _CERTAIN_COUNT, 1.0)
+    return cost - math.log(few), replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * few)
 
 
 def _spacing(ends: Ends) -> float:
@@ -157,22 +191,25 @@ def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
 
 def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float, float]]:
     """Lines that several pieces agree on, the best first: (offset, slope, middle)."""
-    length = min(_PIECE, len(first.time), len(second.time))
-    begins = np.unique(np.linspace(0, len(first.time) - length, _PIECES).astype(np.int64))
     time, offset, spread, piece = [], [], [], []
-    for number, begin in enumerate(begins.tolist()):
-        part = slice(begin, begin + length)
-        for place, variance in _places(first.time[part], first.key[part], second):
-            difference = first.time[part] - second.time[place : place + length]
-            time.append(float(second.time[place : place + length].mean()))
-            offset.append(float(np.median(difference)))
-            spread.append(max(math.sqrt(max(variance, 0.0)), _LEAST_SCALE_NS))
-            piece.append(number)
+    number = 0
+    for some, others, many, length in _sets(first, second):
+        begins = np.unique(np.linspace(0, len(some.time) - length, many).astype(np.int64))
+        for begin in begins.tolist():
+            part = slice(begin, begin + length)
+            for place, variance in _places(some.time[part], some.key[part], others):
+                difference = some.time[part] - others.time[place : place + length]
+                time.append(float(others.time[place : place + length].mean()))
+                offset.append(float(np.median(difference)))
+                spread.append(max(math.sqrt(max(variance, 0.0)), _LEAST_SCALE_NS))
+                piece.append(number)
+            number += 1
     if not time:
         return []
     at, ahead, width, of = np.array(time), np.array(offset), np.array(spread), np.array(piece)
-    good = np.argsort(width, kind="stable")[: 4 * _PIECES]
-    lines: list[tuple[float, float, float, float]] = []
+    good = np.argsort(width, kind="stable")[: 8 * _PIECES]
+    lines: list[tuple[float, float, float]] = []
+    weights: list[tuple[float, float]] = []
     for i in good.tolist():
         others = good[of[good] != of[i]] if rate else good[:0]
         apart = at[others] - at[i]
@@ -180,19 +217,55 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
         for s in [0.0, *slope[np.abs(slope) < _FASTEST].tolist()]:
             error = np.abs(ahead - ahead[i] - s * (at - at[i]))
             near = error < 3.0 * (width + width[i])
-            weight = np.zeros(len(begins))  # each piece counts once, the sharper the more
-            sharp = 1.0 / (1.0 + np.log(width[near] / width.min()))
-            np.maximum.at(weight, of[near], sharp - error[near] / (8.0 * (width[near] + width[i])))
-            lines.append((-float(weight.sum()), ahead[i], s, at[i]))
-    lines.sort()
-    kept: list[tuple[float, float, float]] = []
-    spacing = _spacing(second)
-    for _, o, s, m in lines:
-        if all(abs(o + s * (k[2] - m) - k[0]) > spacing / 2 for k in kept):
-            kept.append((o, s, m))
-            if len(kept) == _LINES:
+            ratio = width[near] / width.min()
+            weights.append(
+                tuple(
+                    _weight(sharp - error[near] / (8.0 * (width[near] + width[i])), of[near])
+                    for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)
+                )
+            )
+            lines.append((ahead[i], s, at[i]))
+    # pieces that fit are many if ends scatter, and few but much sharper if operations were lost
+    return _distinct(
+        [[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in np.array(weights).T], _spacing(second) / 2
+    )
+
+
+def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
+    """From which ends pieces are taken, how many, and how long.
+
+    Long pieces show the offset however far ends scatter, short ones where operations were lost, and those of the key that most
+    ends have where operations of several keys end in another order on the second rank.
+    """
+    shortest = min(len(first.time), len(second.time))
+    yield first, second, _PIECES, min(_PIECE, shortest)
+    if shortest > _PIECE:
+        yield first, second, _PIECES, _SHORT_PIECE
+    keys, counts = np.unique(second.key, return_counts=True)
+    if len(keys) > 1:
+        most = keys[counts.argmax() : counts.argmax() + 1]
+        some, others = first.of(most), second.of(most)
+        if min(len(some.time), len(others.time)) > _SHORT_PIECE:
+            yield some, others, _PIECES, _SHORT_PIECE
+
+
+def _weight(sharpness: Floats, piece: Int64) -> float:
+    """How much pieces speak for a line; each counts once."""
+    weight = np.zeros(int(piece.max(initial=0)) + 1)
+    np.maximum.at(weight, piece, sharpness)
+    return float(weight.sum())
+
+
+def _distinct(rankings: Sequence[list[tuple[float, float, float]]], apart_ns: float) -> list[tuple[float, float, float]]:
+    """The first lines of each ranking in turn that are not close to one before."""
+    chosen: list[tuple[float, float, float]] = []
+    for most, ranking in enumerate(rankings, 1):
+        for offset, slope, middle in ranking:
+            if len(chosen) == most * _LINES // len(rankings):
                 break
-    return kept
+            if all(abs(offset + slope * (m - middle) - o) > apart_ns for o, _, m in chosen):
+                chosen.append((offset, slope, middle))
+    return chosen
 
 
 def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
@@ -266,6 +339,37 @@ def _fitted(first: Floats, second: Floats, *, rate: bool) -> ClockLine:
     offset, slope, scale = line
     near = np.abs(y - offset - slope * x) <= 4.0 * scale
     return ClockLine(offset, slope, middle, scale, int(near.sum()), 1.0)
+
+
+def _sharpened(first: Ends, second: Ends, line: ClockLine, *, rate: bool) -> ClockLine:
+    """The line through the part of the ends that lies much closer to one than all do: the operations that both share.
+
+    It is the line with the least quantile of the distances (Rousseeuw 1984), of those through two ends each.
+    """
+    nearest, near = nearest_ends(first, second, line)
+    second_ns, first_ns = second.time[near], nearest[near]
+    x, left = second_ns - line.middle_ns, first_ns - line.apply(second_ns)
+    draw = np.random.default_rng(len(x))
+    some = draw.choice(len(x), _MOST_SHARPENED, replace=False) if len(x) > _MOST_SHARPENED else np.arange(len(x))
+    one, other = draw.integers(0, len(some), (2, _DRAWN if rate else 0))
+    apart = x[some[one]] - x[some[other]]
+    slopes = np.divide(left[some[one]] - left[some[other]], apart, out=np.zeros(len(one)), where=apart != 0.0)
+    slopes = np.concatenate(([0.0], slopes[np.abs(slopes) < _FASTEST]))
+    turned = left[some] - slopes[:, None] * x[some]
+    ordered = np.sort(turned, axis=1)
+    for share, of_normal, much in _PARTS:
+        many = int(share * len(some))
+        if many < _FEWEST_OF_PART:
+            break
+        width = ordered[:, many - 1 :] - ordered[:, : len(some) - many + 1]
+        best, at = np.unravel_index(width.argmin(), width.shape)
+        scale = float(width[best, at]) / of_normal
+        if scale < line.scale_ns / much:
+            middle = float(ordered[best, at : at + many].mean())
+            close = np.abs(left - slopes[best] * x - middle) <= 4.0 * (scale + _LEAST_SCALE_NS)
+            sharp = _fitted(first_ns[close], second_ns[close], rate=rate)
+            return replace(sharp, certainty=line.certainty)
+    return line
 
 
 def _weighted(x: Floats, y: Floats, *, rate: bool) -> tuple[float, float, float]:

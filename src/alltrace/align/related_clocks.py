@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from alltrace.align.coarse_clocks import RankClock, guesses, pair_keys, pairs
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.pair_clocks import ClockLine, Ends, relate
-from alltrace.trace.distinct import distinct_rows
+from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
+from alltrace.align.timelines import message_keys
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,32 +20,66 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.clocks import PlacedRank
-    from alltrace.align.timelines import Timelines
+    from alltrace.align.timelines import AnyTimelines, Kinds
+    from alltrace.trace.arrays import Int64
+
+    Floats = NDArray[np.float64]
 
 _MARGIN_NS = 10**12
+_HUBS = 4
+_FEWER = 0.8
+"""Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
+_ENDS_AT_ONCE = 64
 _CERTAIN = 0.8
 _OTHER_RECORDING_NS = 900e9
 """Clocks that differ by more are of two recordings."""
 
 
-def related_clocks(timelines: Timelines, placing: Placing | None = None) -> dict[int, RankClock]:
-    """The clock of each rank that has operations.
+class RankClock(NamedTuple):
+    """How the times of a rank's files become the common time of its component.
+
+    Attributes:
+        shift_ns: What is added first.
+        rate: The part of the sum that is subtracted.
+        scale_ns: The scatter of its ends about this, ns.
+        certainty: How sure it is, from 0 to 1.
+        component: Times of different components only compare by their stamps.
+    """
+
+    shift_ns: float
+    rate: float
+    scale_ns: float
+    certainty: float
+    component: int
+
+    def common(self, time_ns: float) -> float:
+        """The common time of a time of its files, ns."""
+        return (time_ns + self.shift_ns) * (1.0 - self.rate)
+
+    def common_times(self, times: Int64) -> Floats:
+        """The common time of times of its files, ns."""
+        return np.asarray((times + self.shift_ns) * (1.0 - self.rate), np.float64)
+
+
+def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> dict[int, RankClock]:
+    """The clock of each member, by its number; common times are small positive numbers.
 
     Args:
         timelines: The operations of all ranks.
         placing: What stamps and hosts say of the ranks' clocks.
     """
-    ranks = list(timelines.extents)
-    if not ranks:
+    members = list(timelines.extents)
+    if not members:
         return {}
-    placing = placing or Placing()
-    zero = min(first + placing.shift(r) for r, (first, _) in timelines.extents.items()) - _MARGIN_NS
-    shift = {r: float(placing.shift(r) - zero) for r in ranks}
-    forest = _Forest(ranks, placing)
+    placing = (placing or Placing()).of_members({m: timelines.rank_of(m) for m in members})
+    zero = min(first + placing.shift(m) for m, (first, _) in timelines.extents.items()) - _MARGIN_NS
+    shift = {m: float(placing.shift(m) - zero) for m in members}
+    forest = _Forest(members, placing)
     for edges in _stages(timelines, shift):
         if not forest.connected:
             forest.grow(edges)
-    return {rank: _clock(shift[rank], line, forest.component(rank)) for rank, line in forest.lines(ranks).items()}
+    forest.grow_doubtful()
+    return {m: _clock(shift[m], line, forest.component(m)) for m, line in forest.lines(members).items()}
 
 
 def _clock(shift_ns: float, line: ClockLine | None, component: int) -> RankClock:
@@ -71,6 +105,12 @@ class Placing(NamedTuple):
     def shift(self, rank: int) -> int:
         """The shift of a rank, 0 if nothing is known."""
         return self.shifts_ns.get(rank, 0)
+
+    def of_members(self, ranks: Mapping[int, int]) -> Placing:
+        """What is said of members, each of a rank."""
+        units = {m: self.units.get(r, ("rank", r)) for m, r in ranks.items()}
+        hosts = {m: self.hosts[r] for m, r in ranks.items() if r in self.hosts}
+        return Placing({m: self.shift(r) for m, r in ranks.items()}, units, hosts)
 
     def same_rate(self, first: int, second: int) -> bool:
         """Whether the clocks of two ranks run at one rate, as those of one host do."""
@@ -99,6 +139,7 @@ class _Edge(NamedTuple):
     first: int
     second: int
     ends: Callable[[int], Ends]
+    partly: bool = False
 
 
 class _Forest:
@@ -112,6 +153,7 @@ class _Forest:
         self._sets = DisjointSets(len(number))
         self._parent: dict[int, tuple[int, ClockLine]] = {}
         self._trees = len(number)
+        self._doubtful: list[tuple[float, int, ClockLine, _Edge]] = []
 
     @property
     def connected(self) -> bool:
@@ -123,24 +165,26 @@ class _Forest:
         return int(self._sets.of(self._unit[rank]))
 
     def grow(self, edges: Iterator[_Edge]) -> None:
-        """Relate ranks that are not: by sharp and certain relations at once, by others in order of their scatter."""
-        doubtful: list[tuple[float, int, ClockLine, _Edge]] = []
+        """Relate ranks that are not by sharp and certain relations, and keep others for when no more of these are left."""
         sharpest = math.inf
-        for number, edge in enumerate(edges):
+        for edge in edges:
             if self.component(edge.first) == self.component(edge.second):
                 continue
             rate = not self._placing.same_rate(edge.first, edge.second)
-            line = relate(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
+            line = (relate_partly if edge.partly else relate)(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
             if line is None or abs(line.offset_ns) > _OTHER_RECORDING_NS:
                 continue
             sharpest = min(sharpest, line.scale_ns)
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
                 self._connect(edge, line)
             else:
-                doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, number, line, edge))
+                self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
                 return
-        for _, _, line, edge in sorted(doubtful, key=lambda d: d[:2]):
+
+    def grow_doubtful(self) -> None:
+        """Relate ranks that are not by the other relations, in order of scatter and certainty."""
+        for _, _, line, edge in sorted(self._doubtful, key=lambda d: d[:2]):
             if self.component(edge.first) != self.component(edge.second):
                 self._connect(edge, line)
 
@@ -176,12 +220,12 @@ class _Forest:
         return {r: to_root.get(self._unit[r]) for r in ranks}
 
 
-def _stages(timelines: Timelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:
-    """What relates ranks, the best evidence first: named operations that synchronise, messages, others, unnamed ones."""
+def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:
+    """What relates members, the best evidence first: named operations that synchronise, messages, others, unnamed ones."""
     kinds = timelines.kinds
     known = kinds.communicator >= 0
     named = distinct_rows(kinds.communicator, kinds.op)[1]
-    messages = pair_keys(kinds)
+    messages = message_keys(kinds)
     for chosen, key in (
         (kinds.synchronising & known, named),
         ((kinds.paired != 0) & (messages >= 0), messages),
@@ -189,24 +233,67 @@ def _stages(timelines: Timelines, shift: Mapping[int, float]) -> Iterator[Iterat
     ):
         if chosen.any():
             ends = _ends(timelines, shift, chosen, key)
-            couples = pairs(kinds.communicator[chosen], kinds.rank[chosen], timelines.counts[chosen])
+            couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
-    chosen = (kinds.synchronising | kinds.exchanging) & ~known
+    # if an inferred communicator is wrong, the pattern of all operations still relates its members
+    chosen = (kinds.synchronising | kinds.exchanging) & (~known | (kinds.communicator >= timelines.first_inferred))
     if chosen.any():
-        ends = _ends(timelines, shift, chosen, kinds.op)
-        yield (_Edge(first, second, ends) for first, second in guesses(np.unique(kinds.rank[chosen]).tolist()))
+        ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
+        yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
 
 
-def _ends(
-    timelines: Timelines, shift: Mapping[int, float], chosen: NDArray[np.bool_], key: NDArray[np.int64]
-) -> Callable[[int], Ends]:
+def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
+    """What tells the chosen operations of a member apart without names: the operation, and which of its streams has how many.
+
+    Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the other.
+    """
+    place = np.zeros(len(kinds), np.int64)
+    rows = np.flatnonzero(chosen)
+    pairs, of = distinct_rows(kinds.member[rows], kinds.stream[rows])
+    many = np.bincount(of, kinds.count[rows], pairs.shape[1])
+    for streams in rows_by(pairs[0]).values():
+        order = streams[np.argsort(-many[streams], kind="stable")]
+        less = many[order][1:] < _FEWER * many[order][:-1]
+        place_of = np.concatenate(([0], np.cumsum(less)))
+        for stream, number in zip(order.tolist(), place_of.tolist(), strict=True):
+            place[rows[of == stream]] = number
+    return distinct_rows(kinds.op, place)[1]
+
+
+def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:
+    """Pairs of members of a communicator, by decreasing number of operations of the communicator."""
+    pairs, codes = distinct_rows(communicators, members)
+    counts = np.bincount(codes, many).astype(np.int64)
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for (communicator, member), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+        groups.setdefault(communicator, []).append((count, member))
+    for its in sorted(groups.values(), key=lambda m: -sum(c for c, _ in m)):
+        by_count = [r for _, r in sorted(its, key=lambda m: (-m[0], m[1]))]
+        for hub in by_count[:_HUBS]:
+            for other in by_count:
+                if other != hub:
+                    yield hub, other
+
+
+def _guesses(members: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs that may share a communicator: each with the one before, those at a stride of a grid before, and the first."""
+    strides = sorted({1 << k for k in range(12)} | {t for t in range(1, len(members)) if len(members) % t == 0})
+    for place, member in enumerate(members):
+        for stride in strides:
+            if stride <= place:
+                yield members[place - stride], member
+        if place and place not in strides:
+            yield members[0], member
+
+
+def _ends(timelines: AnyTimelines, shift: Mapping[int, float], chosen: NDArray[np.bool_], key: Int64) -> Callable[[int], Ends]:
     """The ends of the chosen kinds; two can be of one instance if their kinds' keys are equal."""
 
-    def of(rank: int) -> Ends:
-        its = timelines.of(rank)
+    def of(member: int) -> Ends:
+        its = timelines.of(member)
         mine = np.flatnonzero(chosen[its.kind])
-        time = (its.end[mine] + shift[rank]).astype(np.float64)
+        time = (its.end[mine] + shift[member]).astype(np.float64)
         order = np.argsort(time, kind="stable")
         return Ends(time[order], key[its.kind[mine]][order], its.sequence[mine][order])
 
-    return lru_cache(timelines.ranks_at_once)(of)
+    return lru_cache(_ENDS_AT_ONCE)(of)

@@ -1,43 +1,36 @@
-"""Matches the operations of a run, fills them from NCCL's logs, and finds its clocks: at once, or in windows if they are many."""
+"""Matches the operations of a run, fills them from NCCL's logs, and finds its clocks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from alltrace.align.all_collectives import TABLES_AT_ONCE, AllCollectives
 from alltrace.align.clocks import place_ranks, solve
 from alltrace.align.matching import match
-from alltrace.align.members import evidence_of, meet
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.related_clocks import placing_of
-from alltrace.align.scattered_matching import match_by_order
-from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
-from alltrace.align.spilled_operations import SpilledOperations
-from alltrace.align.windowed_matching import match_in_windows
+from alltrace.align.schema import NEARLY_ALL
+from alltrace.align.timelines import Timelines
 from alltrace.run.manifest import NAMES
-from alltrace.run.overlay import collectives_file
-from alltrace.run.parquet import read_parquet, write_quickly
+from alltrace.run.overlay import MEMBERS, collectives_file
+from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
 from alltrace.run.store import Names
 from alltrace.trace.names import intern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from alltrace.align.clocks import Solution
+    from alltrace.align.matching import Matching
     from alltrace.align.schema import Group, Joined
-    from alltrace.align.windowed_matching import WindowedMatching
     from alltrace.run.manifest import LogMatch
     from alltrace.run.store import Run
 
-LEAST_AT_ONCE, LEAST_OF_A_RANK = 500_000, 100
-"""Operations of all ranks, and of each on average, that are in memory at once; each takes about 1,100 bytes while it is matched."""
 _NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _MEMBERS = "members.parquet"
 
@@ -52,6 +45,8 @@ class RunMatching(NamedTuple):
         notes: What a reader must know, each one sentence.
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
+        rows: For each rank the rows of its `collectives`.
+        rooted: Whether there are operations whose members do not all wait for the last to arrive.
         log_matches: How NCCL's logs fit each rank.
     """
 
@@ -61,57 +56,15 @@ class RunMatching(NamedTuple):
     notes: tuple[str, ...]
     score: float | None
     reason: str | None
+    rows: dict[int, int]
+    rooted: bool
     log_matches: tuple[LogMatch, ...] = ()
-
-
-def most_at_once(ranks: int) -> int:
-    """How many operations of a run of this number of ranks are in memory at once."""
-    return max(LEAST_AT_ONCE, LEAST_OF_A_RANK * ranks)
-
-
-def hold(tables: Iterable[tuple[int, pa.Table]], draft: Path, ranks: int) -> AllCollectives | SpilledOperations:
-    """The operations of all ranks, in memory or, if they are many, in a temporary file.
-
-    Args:
-        tables: The rank and its `collectives`, of each rank.
-        draft: The folder of the alignment.
-        ranks: The number of ranks.
-    """
-    most = most_at_once(ranks)
-    blocks: list[AllCollectives] = []
-    each = iter(tables)
-    while some := _next_tables(each, most):
-        blocks.append(AllCollectives.joined(some))
-        if sum(block.whole.num_rows for block in blocks) > most:
-            break
-    else:
-        return AllCollectives.joined((rank, block[rank]) for block in blocks for rank in block)
-    spilled = SpilledOperations(draft / "operations.scratch", ranks, most)
-    while blocks:
-        for rank, table in blocks.pop(0).items():
-            spilled.add(rank, table)
-    for rank, table in each:
-        spilled.add(rank, table)
-    return spilled
-
-
-def _next_tables(tables: Iterator[tuple[int, pa.Table]], most: int) -> list[tuple[int, pa.Table]]:
-    """The next tables: not many more rows than `most`, and so few tables that they can be separate."""
-    found: list[tuple[int, pa.Table]] = []
-    rows = 0
-    for rank, table in islice(tables, TABLES_AT_ONCE):
-        found.append((rank, table))
-        rows += table.num_rows
-        if rows > most:
-            break
-    return found
 
 
 def match_run(
     run: Run,
     parts: Path,
     draft: Path,
-    operations: AllCollectives | SpilledOperations,
     names: Names,
     *,
     logged: bool,
@@ -120,11 +73,13 @@ def match_run(
 ) -> RunMatching:
     """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
+    If logs have the communicators of nearly all operations, these are matched as the logs filled them. This counts if nearly all
+    find a partner, or nearly as many as by the trace alone.
+
     Args:
         run: The run.
         parts: The folder with the operations of each rank.
         draft: The folder of the alignment, with a copy of them.
-        operations: The operations, by `hold`.
         names: The names in them.
         logged: Whether NCCL's logs have calls to join with them.
         row_group_rows: The most rows in a row group of `members`.
@@ -133,12 +88,37 @@ def match_run(
     joined = None
     if logged:
         joined, names = _joined(run, parts, draft, names)
-    if isinstance(operations, SpilledOperations):
-        found = _in_windows(run, draft, operations, names, joined, row_group_rows, progress)
+    placed = place_ranks(run.manifest)
+    placing = placing_of(placed)
+
+    def matched(file_of: Callable[[int], Path]) -> Matching:
+        def table_of(rank: int) -> pa.Table:
+            return read_parquet(file_of(rank), MATCHED_COLUMNS, ["evidence"])
+
+        return match(Timelines([r.rank for r in run.ranks], table_of, names.texts), placing)
+
+    if joined is None or not joined.complete:
+        from alltrace.align.rank_parts import part_file
+
+        matching = matched(lambda rank: part_file(parts, rank))
     else:
-        found = _at_once(run, draft, operations, names, joined, row_group_rows)
-        if progress is not None:
-            progress(len(run.ranks))
+        matching = _matched_with_logs(matched, parts, draft, joined)
+    evidence = matching.evidence()
+    solution = solve(evidence, placed)
+    with pq.ParquetWriter(draft / _MEMBERS, MEMBERS.arrow_schema(), compression=quick_codec()) as writer:
+        _write(writer, matching.tables(), row_group_rows)
+    if progress is not None:
+        progress(len(run.ranks))
+    found = RunMatching(
+        solution=solution if len(evidence.rank) else replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,)),
+        groups=matching.groups,
+        unmatched=matching.unmatched,
+        notes=matching.notes,
+        score=matching.score,
+        reason=matching.reason,
+        rows=matching.timelines.rows,
+        rooted=bool(matching.timelines.kinds.directed.any()),
+    )
     if joined is None:
         return found
     from alltrace.align.log_join import finish
@@ -147,118 +127,31 @@ def match_run(
     return found._replace(groups=groups, notes=(*found.notes, *notes), log_matches=tuple(joined.matches))
 
 
-def _matched_columns(file: Path) -> pa.Table:
-    return read_parquet(file, MATCHED_COLUMNS, ["evidence"])
+def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows: int) -> None:
+    """Write tables in row groups of a number of rows."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(t.num_rows for t in waiting) >= row_group_rows:
+            whole = pa.concat_tables(waiting)
+            full = whole.num_rows // row_group_rows * row_group_rows
+            writer.write_table(whole.slice(0, full), row_group_rows)
+            waiting = [whole.slice(full)]
+    if waiting:
+        writer.write_table(pa.concat_tables(waiting), row_group_rows)
 
 
-def _filled(run: Run, draft: Path) -> Iterator[tuple[int, pa.Table]]:
-    """The operations of each rank as logs filled them."""
-    return ((r.rank, _matched_columns(draft / collectives_file(r.rank))) for r in run.ranks)
+def _matched_with_logs(matched: Callable[[Callable[[int], Path]], Matching], parts: Path, draft: Path, joined: Joined) -> Matching:
+    """The operations matched as logs filled them, or as they are in the trace if far fewer find a partner with the logs."""
+    from alltrace.align.rank_parts import part_file
 
-
-def _in_windows(
-    run: Run,
-    draft: Path,
-    operations: SpilledOperations,
-    names: Names,
-    joined: Joined | None,
-    row_group_rows: int,
-    progress: Callable[[int], None] | None,
-) -> RunMatching:
-    """Match the operations in windows, and remove their files.
-
-    If the logs are complete, the operations are matched as the logs filled them, with the logs' communicators. This counts if
-    nearly all find a partner, or nearly as many as by the trace alone.
-    """
-    most = most_at_once(len(run.ranks))
-
-    def matched(held: SpilledOperations, members: Path) -> WindowedMatching:
-        ranks = place_ranks(run.manifest)
-        found = match_in_windows(held, names.texts, ranks, members, row_group_rows=row_group_rows, most=most, progress=progress)
-        held.remove()
-        return found
-
-    filled = None
-    if joined is not None and joined.complete:
-        spilled = SpilledOperations(draft / "filled.scratch", len(run.ranks), most)
-        for rank, table in _filled(run, draft):
-            spilled.add(rank, table)
-        filled = matched(spilled, draft / _MEMBERS)
-        if filled.members >= NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
-            operations.remove()
-            return _of_windows(filled, joined)
-    own = draft / "own.parquet"
-    found = matched(operations, own)
-    if filled is not None and filled.members >= NEARLY_ALL * found.members:
-        own.unlink()
-        return _of_windows(filled, joined)
-    own.replace(draft / _MEMBERS)
-    return _of_windows(found, None)
-
-
-def _of_windows(found: WindowedMatching, joined: Joined | None) -> RunMatching:
-    """What windows found; `joined` is what filled the operations."""
-    return RunMatching(
-        found.solution if found.members else _without_members(found.solution),
-        found.groups if joined is None else _named_by_logs(found.groups, joined),
-        found.unmatched,
-        found.notes,
-        found.score,
-        found.reason,
-    )
-
-
-def _named_by_logs(groups: Iterable[Group], joined: Joined) -> tuple[Group, ...]:
-    return tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in groups)
-
-
-def _at_once(
-    run: Run, draft: Path, tables: AllCollectives, names: Names, joined: Joined | None, row_group_rows: int
-) -> RunMatching:
-    """Match the operations; as the logs filled them, if the logs are complete and nearly as many find a partner."""
-    ranks = place_ranks(run.manifest)
-    shifts = {p.rank: p.shift_ns for p in ranks}
-    hosts = {p.rank: p.host for p in ranks}
-    matching = match(tables, names.texts, shifts, hosts)
-    evidence = evidence_of(matching.members, tables, names.texts)
-    solution = solve(evidence, ranks)
-    found = {p.rank: p.shift_ns - solution.ahead_ns[p.rank] for p in ranks}
-    if found != shifts and (any(matching.unmatched.values()) or not meet(evidence, found)):
-        again = match(tables, names.texts, found, hosts)
-        if not again.members.equals(matching.members):
-            matching = again
-            solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
-    if matching.score is not None and (matching.score < LEAST_MATCHING_SCORE or _of_mpi(tables)):
-        # ends that scatter widely fit many operations, as those of MPI do; their order and who overlaps still tell
-        again = match_by_order(tables, names.texts, placing_of(ranks))
-        if again.reason is None and (again.score or 0.0) > matching.score:
-            matching = again
-            solution = solve(evidence_of(matching.members, tables, names.texts), ranks)
-    if joined is not None and joined.complete:  # logs have the communicators, which are otherwise inferred
-        filled = AllCollectives.joined(_filled(run, draft))
-        again = match(filled, names.texts, found, hosts)
-        if again.members.num_rows >= NEARLY_ALL * matching.members.num_rows:
-            matching = replace(again, groups=_named_by_logs(again.groups, joined))
-            solution = solve(evidence_of(matching.members, filled, names.texts), ranks)
-    by_rank = np.argsort(matching.members.column("rank").to_numpy(), kind="stable")  # questions about a rank read little else
-    write_quickly(matching.members.take(by_rank), draft / _MEMBERS, row_group_rows)
-    return RunMatching(
-        solution=solution if matching.members.num_rows else _without_members(solution),
-        groups=tuple(matching.groups),
-        unmatched=dict(matching.unmatched),
-        notes=tuple(matching.notes),
-        score=matching.score,
-        reason=matching.reason,
-    )
-
-
-def _of_mpi(tables: AllCollectives) -> bool:
-    """Whether all operations are calls of MPI."""
-    return bool(pc.all(pc.equal(tables.whole.column("evidence").cast(pa.string()), "mpi")).as_py())
-
-
-def _without_members(solution: Solution) -> Solution:
-    return replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,))
+    filled = matched(lambda rank: draft / collectives_file(rank))
+    if filled.members < NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
+        own = matched(lambda rank: part_file(parts, rank))
+        if filled.members < NEARLY_ALL * own.members:
+            return own
+    groups = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in filled.groups)
+    return replace(filled, groups=groups)
 
 
 def _joined(run: Run, parts: Path, draft: Path, names: Names) -> tuple[Joined, Names]:

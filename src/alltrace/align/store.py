@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.schema import SOURCES, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, collectives_file, find_overlay, rank_signature, signature
-from alltrace.run.parquet import read_parquet, write_quickly
+from alltrace.run.parquet import write_quickly
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Names, Run
 from alltrace.run.verify import OPERATIONS
@@ -39,14 +38,11 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from alltrace.align.all_collectives import AllCollectives
-    from alltrace.align.spilled_operations import SpilledOperations
     from alltrace.align.steps import RankSteps
     from alltrace.engine.tasks import Outcome
 
 _DRAFT = ".align-"
 _LOCK = ".align.lock"
-_ENUMS = ["evidence"]
 _ROWS_WORTH_A_PROCESS = 4_000_000
 _READ = {
     "kernels": ("start", "end", "process", "device", "stream", "correlation", "name", "kind"),
@@ -124,8 +120,8 @@ def _has_logged_calls(run: Run) -> bool:
 
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None if they are."""
-    if len(run.ranks) < 2 and not (run.ranks and _has_logged_calls(run)):
-        return "the run has one rank, so there is nothing to align" if run.ranks else "the run has no rank"
+    if len(run.ranks) < 2 and not (run.ranks and (len(run.ranks[0].devices) > 1 or _has_logged_calls(run))):
+        return "the run has one rank with one device, so there is nothing to align" if run.ranks else "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
         return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
     return None
@@ -205,15 +201,12 @@ def _matched(
     run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
     """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
-    import pyarrow as pa
-
-    from alltrace.align.members import DIRECTED
     from alltrace.align.run_matching import match_run
 
     half = _half(progress)
-    operations, names, steps, ops = _collect_all(run, draft, parts, jobs, half)
+    names, steps = _collect_all(run, draft, parts, jobs, half)
     logged = _has_logged_calls(run)
-    found = match_run(run, parts, draft, operations, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half)
+    found = match_run(run, parts, draft, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half)
     alignment = Alignment(
         signature=signature(run.manifest),
         groups=found.groups,
@@ -224,8 +217,8 @@ def _matched(
         components=found.solution.components,
         errors_ns=found.solution.errors_ns,
         shared=found.solution.shared,
-        rooted=not DIRECTED.isdisjoint(names.texts(pa.array(sorted(ops))).to_pylist()),
-        rows=dict(operations.rows),
+        rooted=found.rooted,
+        rows=found.rows,
         log_matches=found.log_matches,
         matching_score=found.score,
         matching_reason=found.reason,
@@ -251,27 +244,22 @@ class _Taken(NamedTuple):
     """What an alignment takes from one rank.
 
     Attributes:
-        operations: `MATCHED_COLUMNS` of its `collectives`, in the time of the rank's files.
-        names: The strings that only these refer to, as a table of names.
+        names: The strings that only its operations refer to, as a table of names.
         steps: Its steps, None if it has none, or why they could not be found.
     """
 
-    operations: Any
     names: Any
     steps: RankSteps | AlltraceError | None
 
 
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
-) -> tuple[AllCollectives | SpilledOperations, Names, list[RankSteps | AlltraceError | None], set[int]]:
-    """The collectives of every rank, also in `draft`, the names in them, each rank's steps, and the names of operations.
-
-    They are made where they are not kept.
-    """
+) -> tuple[Names, list[RankSteps | AlltraceError | None]]:
+    """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps; made where they are not kept."""
     import pyarrow as pa
 
     from alltrace.align.rank_parts import part_file, read_part, remove_others
-    from alltrace.align.run_matching import distinct_names, hold
+    from alltrace.align.run_matching import distinct_names
 
     remove_others(folder, run.manifest)
     kept = {r.rank: part for r in run.ranks if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None}
@@ -285,29 +273,22 @@ def _collect_all(
     made = _in_order(run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs))
     own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
     steps: list[RankSteps | AlltraceError | None] = []
-    ops: set[int] = set()
 
-    def operations() -> Iterator[tuple[int, Any]]:
-        for rank in run.ranks:
-            part = kept.get(rank.rank)
-            file = part_file(folder, rank.rank)
-            taken = next(made) if part is None else _Taken(read_parquet(file, MATCHED_COLUMNS, _ENUMS), part.names, part.steps)
-            try:
-                shutil.copyfile(file, draft / collectives_file(rank.rank))
-            except FileNotFoundError as error:
-                raise InputError(
-                    folder,
-                    found=f"what was made of rank {rank.rank} is not there",
-                    advice="run it again; on a cluster all nodes must see this folder",
-                ) from error
-            own.append(taken.names)
-            steps.append(taken.steps)
-            ops.update(taken.operations.column("op").unique().drop_null().to_pylist())
-            yield rank.rank, taken.operations
-
-    tables = hold(operations(), draft, len(run.ranks))
+    for rank in run.ranks:
+        part = kept.get(rank.rank)
+        taken = next(made) if part is None else _Taken(part.names, part.steps)
+        try:
+            shutil.copyfile(part_file(folder, rank.rank), draft / collectives_file(rank.rank))
+        except FileNotFoundError as error:
+            raise InputError(
+                folder,
+                found=f"what was made of rank {rank.rank} is not there",
+                advice="run it again; on a cluster all nodes must see this folder",
+            ) from error
+        own.append(taken.names)
+        steps.append(taken.steps)
     write_quickly(distinct_names(pa.concat_tables(own)), draft / NAMES)
-    return tables, Names(lambda: [*run.name_files(), draft / NAMES]), steps, ops
+    return Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
 def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
@@ -340,7 +321,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
         source, failed = "", error
     write_part(folder, number, table, names, steps, source)
     advance(1)
-    return _Taken(table.select(MATCHED_COLUMNS), names, failed or steps)
+    return _Taken(names, failed or steps)
 
 
 def interned(table: Any) -> tuple[Any, Any]:

@@ -1,100 +1,352 @@
-"""The operations of each rank as times and kinds: what unknown clocks and communicators are found from.
+"""The operations of all ranks as times and kinds: what clocks, communicators and instances are found from.
 
-Operations of a rank that are alike in all but their time are of one kind. A run has few kinds, which fit into memory where its
-operations do not; the times of one rank are read when they are needed.
+A member of a communicator is a device of a rank; most ranks have one. Operations of a member that are alike in all but their time
+are of one kind. A run has few kinds, which fit into memory where its operations do not: of these, so many are held as are allowed,
+and the others are read again from the ranks' tables when they are needed.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from collections import OrderedDict
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+
+from alltrace.align.members import DIRECTED
+from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.align.operations import operation_times
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct, distinct_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from alltrace.align.operations import Operations
+    from numpy.typing import NDArray
+
     from alltrace.trace.arrays import Int64
 
+    Flags = NDArray[np.bool_]
 
-class RankTimes(NamedTuple):
-    """The operations of a rank, by their end: int64 arrays of n.
+MOST_IN_MEMORY = 1 << 20
+"""Operations whose times are in memory at once; each takes 40 bytes."""
+
+_ALIKE = ("communicator", "op", "datatype", "stream", "peer", "group_rank", "group_size")
+"""The columns that are equal for operations of one kind, in addition to device and size."""
+_SIZES, _OTHER_SIZES = 128, 17
+"""How many sizes are kept as they are, and a prime number: all others count as their remainders by it."""
+_TABLES_AT_ONCE = 256
+
+
+class MemberTimes(NamedTuple):
+    """The operations of a member, by their end: int64 arrays of n.
 
     Attributes:
         start: Start in the time of the rank's files, ns; likewise `end`.
         sequence: The profiler's sequence number, -1 without one.
         kind: Row in the kinds.
+        row: Row of the rank's table.
     """
 
     start: Int64
     end: Int64
     sequence: Int64
     kind: Int64
+    row: Int64
 
 
-class Timelines(Protocol):
-    """The operations of all ranks.
+@dataclass
+class Kinds:
+    """Kinds of operations, by member; arrays of equal length, int64 but where said; -1 is an unknown number.
 
     Attributes:
-        kinds: One row for each kind of each rank, by rank; times and sequence number are of one of its operations.
-        counts: The operations of each kind: int64 array of the length of `kinds`.
-        extents: For each rank with operations, by number, the first and the last end, ns in the time of its files.
-        ranks_at_once: The number of ranks whose times may be in memory at once; None for all.
+        member: Number of the member.
+        communicator: Number of the communicator in `names`.
+        op: Number of the operation.
+        size: Bytes.
+        stream: CUDA stream; likewise `peer`, `group_rank`, `group_size`.
+        synchronising: Whether no member can leave before the last has arrived, bool.
+        paired: 1 for a send, -1 for a receive, 0 else.
+        exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
+        all_to_all: Whether every member sends something to every other, bool.
+        directed: Whether not all members wait for all others, bool.
+        count: The operations of the kind.
+        names: Communicators' identities.
     """
 
-    kinds: Operations
-    counts: Int64
-    extents: Mapping[int, tuple[int, int]]
-    ranks_at_once: int | None
+    member: Int64
+    communicator: Int64
+    op: Int64
+    size: Int64
+    stream: Int64
+    peer: Int64
+    group_rank: Int64
+    group_size: Int64
+    synchronising: Flags
+    paired: Int64
+    exchanging: Flags
+    all_to_all: Flags
+    directed: Flags
+    count: Int64
+    names: list[str]
 
-    def of(self, rank: int) -> RankTimes:
-        """The operations of a rank."""
-        ...
+    def __len__(self) -> int:
+        return len(self.member)
 
-    def named(self, found: Callable[[int], Int64], count: int) -> Self:
+    def take(self, rows: Int64) -> Kinds:
+        """Some of them, in the order of `rows`."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
+        return replace(self, **{name: column[rows] for name, column in columns.items()})
+
+
+class Timelines:
+    """The operations of all ranks.
+
+    Args:
+        ranks: The ranks, ascending.
+        table_of: Reads a rank's table with `MATCHED_COLUMNS`.
+        texts: The strings of an Arrow array of name ids.
+        most: The operations whose times may be in memory at once.
+
+    Attributes:
+        kinds: One row for each kind of each member.
+        extents: For each member with operations, by number, the first and the last end, ns in the time of its files.
+        rows: For each rank the rows of its table.
+        calls_only: The number of operations known by their call alone, which cannot be members.
+        first_inferred: The number of the first communicator that was inferred.
+        devices: The most devices of a rank; the number of a member is that of its rank times this, plus its device's.
+    """
+
+    def __init__(
+        self,
+        ranks: Iterable[int],
+        table_of: Callable[[int], pa.Table],
+        texts: Callable[[Any], Any],
+        most: int = MOST_IN_MEMORY,
+    ) -> None:
+        self._table_of, self._most = table_of, most
+        self._sizes: dict[int, int] = {}
+        self._in_memory: OrderedDict[int, dict[int, MemberTimes]] = OrderedDict()
+        self._operations = 0
+        self._first_kind: dict[int, int] = {}
+        self.rows: dict[int, int] = {}
+        self.calls_only = 0
+        own: dict[int, dict[int, tuple[int, int]]] = {}
+        tables: list[pa.Table] = []
+        devices, counts = [], []
+        following = 0
+        for rank in ranks:
+            table = table_of(rank)
+            self.rows[rank] = table.num_rows
+            decoded = _decoded(table, self._coarse)
+            self.calls_only += decoded.calls_only
+            if not len(decoded.row):
+                continue
+            kinds, code = distinct_rows(*decoded.alike)
+            first = np.zeros(kinds.shape[1], np.int64)
+            first[code[::-1]] = np.arange(len(code))[::-1]
+            chosen = table.select(_ALIKE).take(pa.array(decoded.row[first]))
+            tables.append(
+                chosen.append_column("bytes", pa.array(kinds[1])).append_column("rank", pa.array(np.full(len(first), rank)))
+            )
+            if len(tables) == _TABLES_AT_ONCE:
+                tables = [_in_one(tables)]
+            devices.append(kinds[0])
+            counts.append(np.bincount(code))
+            self._first_kind[rank] = following
+            following += len(first)
+            own[rank] = {}
+            for device in np.unique(kinds[0]).tolist():
+                end = decoded.end[decoded.alike[0] == device]
+                own[rank][device] = int(end[0]), int(end[-1])
+            self._hold(rank, _by_device(decoded, code + self._first_kind[rank]))
+        self.devices = max((max(its) + 1 for its in own.values()), default=1)
+        self.extents: Mapping[int, tuple[int, int]] = {
+            rank * self.devices + device: extent for rank, its in own.items() for device, extent in its.items()
+        }
+        self.kinds = _kinds(tables, devices, counts, self.devices, texts)
+        self.first_inferred = len(self.kinds.names)
+
+    def rank_of(self, member: int) -> int:
+        """The rank that a member belongs to."""
+        return member // self.devices
+
+    def of(self, member: int) -> MemberTimes:
+        """The operations of a member."""
+        rank, device = divmod(member, self.devices)
+        if rank not in self._in_memory:
+            decoded = _decoded(self._table_of(rank), self._coarse)
+            code = distinct_rows(*decoded.alike)[1]
+            self._hold(rank, _by_device(decoded, code + self._first_kind[rank]))
+        self._in_memory.move_to_end(rank)
+        return self._in_memory[rank][device]
+
+    def named(self, label_of: Callable[[int], Int64], count: int) -> NamedTimelines:
         """The same operations with communicators that were inferred.
 
         Args:
-            found: For each operation of a rank, as `of` has them, the number of its communicator among these, -1 for none.
+            label_of: For each operation of a member, as `of` has them, the number of its communicator among these, -1 for none.
             count: How many communicators were inferred.
         """
-        ...
+        return NamedTimelines(self, label_of, count)
+
+    def _hold(self, rank: int, times: dict[int, MemberTimes]) -> None:
+        """Hold the operations of a rank in memory, and let go of those of others that were not used for longest."""
+        self._in_memory[rank] = times
+        self._operations += sum(len(t.row) for t in times.values())
+        while self._operations > self._most and len(self._in_memory) > 1:
+            _, old = self._in_memory.popitem(last=False)
+            self._operations -= sum(len(t.row) for t in old.values())
+
+    def _coarse(self, sizes: Int64) -> Int64:
+        """The sizes; where a run has many, those that come late are put together."""
+        values, place = distinct(sizes)
+        for size in values.tolist():
+            if len(self._sizes) < _SIZES:
+                self._sizes.setdefault(size, size)
+        return np.array([self._sizes.get(s, -2 - s % _OTHER_SIZES) for s in values.tolist()], np.int64)[place]
 
 
-class HeldTimelines:
-    """Operations that are in memory, each of which is a kind of its own; see `Timelines`.
+class NamedTimelines:
+    """Operations of which some have a communicator that was inferred; see `Timelines`."""
 
-    Args:
-        operations: The operations of all ranks.
-    """
+    def __init__(self, base: Timelines, label_of: Callable[[int], Int64], count: int) -> None:
+        self._base, self._label_of = base, label_of
+        self.extents, self.rows, self.devices, self.calls_only = base.extents, base.rows, base.devices, base.calls_only
+        self.first_inferred, self.rank_of = base.first_inferred, base.rank_of
+        self._first_kind: dict[int, int] = {}
+        pairs: list[Int64] = []
+        counts: list[Int64] = []
+        following = 0
+        for member in base.extents:
+            rows, code = distinct_rows(base.of(member).kind, label_of(member))
+            pairs.append(rows)
+            counts.append(np.bincount(code))
+            self._first_kind[member] = following
+            following += rows.shape[1]
+        kind, label = np.concatenate(pairs, axis=1)
+        kinds = base.kinds.take(kind)
+        names = [*kinds.names, *(f"inferred {i}" for i in range(count))]
+        communicator = np.where(label >= 0, len(kinds.names) + label, kinds.communicator)
+        self.kinds = replace(kinds, communicator=communicator, count=np.concatenate(counts), names=names)
 
-    def __init__(self, operations: Operations) -> None:
-        self.kinds = operations
-        self.counts = np.ones(len(operations), np.int64)
-        ranks, begins = np.unique(operations.rank, return_index=True)
-        bounds = pairwise([*begins.tolist(), len(operations)])
-        self._bounds = dict(zip(ranks.tolist(), bounds, strict=True))
-        self.extents: Mapping[int, tuple[int, int]] = {
-            r: (int(operations.end[low]), int(operations.end[high - 1])) for r, (low, high) in self._bounds.items()
-        }
-        self.ranks_at_once: int | None = None
-
-    def of(self, rank: int) -> RankTimes:
-        """The operations of a rank."""
-        low, high = self._bounds[rank]
-        held = self.kinds
-        return RankTimes(held.start[low:high], held.end[low:high], held.sequence[low:high], np.arange(low, high))
-
-    def named(self, found: Callable[[int], Int64], count: int) -> HeldTimelines:
-        """The same operations with communicators that were inferred."""
-        number = np.concatenate([found(rank) for rank in self._bounds])
-        return HeldTimelines(with_inferred(self.kinds, number, count))
+    def of(self, member: int) -> MemberTimes:
+        """The operations of a member."""
+        its = self._base.of(member)
+        return its._replace(kind=distinct_rows(its.kind, self._label_of(member))[1] + self._first_kind[member])
 
 
-def with_inferred(operations: Operations, number: Int64, count: int) -> Operations:
-    """Operations with communicators that were inferred: `number` of each among `count`, -1 for none."""
-    first = len(operations.names)
-    names = [*operations.names, *(f"inferred {i}" for i in range(count))]
-    return replace(operations, communicator=np.where(number >= 0, first + number, operations.communicator), names=names)
+AnyTimelines = Timelines | NamedTimelines
+
+
+class _Decoded(NamedTuple):
+    """The operations of a rank's table that can be members of an instance, by their end."""
+
+    start: Int64
+    end: Int64
+    sequence: Int64
+    row: Int64
+    alike: list[Int64]
+    """Device, size and the columns of `_ALIKE`."""
+    calls_only: int
+
+
+def _decoded(table: pa.Table, coarse: Callable[[Int64], Int64]) -> _Decoded:
+    times = operation_times(table)
+    row = np.flatnonzero(times.matchable)
+    row = row[np.argsort(times.end[row], kind="stable")]
+
+    def numbers(name: str) -> Int64:
+        return integers(table.column(name), -1)[row]
+
+    device = numbers("device") if "device" in table.column_names else np.zeros(len(row), np.int64)
+    known = np.unique(device[device >= 0])
+    place = np.maximum(np.searchsorted(known, device), 0)  # calls of the host are the first device's
+    alike = [place, coarse(numbers("bytes")), *(numbers(name) for name in _ALIKE)]
+    return _Decoded(times.start[row], times.end[row], times.sequence[row], row, alike, times.calls_only)
+
+
+def _by_device(decoded: _Decoded, kind: Int64) -> dict[int, MemberTimes]:
+    """The operations of each device of a rank."""
+    whole = MemberTimes(decoded.start, decoded.end, decoded.sequence, kind, decoded.row)
+    device = decoded.alike[0]
+    numbers = np.unique(device).tolist()
+    return {n: whole if len(numbers) == 1 else MemberTimes(*(c[device == n] for c in whole)) for n in numbers}
+
+
+def _in_one(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _kinds(
+    tables: list[pa.Table], devices: list[Int64], counts: list[Int64], most_devices: int, texts: Callable[[Any], Any]
+) -> Kinds:
+    """The kinds of all members; `tables` has one operation of each."""
+    none = np.zeros(0, np.int64)
+    if not tables:
+        flags = np.zeros(0, np.bool_)
+        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, [])
+    whole = _in_one(tables)
+
+    def numbers(name: str) -> Int64:
+        return integers(whole.column(name), -1)
+
+    def numbered(name: str) -> tuple[list[str | None], Int64]:
+        ids, code = distinct(numbers(name))
+        known = ids != -1
+        values = pa.array(ids, pa.int64(), mask=~known).cast(whole.column(name).type)
+        return texts(values).to_pylist(), np.where(known[code], code, -1)
+
+    names, communicator = numbered("communicator")
+    ops, op = numbered("op")
+    member = numbers("rank") * most_devices + np.concatenate(devices)
+    size = numbers("group_size")
+    return Kinds(
+        member=member,
+        communicator=communicator,
+        op=op,
+        size=numbers("bytes"),
+        stream=numbers("stream"),
+        peer=numbers("peer"),
+        group_rank=_group_ranks(member, communicator, numbers("group_rank"), size),
+        group_size=size,
+        synchronising=np.array([*(o in SYNCHRONISING for o in ops), False])[op],
+        paired=np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op],
+        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0),
+        all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
+        directed=np.array([*(o in DIRECTED for o in ops), False])[op],
+        count=np.concatenate(counts),
+        names=[n or "" for n in names],
+    )
+
+
+def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
+    """Each member's number in its communicator; if no row has it but all are present, they are numbered in their order."""
+    lacking = np.flatnonzero((recorded < 0) & (communicator >= 0))
+    if not len(lacking):
+        return recorded
+    result: Int64 = recorded.copy()
+    pairs, inverse = distinct_rows(communicator, member)
+    best, sizes = np.full(pairs.shape[1], -1, np.int64), np.full(pairs.shape[1], -1, np.int64)
+    np.maximum.at(best, inverse, recorded)
+    np.maximum.at(sizes, inverse, size)
+    for group in np.unique(communicator[lacking]).tolist():
+        mine = np.flatnonzero(pairs[0] == group)
+        if (best[mine] < 0).all() and (sizes[mine] < 0).all() | (sizes[mine].max() == len(mine)):
+            best[mine] = np.arange(len(mine))
+    result[lacking] = best[inverse[lacking]]
+    return result
+
+
+def message_keys(kinds: Kinds) -> Int64:
+    """For each send and receive with a known peer a number of communicator, sender, receiver and message; -1 for others."""
+    known = (kinds.paired != 0) & (kinds.communicator >= 0) & (kinds.peer >= 0) & (kinds.group_rank >= 0)
+    result = np.full(len(kinds), -1, np.int64)
+    rows = np.flatnonzero(known)
+    if len(rows):
+        sends = kinds.paired[rows] > 0
+        own, peer = kinds.group_rank[rows], kinds.peer[rows]
+        columns = (kinds.communicator[rows], np.where(sends, own, peer), np.where(sends, peer, own), kinds.size[rows])
+        result[rows] = distinct_rows(*columns)[1]
+    return result
