@@ -119,14 +119,10 @@ def test_a_damaged_alignment_is_made_anew(run):
 
 
 def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
-    written = run_matching.write_quickly
+    def stop(*_):
+        raise KeyboardInterrupt
 
-    def stop(table, path, *rows):
-        if path.name == "members.parquet":
-            raise KeyboardInterrupt
-        written(table, path, *rows)
-
-    monkeypatch.setattr(run_matching, "write_quickly", stop)
+    monkeypatch.setattr(run_matching, "_write", stop)
     manifest = (run.path / "manifest.json").read_bytes()
     with pytest.raises(KeyboardInterrupt):
         aligned(run)
@@ -211,7 +207,7 @@ def test_one_rank_has_its_steps_and_nothing_to_align(tmp_path):
     manifest = (run.path / "manifest.json").read_bytes()
     alignment = aligned(run)
     assert alignment.members.num_rows == 0
-    assert alignment.notes == ("the run has one rank, so there is nothing to align",)
+    assert alignment.notes == ("the run has one rank with one device, so there is nothing to align",)
     assert alignment.steps["step"].to_pylist() == [0, 1, 2]
     assert run.rank(0).shared("steps").equals(alignment.steps)
     assert query(OpenRun(run.path), "SELECT count(*) AS n FROM steps").table["n"].to_pylist() == [3]
@@ -352,9 +348,7 @@ def test_what_a_worker_wrote_where_this_process_does_not_see_it_is_a_sentence(ru
     assert not (run.path / "align").exists()
 
 
-@pytest.mark.parametrize("most", [10**6, 30], ids=["at once", "in windows"])
-def test_ranks_are_done_once_they_are_collected_and_matched(run, monkeypatch, most):
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: most)
+def test_ranks_are_done_once_they_are_collected_and_matched(run, monkeypatch):
     collected, told = [], []
     real = run_matching.match_run
 

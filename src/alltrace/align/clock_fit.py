@@ -66,6 +66,11 @@ class Ends:
         order = np.argsort(self.cell, kind="stable")
         return order, np.searchsorted(self.cell[order], np.arange(len(self.block) + 1))
 
+    def by_rank(self, ranks: int) -> tuple[Int64, Int64]:
+        """The members sorted by rank, and where those of each of the ranks begin."""
+        order = np.argsort(self.rank, kind="stable")
+        return order, np.searchsorted(self.rank[order], np.arange(ranks + 1))
+
     def only(self, wanted: NDArray[np.bool_]) -> Ends:
         """The same without the members that are not wanted, and without instances of a single one of them."""
         alone = np.bincount(self.instance[wanted], minlength=len(self.first) - 1) < 2

@@ -71,11 +71,15 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
     """
     if not len(ends.rank):
         return None
-    late = late_ends(ends, clocks)[0]
     of = clock[ends.rank]
     low, high = (f.reduceat(of, ends.first[:-1]) for f in (np.minimum, np.maximum))
-    mixed = np.flatnonzero((low < high)[ends.instance])
-    order = mixed[np.lexsort((ends.end[mixed], of[mixed]))]
+    ends = ends.only((low < high)[ends.instance])
+    # a step can leave constants between the ranks of a clock
+    order, begins = ends.by_rank(len(clock))
+    typical = medians(late_ends(ends, clocks)[0][order], begins)
+    late = late_ends(ends, replace(clocks, ahead_ns=clocks.ahead_ns + typical))[0]
+    of = clock[ends.rank]
+    order = np.lexsort((ends.end, of))
     best: tuple[float, Jump] | None = None
     for number, rows in rows_by(of[order]).items():
         found = None if number in known else _split(ends.end[order[rows]], late[order[rows]])

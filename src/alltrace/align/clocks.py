@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.clock_errors import lateness, limits, offset_errors, rate_errors
-from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, over, robust_levels
+from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
 from alltrace.align.clock_jumps import find_jump
 from alltrace.align.clock_sharing import Sharing
 from alltrace.align.constants import MAD_TO_SIGMA, OTHER_RECORDING_NS, OUTLIER_SIGMAS
@@ -154,7 +154,7 @@ class _State:
         np.maximum.at(number, units.of_rank, np.bincount(self.fit.ends.rank, minlength=len(self.ranks)))
         error = np.where((number > 2)[units.of_rank] | (self.messages > 0), fitted, np.inf) + self.widths
         for clock, jump in self.jumps.items():
-            error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(jump.step_ns))
+            error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(round(jump.step_ns)))
         return error
 
 
@@ -281,7 +281,9 @@ def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tu
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     """The clocks that fit the ends; a clock has a rate only if it is larger than twice its error."""
     ranks = len(sharing.host)
-    clocks = Clocks(np.zeros(ranks), np.zeros(ranks), float(ends.end.mean()) if len(ends.end) else 0.0)
+    # from the middle of each rank's ends, so that no constant on a clock changes how the fit goes
+    order, begins = ends.by_rank(ranks)
+    clocks = Clocks(medians(ends.end[order], begins), np.zeros(ranks), float(ends.end.mean()) if len(ends.end) else 0.0)
     wanted = np.ones(ranks, np.bool_)
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
@@ -330,7 +332,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
 
 
 def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bool_]) -> tuple[Clocks, Cells]:
-    """The clocks that fit best, and cells by clocks as close to them as a nanosecond.
+    """The clocks that fit best, within a small part of the scatter of ends, and the cells by them.
 
     Args:
         ends: The ends.

@@ -137,7 +137,7 @@ def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows:
             full = whole.num_rows // row_group_rows * row_group_rows
             writer.write_table(whole.slice(0, full), row_group_rows)
             waiting = [whole.slice(full)]
-    if waiting:
+    if sum(t.num_rows for t in waiting):
         writer.write_table(pa.concat_tables(waiting), row_group_rows)
 
 
