@@ -46,11 +46,15 @@ class Job:
         evidence: Its operations, matched.
         ranks: Its ranks.
         offset_ns: For each host how far its clock is ahead of the first one's at the run's zero.
+        rate: For each host how much faster it runs than the first one's.
+        seen_ns: For each host the first and the last end of its operations since the run's zero.
     """
 
     evidence: Evidence
     ranks: list[PlacedRank]
     offset_ns: NDArray[np.float64]
+    rate: NDArray[np.float64]
+    seen_ns: NDArray[np.float64]
 
 
 def scenario_of(layout: str, scatter: float, seed: int) -> Scenario:
@@ -102,16 +106,21 @@ def job_of(scenario: Scenario) -> Job:
     at_zero = np.array([i.stamp_error_ns + i.offset_ns + i.drift_ppm * 1e-6 * min(stamps) for i in who])
     offset = np.array([np.median(at_zero[[i.host == host for i in who]]) for host in range(scenario.layout.hosts)])
     evidence = Evidence(instance, communicator, rank, start, end, synchronising.astype(np.bool_), direction.astype(np.int8))
-    return Job(evidence, ranks, offset - offset[0])
+    rate = np.array([next(i.drift_ppm for i in who if i.host == host) for host in range(scenario.layout.hosts)]) * 1e-6
+    host_of, shift = np.array([i.host for i in who])[rank], np.array([p.shift_ns for p in ranks])[rank]
+    times = [(end + shift)[host_of == host] for host in range(scenario.layout.hosts)]
+    seen = np.array([[t.min(), t.max()] for t in times], np.float64)
+    return Job(evidence, ranks, offset - offset[0], rate - rate[0], seen)
 
 
 def errors_of(job: Job) -> list[tuple[float, float]]:
-    """For each host but the first how far its offset is off, and its `error_ns`; infinite without one."""
+    """For each host but the first how far its offset is off in the time of its operations, and its `error_ns`; infinite without one."""
     clocks = solve(job.evidence, job.ranks).clocks
-    return [
-        (abs(clock.offset_ns - truth), np.inf if clock.error_ns is None else clock.error_ns)
-        for clock, truth in zip(clocks[1:], job.offset_ns[1:].tolist(), strict=True)
-    ]
+    found = []
+    for host, clock in enumerate(clocks[1:], 1):
+        off = clock.offset_ns - job.offset_ns[host] + (clock.drift_ppm * 1e-6 - job.rate[host]) * job.seen_ns[host]
+        found.append((float(np.abs(off).max()), np.inf if clock.error_ns is None else clock.error_ns))
+    return found
 
 
 def row(layout: str, scatter: float, found: Sequence[tuple[float, float]], spent_s: float) -> str:

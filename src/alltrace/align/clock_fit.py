@@ -285,7 +285,8 @@ def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDAr
         unit: Its unit.
         weight: Its weight, above 0.
         values: Its values.
-        free: For each unit whether it has an x, which is 0 elsewhere. Of all answers it is the one nearest to 0.
+        free: For each unit whether it has an x, which is 0 elsewhere. Of all answers it is the one nearest to 0,
+            with squares weighed like the units.
     """
     of_block, of_unit, w = Sums(block), Sums(unit, len(free)), weight[:, None]
     total = of_block(weight)

@@ -458,7 +458,7 @@ def _assembled(state: _State) -> Solution:
     # a host belongs to the component with most evidence of its ranks'
     main = [_heaviest(component[of_host[h]], number[of_host[h]]) for h in range(len(state.hosts))]
     numbers = {int(n): i for i, n in enumerate(dict.fromkeys([*main, *component.tolist()]))}
-    error, at_zero = (state.error(e) for e in (np.maximum(fit.error(fit.seen_ns[0]), fit.error(fit.seen_ns[2])), fit.error(ahead)))
+    error = state.error(np.maximum(fit.error(fit.seen_ns[0]), fit.error(fit.seen_ns[2])))
     of_ends = rows_by(fit.ends.rank)
     clocks, stamp_errors = [], np.zeros(len(ranks))
     for h, host in enumerate(state.hosts):
@@ -468,7 +468,7 @@ def _assembled(state: _State) -> Solution:
         stamp_errors[inside] = ahead[inside] - offset
         used = np.concatenate([np.empty(0, np.int64), *(of_ends[i] for i in inside.tolist() if i in of_ends)])
         evidence = len(np.unique(fit.ends.instance[used])) or int(state.messages[inside].max())
-        drift, worst = float(rates[inside[0]] * 1e6), at_zero[inside].max()
+        drift, worst = float(rates[inside[0]] * 1e6), error[inside].max()
         clocks.append(Clock(host, offset, drift, _scatter(size[used]), evidence, numbers[main[h]], _rounded(worst)))
     stamp = {p.rank: round(float(stamp_errors[i])) for i, p in enumerate(ranks)}
     offsets = {clock.host: clock.offset_ns for clock in clocks}

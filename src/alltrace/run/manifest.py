@@ -218,7 +218,7 @@ class Clock(NamedTuple):
         residual_ns: Typical scatter of the ends of collectives by these clocks, or None with too little evidence.
         evidence: Collectives used.
         component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
-        error_ns: Half of the 95 % interval of `offset_ns`; None with too little evidence.
+        error_ns: Half of the 95 % interval of its offset in the time of its evidence; None with too little of it.
     """
 
     host: str

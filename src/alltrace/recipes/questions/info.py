@@ -23,7 +23,7 @@ class Info(Recipe):
     """Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
 
     The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
-    `error_ns` (how far `offset_ns` may be off: half of the interval that holds it with 95 %; null without evidence),
+    `error_ns` (how far the offset may be off in the time of the evidence: half of its 95 % interval; null without any),
     `residual_ns` (typical scatter of the ends of collectives; likewise), `evidence` (collectives used) and `component` (hosts
     with the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
     dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
