@@ -10,7 +10,7 @@ export ALLTRACE_DATA ?= $(wildcard $(DATA))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-all check lint typing unit slow coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
+.PHONY: help env demo test test-all check lint typing unit slow slow-landing coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ unit: env ## the tests but the slow ones; those that need a real Nsight Systems 
 slow: env ## the slow tests: of launchers, the page, processes that are killed, fuzzing, and comparisons with whole reports
 	$(BIN)/python -m pytest -n auto -m slow
 
+slow-landing: env ## the slow tests that CI runs at each landing: all but the nightly ones
+	$(BIN)/python -m pytest -n auto -m "slow and not nightly"
+
 coverage: env ## all tests, measuring which lines and branches they run; fails below 90 % of lines
 	@code=0; $(BIN)/python -m pytest -n auto --cov --cov-report= || code=$$?; $(BIN)/python tools/coverage_floor.py || code=1; exit $$code
 
@@ -63,8 +66,9 @@ coverage-core: env ## which lines of the compiled modules their tests run, on a 
 	$(BIN)/python tools/core_coverage.py
 
 LIMIT ?= 30
-mutation: env ## change the source in LIMIT= places, drawn by SEED=, and see whether tests fail; see docs/quality.md
-	$(BIN)/python -m tests.mutation --limit $(LIMIT) --seed $(SEED)
+SINCE ?=
+mutation: env ## change LIMIT= places of the source, drawn by SEED=, of lines changed SINCE= a commit; see docs/quality.md
+	$(BIN)/python -m tests.mutation --limit $(LIMIT) --seed $(SEED) --since "$(SINCE)"
 
 sanitize: env ## build the package with address and undefined-behaviour sanitizers into build/sanitized
 	@$(BIN)/python -m tests.fuzz build

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shutil
 import signal
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,11 +83,21 @@ def nsys() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run a real nsys get another try: its agent crashes now and then on a busy machine, and the report with it.
+    """Gives another try to what runs a real nsys, and makes most cases of a sampled test slow ones.
 
-    The kernel logs it as `*1GlobalProcess[PID]: segfault`, some four times in the hundreds of starts of a run of all tests. What is
-    wrong with us fails every time.
+    The agent of nsys crashes now and then on a busy machine, and the report with it. The kernel logs it as
+    `*1GlobalProcess[PID]: segfault`, some four times in the hundreds of starts of a run of all tests. What is wrong with us fails
+    every time.
     """
+    sampled: dict[str, list[pytest.Item]] = {}
     for item in items:
         if "nsys" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=2))
+        if item.get_closest_marker("sampled"):
+            sampled.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases_of_one in sampled.values():
+        share = cases_of_one[0].get_closest_marker("sampled").args[0]
+        drawn = sorted(cases_of_one, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for item in drawn[math.ceil(len(drawn) / share) :]:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.nightly)

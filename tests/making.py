@@ -77,10 +77,10 @@ def make_run(
         tables = {**_DICTIONARIES, **own, **given}
         spans, counts = [], {}
         for name, rows in tables.items():
-            if name in EVENT_TABLES and not rows:
-                continue
-            stats = _write(TABLES[name], rows, place, texts)
-            if name in EVENT_TABLES:
+            if name not in EVENT_TABLES:
+                _write_dictionary(TABLES[name], rows, place, texts)
+            elif rows:
+                stats = _write(TABLES[name], rows, place, texts)
                 counts[name] = stats.rows
                 if stats.first_start_ns is not None:
                     spans.append((stats.first_start_ns, stats.last_end_ns))
@@ -156,6 +156,21 @@ def _write(table: Table, rows: Rows, folder: Path, texts: set[str]) -> Any:
         arrays = [_array(table, c.name, c.type, rows, texts) for c in table.columns]
         writer.append(pa.RecordBatch.from_arrays(arrays, schema=table.arrow_schema()))
         return writer.finish()
+
+
+_DICTIONARY_FILES: dict[str, tuple[bytes, set[str]]] = {}
+
+
+def _write_dictionary(table: Table, rows: Rows, folder: Path, texts: set[str]) -> None:
+    """Writes a small table that has nearly always the same rows: their file is made once in a process."""
+    key = f"{table.name}: {rows}"
+    if key not in _DICTIONARY_FILES:
+        own: set[str] = set()
+        _write(table, rows, folder, own)
+        _DICTIONARY_FILES[key] = (folder / f"{table.name}.parquet").read_bytes(), own
+    content, own = _DICTIONARY_FILES[key]
+    (folder / f"{table.name}.parquet").write_bytes(content)
+    texts |= own
 
 
 def _array(table: Table, column: str, kind: str, rows: Iterable[Mapping[str, Any]], texts: set[str]) -> Any:

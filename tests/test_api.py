@@ -3,10 +3,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 import alltrace
 from alltrace.synth import write_run
+from tests.together import together
 
 
 def test_reports_are_kept_in_the_folder_given_as_text_or_path(tmp_path):
@@ -18,7 +17,7 @@ def test_reports_are_kept_in_the_folder_given_as_text_or_path(tmp_path):
     assert len(alltrace.open(str(run)).ranks) == 2
 
 
-@pytest.mark.parametrize(
+@together(
     "module",
     ["api", "align/aligned", "readers/base", "recipes/base", "recipes/part", "recipes/sql_recipe", "run/rank_tables", "run/store"],
 )

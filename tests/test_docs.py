@@ -8,7 +8,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
 from tools import make_docs
 
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS
@@ -19,11 +18,12 @@ from alltrace.recipes.registry import NVIDIA_RECIPES, RECIPES, REPORTS, find, fi
 from alltrace.synth import SCENARIOS, write_run
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, EXIT_INPUT, EXIT_STRICT, EXIT_USAGE
 from alltrace.trace.schema import TABLES
+from tests.together import together
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
-EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+EVERY_PAGE = together("page", PAGES)
 
 
 def text_of(name):
@@ -43,7 +43,7 @@ def test_the_pages_made_from_the_code_are_up_to_date():
     assert not stale, "run python tools/make_docs.py"
 
 
-@pytest.mark.parametrize("verb", [v.name for v in VERBS])
+@together("verb", [v.name for v in VERBS])
 def test_every_verb_is_described_with_its_options_and_an_example(verb):
     own = section(text_of("cli.md"), f"### `alltrace {verb}`")
     assert re.search(rf"(Example: `|<!-- output of: )alltrace {verb} ", own)
@@ -81,7 +81,7 @@ def test_the_budget_that_is_shown_is_one_that_check_takes(tmp_path):
     assert [limit.name for limit in limits[-1:]] == ["the gemm"]
 
 
-@pytest.mark.parametrize("name", [*RECIPES, *(f"stats:{r}" for r in REPORTS)])
+@together("name", [*RECIPES, *(f"stats:{r}" for r in REPORTS)])
 def test_every_recipe_and_report_is_described_with_its_options_and_columns(name):
     recipe = find_report(name[6:]) if name.startswith("stats:") else find(name)
     page = text_of("recipes.md")
@@ -99,7 +99,7 @@ def test_every_recipe_and_report_is_described_with_its_options_and_columns(name)
         assert f"| `{column.name}` | {column.unit or ''} |" in own
 
 
-@pytest.mark.parametrize("name", TABLES)
+@together("name", TABLES)
 def test_every_table_is_described_with_its_columns_and_units(name):
     own = section(text_of("tables.md"), f"### `{name}`")
     for column in TABLES[name].columns:
@@ -144,7 +144,7 @@ def test_every_recipe_that_a_page_names_exists():
     assert named - {*RECIPES, *NVIDIA_RECIPES, "all"} == {"longest-kernels"}
 
 
-@pytest.mark.parametrize("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])
+@together("view", ["overview", "timeline", "events", "recipes", "compare", "roofline"])
 def test_every_value_of_an_address_is_described(view):
     line = next(ln for ln in section(text_of("ui.md"), "## Addresses").splitlines() if ln.startswith(f"| `{view}` |"))
     module = (ROOT / "src" / "alltrace" / "ui" / "static" / f"{view}.js").read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def test_every_link_leads_somewhere(page):
 GUIDES = [DOCS / "start.md", *sorted((DOCS / "guides").glob("*.md")), *sorted((DOCS / "concepts").glob("*.md"))]
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.stem)
+@together("page", GUIDES)
 def test_every_command_of_a_guide_is_one_that_alltrace_takes(page):
     text = page.read_text(encoding="utf-8")
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -226,7 +226,7 @@ def test_the_examples_of_the_library_run(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "unknown recipe 'brekdown'; did you mean breakdown?\n"
 
 
-@pytest.mark.parametrize("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector", "nccl-profiler"])
+@together("kind", ["nccl", "nccl-tests", "training", "flight-recorder", "inspector"])
 def test_every_view_of_logs_is_described_with_its_columns(kind):
     own = section(text_of("logs.md"), f"## `logs {kind}`")
     for view, columns in make_docs.log_columns(kind).items():

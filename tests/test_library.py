@@ -14,10 +14,15 @@ import pytest
 
 import alltrace
 from alltrace.readers import registry as readers
+from alltrace.recipes.questions.sql import query
+from alltrace.recipes.reference import summary
+from alltrace.recipes.registry import find
 from tests.making import kernel, make_run
+from tests.together import together
 
 ROOT = Path(__file__).parents[1]
 TEMPLATE = ROOT / "examples" / "recipe_package"
+OF_0_2 = ROOT / "tests" / "package_of_0_2"
 PUBLIC = (
     "__init__",
     "api",
@@ -36,7 +41,7 @@ def run(tmp_path):
     return alltrace.open(tmp_path / "run")
 
 
-@pytest.mark.parametrize("module", PUBLIC)
+@together("module", PUBLIC)
 def test_no_public_signature_has_any(module):
     tree = ast.parse((ROOT / "src" / "alltrace" / f"{module}.py").read_text())
     found = []
@@ -107,7 +112,68 @@ def added(monkeypatch, group, name, value):
     monkeypatch.setattr(metadata, "entry_points", lambda **given: [entry] if given.get("group") == group else plain(**given))
 
 
-def test_the_template_is_a_recipe_of_at_most_40_lines_whose_test_passes(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("folder", "module"), [(TEMPLATE, "longest_kernels"), (OF_0_2, "longest_kernels_of_0_2")])
+def test_a_package_of_today_and_one_of_0_2_answer_the_same(folder, module, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    added(monkeypatch, "alltrace.recipes", "longest-kernels", module)
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10, "a")]}, 1: {"kernels": [kernel(0, 25, "a"), kernel(30, 34, "b")]}})
+    run = alltrace.open(tmp_path / "run")
+    answer = run.recipe("longest-kernels")
+    assert answer.to_pylist() == [{"name": "a", "longest_ns": 25}, {"name": "b", "longest_ns": 4}]
+    assert [(c.name, c.unit, c.doc) for c in answer.answer.columns] == [
+        ("name", None, "kernel"),
+        ("longest_ns", "ns", "its longest execution"),
+    ]
+    assert summary(find("longest-kernels")) == "The longest execution of each kernel, over all ranks."
+    shown = find("longest-kernels").shown_statement({})
+    assert query(run, shown).table.to_pylist() == answer.to_pylist()
+
+
+PYTHON_OF_0_2 = '''
+from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+
+
+class Busy(Recipe):
+    """How many kernels a rank has."""
+
+    name = "busy"
+    tables = {"kernels": ("start",), "copies": ("start",)}
+    requires = ("kernels",)
+    options = (Option("times", int, 1, "a factor"),)
+    columns = (AnswerColumn("rank", None, "rank"), AnswerColumn("count", None, "kernels"))
+
+    def answer_columns(self, options):
+        return self.columns if options["times"] == 1 else self.columns[1:]
+
+    def map(self, rank, options):
+        import pyarrow as pa
+
+        return pa.table({"count": [rank.table("kernels", ["start"]).num_rows * options["times"]]})
+
+    def reduce(self, parts, run, options):
+        import pyarrow as pa
+
+        columns = self.answer_columns(options)
+        rows = [{"rank": p.rank, "count": p.table.column("count")[0].as_py()} for p in parts]
+        return Answer(pa.table({c.name: [row[c.name] for row in rows] for c in columns}), columns)
+
+
+RECIPE = Busy()
+'''
+
+
+def test_a_recipe_in_python_of_0_2_answers(tmp_path, monkeypatch):
+    (tmp_path / "busy_recipe.py").write_text(PYTHON_OF_0_2)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    added(monkeypatch, "alltrace.recipes", "busy", "busy_recipe")
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10, "a")]}, 1: {"ranges": []}})
+    run = alltrace.open(tmp_path / "run")
+    assert run.recipe("busy").to_pylist() == [{"rank": 0, "count": 1}]
+    assert run.recipe("busy", times=3).to_pylist() == [{"count": 3}]
+    assert any(note.startswith("rank 1 has no `kernels`") for note in run.recipe("busy").notes)
+
+
+def test_the_template_is_a_question_of_at_most_40_lines_whose_test_passes(tmp_path, monkeypatch):
     assert len((TEMPLATE / "longest_kernels.py").read_text().splitlines()) <= 40
     assert (TEMPLATE / "longest_kernels.py").read_text() in (ROOT / "docs" / "write-a-recipe.md").read_text()
     monkeypatch.syspath_prepend(str(TEMPLATE))
@@ -120,11 +186,11 @@ def test_the_template_is_a_recipe_of_at_most_40_lines_whose_test_passes(tmp_path
 
 
 def test_a_statement_with_other_columns_is_named(run, monkeypatch):
-    monkeypatch.syspath_prepend(str(TEMPLATE))
-    added(monkeypatch, "alltrace.recipes", "longest-kernels", "longest_kernels")
-    import longest_kernels
+    monkeypatch.syspath_prepend(str(OF_0_2))
+    added(monkeypatch, "alltrace.recipes", "longest-kernels", "longest_kernels_of_0_2")
+    import longest_kernels_of_0_2
 
-    monkeypatch.setattr(longest_kernels.LongestKernels, "reduce_sql", "SELECT 1 AS one FROM parts")
+    monkeypatch.setattr(longest_kernels_of_0_2.LongestKernels, "reduce_sql", "SELECT 1 AS one FROM parts")
     with pytest.raises(alltrace.AlltraceError, match="gives the columns one; expected name, longest_ns"):
         run.recipe("longest-kernels")
 

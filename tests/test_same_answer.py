@@ -45,6 +45,7 @@ def test_one_answer_for_a_simulated_run(tmp_path, monkeypatch):
     assert any("/" in row["Name"] for row in named)
 
 
+@pytest.mark.slow
 def test_one_answer_for_a_real_report(corpus, tmp_path, monkeypatch):
     check_some(corpus / "nsys" / "v100x4_mpi_openacc_one_report_nsys2022.3.sqlite", tmp_path, monkeypatch, 30)
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
     from alltrace.trace.schema import Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +68,7 @@ A recipe is one question over all ranks; its answer is a table. Ask one with `al
 and the [options that all answers share](cli.md#options-that-many-verbs-share). The columns listed are those of the answer without
 options; `--by-rank` puts the rank in front.
 
-Another package adds recipes by the entry-point group `alltrace.recipes`: a name, and a module with the recipe as `RECIPE`.
+Another package adds recipes by the entry-point group `alltrace.recipes`: a name, and a module with the question as `QUESTION`.
 """
 
 _NSYS = """# The recipes of nsys
@@ -195,12 +195,12 @@ def _option_grid(options: Iterable[Any]) -> str:
     return _grid(("option", "default", "what"), rows)
 
 
-def _recipe(recipe: Recipe, command: str, told: Collection[str] = ()) -> str:
+def _recipe(recipe: Question, command: str, told: Collection[str] = ()) -> str:
     reads = f"`{command} RUN` reads {_words(recipe.tables)}" if recipe.tables else f"`{command} RUN` reads the run's facts"
     groups = recipe.needs({o.name: o.default for o in recipe.options})
     needed = [f"any of {_words(g)}" if len(g) > 1 else _words(g) for g in groups]
     needs = f"; a rank needs {' and '.join(needed)}" if needed else ""
-    parts = [f"## `{recipe.name}`\n\n{inspect.cleandoc(recipe.__doc__ or '')}\n\n{reads}{needs}.\n"]
+    parts = [f"## `{recipe.name}`\n\n{inspect.cleandoc(recipe.doc or '')}\n\n{reads}{needs}.\n"]
     own = [o for o in recipe.options if o.name not in told]
     if own:
         parts.append(_option_grid(own))
@@ -234,7 +234,7 @@ def _columns(kind: str, view: str, columns: Sequence[Any]) -> str:
 
 def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
     """The columns of each view of a kind of log."""
-    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_profiler, nccl_tests, training
+    from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_tests, training
 
     return {
         "nccl": {view: importlib.import_module(module).COLUMNS for view, module in NCCL_VIEWS.items()},
@@ -242,7 +242,6 @@ def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
         "training": {"summary": training.SUMMARY, "steps": training.STEPS},
         "flight-recorder": flight_recorder.COLUMNS,
         "inspector": inspector.COLUMNS,
-        "nccl-profiler": nccl_profiler.COLUMNS,
     }[kind]
 
 

@@ -48,4 +48,3 @@ def match_tables(
     """Match the operations of all ranks, whose stamps and hosts are known where they are given."""
     placing = placing or Placing(dict(shifts_ns or {}), {}, dict(hosts or {}))
     return Matched(match(timelines_of(tables, texts, most), placing))
-

@@ -41,6 +41,7 @@ def keep(found, mask):
     return Evidence(*(getattr(found, n)[mask] for n in Evidence.__dataclass_fields__))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_64_ranks_on_8_hosts_by_their_subgroups_alone_are_within_3_microseconds(seed):
     simulated = simulate(Job(seed=seed))
@@ -210,6 +211,7 @@ def test_messages_one_way_connect_nothing():
     assert [c.component for c in solution.clocks] == [0, 1]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(-(10**9), 10**9), st.integers(0, 2))
 def test_a_constant_on_a_hosts_times_changes_its_offset_alone(constant, host):
@@ -255,6 +257,7 @@ def test_healthy_clocks_are_not_said_to_step():
         assert solve(simulated.evidence, simulated.ranks).notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("monotonic", [False, True])
 def test_memory_grows_with_the_ends_and_not_with_pairs_of_ranks(monotonic):
     simulated = simulate(Job(hosts=125, steps=4, layers=1, outliers=0.0, seed=31, monotonic=monotonic))

@@ -32,6 +32,7 @@ def aligned(executed):
     return found, executed.clock_error_ns(solve(found.evidence(), executed.placed))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 def test_members_and_clocks_are_found_however_far_apart_the_stamps_are(grid, named):
@@ -68,7 +69,9 @@ def test_random_jobs_without_names_are_right_or_say_that_they_are_not_sure(**fac
 
 
 def test_a_shift_by_a_whole_step_is_no_answer_where_steps_are_alike():
-    executed = execute(Grid(tensor=4, data=4, hosts=4, noise=0.002, steps=20, streams="one", offset_s=MINUTES_S, seed=1)).anonymous()
+    executed = execute(
+        Grid(tensor=4, data=4, hosts=4, noise=0.002, steps=20, streams="one", offset_s=MINUTES_S, seed=1)
+    ).anonymous()
     assert aligned(executed)[1] < 3_000
 
 

@@ -41,6 +41,7 @@ def test_names_of_servers(name, said):
         assert len(name) > 300 or step_name(name).role == "step"
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_text_is_read(text):
     for name in (text, f"step[{text}]", f"execute_context_1({text})_generation_2({text})"):

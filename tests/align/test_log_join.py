@@ -78,6 +78,7 @@ def shares(alignment):
     return [m.matched / max(m.covered, 1) for m in matches if m.reason is None]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -127,6 +128,7 @@ def groups_of(truth):
     return found
 
 
+@pytest.mark.slow
 def test_peers_of_sends_and_receives_are_filled(tmp_path):
     alignment, _truth = joined(tmp_path, "pipeline", nvtx=False, steps=2)
     table = alignment.collectives(0)
@@ -137,6 +139,8 @@ def test_peers_of_sends_and_receives_are_filled(tmp_path):
     assert set(table["group_size"].to_pylist()) == {2, 4}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("form", "dropped"),
     [
@@ -172,6 +176,7 @@ def test_a_rank_without_a_log_gets_sizes_from_the_others(tmp_path):
     assert any("got their size from the same operation on other ranks" in n for n in alignment.notes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stamped", [True, False])
 def test_the_log_of_another_run_fills_nothing(tmp_path, stamped):
     form = LogForm(stamped=stamped)
@@ -228,6 +233,7 @@ def test_a_run_of_one_rank_is_joined_too(tmp_path):
     assert judged(alignment, truth) == (16, 16, 0)
 
 
+@pytest.mark.slow
 def test_the_questions_use_what_the_logs_tell(tmp_path):
     """Kernels alone have no sizes, so no bandwidth; with logs the slow communicator has the name that NCCL prints."""
     faults = ("slow-communicator:communicators=data 2:factor=3.0",)

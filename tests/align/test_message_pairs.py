@@ -17,8 +17,8 @@ def test_a_stage_exchanges_with_both_neighbours_in_turn():
     middle = np.sort(np.concatenate((forth + 8_000, back)))
     pairs = list(message_pairs([lane(0, forth), lane(1, middle), lane(2, back + 15_000)]))
     assert [p[0] for p in pairs] == [(0, 1), (1, 2)]
-    assert all(score == 1.0 for _, score, _ in pairs)
-    (_, _, first), (_, _, second) = pairs
+    assert all(0.9 < score < 1.0 for _, score, _ in pairs)
+    (_, _, [first]), (_, _, [second]) = pairs
     assert [(r, p.tolist()) for r, p in first] == [(0, list(range(12))), (1, list(range(0, 24, 2)))]
     assert [(r, p.tolist()) for r, p in second] == [(1, list(range(1, 24, 2))), (2, list(range(12)))]
 

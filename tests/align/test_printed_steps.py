@@ -51,6 +51,7 @@ def in_a_form_of_its_own(lines):
         yield f"{stamp} tick {number} took {took}\n"
 
 
+@pytest.mark.slow
 def test_lines_of_a_form_of_its_own_are_steps_by_a_pattern(tmp_path):
     with pytest.raises(InputError, match=r"no step lines in 10 lines.* describe its lines with --pattern"):
         steps_of(tmp_path / "without", edit=in_a_form_of_its_own)

@@ -103,6 +103,7 @@ def whole(imported, tmp_path_factory):
     return make_all(folder)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("place", "name", "calls"),
     [
@@ -114,7 +115,7 @@ def whole(imported, tmp_path_factory):
         ("alltrace.align.store", "write_manifest", 0),
         ("build", "write_rank", 2),
         ("build", "write_json", 0),
-        ("diagnose.Diagnose", "map", 2),
+        ("diagnose", "_contribution", 2),
         ("kept", "write_table", 0),
     ],
 )

@@ -16,6 +16,7 @@ def clocks_of(executed, placing):
     return related_clocks(timelines, placing)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
 def test_ranks_of_all_hosts_are_on_one_clock_within_their_scatter(named):
     executed = execute(Grid(tensor=2, data=4, hosts=4, offset_s=60.0, late_ns=20e3, causal=True, seed=2))
@@ -37,6 +38,7 @@ def test_what_nothing_relates_stays_apart():
     assert set(related_clocks(timelines)) == {0, 1}
 
 
+@pytest.mark.slow
 def test_hours_apart_is_another_recording():
     executed = execute(Grid(data=4, hosts=2, offset_s=0.0, stamp_ms=0.0))
     shifts = {r: s + (3_600 * 10**9 if r > 1 else 0) for r, s in executed.made.shifts_ns.items()}

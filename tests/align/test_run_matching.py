@@ -147,6 +147,8 @@ def tried(monkeypatch):
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "form", "drop", "other", "changes", "windows"),
     [
@@ -185,6 +187,7 @@ def test_logs_are_joined_in_windows_as_at_once(tmp_path, monkeypatch, held, trie
     assert sorted(p.name for p in (found.run.path / "align").iterdir()) == files
 
 
+@pytest.mark.slow
 def test_sizes_come_from_other_ranks_in_windows(tmp_path, monkeypatch, held, tried):
     """The trace names communicators and has no sizes, and a rank has no log."""
     collect = evidence.collect
@@ -208,6 +211,7 @@ def test_sizes_come_from_other_ranks_in_windows(tmp_path, monkeypatch, held, tri
     assert found.notes == whole.notes
 
 
+@pytest.mark.slow
 def test_windows_over_what_logs_filled_do_not_count_if_far_fewer_find_a_partner(tmp_path, monkeypatch):
     whole, _truth = joined(tmp_path, "tensor-data", steps=5)
     expected = instances(whole)

@@ -30,6 +30,7 @@ def of_grid(grid, *, named):
     return executed, match_tables(executed.made.tables, executed.made.texts, placing=placing_of(executed.placed))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("late_ns", [20e3, 200e3])
 @pytest.mark.parametrize("grid", NAMED.values(), ids=NAMED)
 def test_named_operations_are_matched_however_far_ends_scatter(grid, late_ns):
@@ -38,6 +39,7 @@ def test_named_operations_are_matched_however_far_ends_scatter(grid, late_ns):
     assert executed.groups == {g.ranks for g in matching.groups}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("grid", NAMELESS.values(), ids=NAMELESS)
 def test_communicators_that_nothing_names_are_inferred_from_who_waits_for_whom(grid):
     executed, matching = of_grid(replace(grid, late_ns=20e3, seed=0), named=False)
@@ -55,6 +57,7 @@ def test_nothing_is_matched_where_nothing_is():
     assert match_tables({}, lambda ids: ids).members.num_rows == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.corpus
 @pytest.mark.parametrize(("report", "pairs"), [("h100x2_nccl_sendrecv", 33), ("mfu_before_2gpu", 33), ("mfu_after_2gpu", 31)])
 def test_two_devices_that_exchange_meet_in_their_order(corpus, tmp_path, report, pairs):

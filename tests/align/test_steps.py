@@ -23,6 +23,7 @@ def found(folder, layout, **values):
     return alltrace.open(folder / "reports", cache_dir=folder / "cache").recipe("steps").to_pylist(), truth
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("layout", "named"),
     [
@@ -50,6 +51,7 @@ def test_every_rank_has_the_steps_that_were_simulated_and_their_kinds(tmp_path, 
         assert taken[[4, 5]] == pytest.approx(true[[4, 5]], rel=0.02)
 
 
+@pytest.mark.slow
 def test_ranks_whose_clocks_nothing_connects_still_have_the_same_first_step(tmp_path):
     rows, _ = found(tmp_path, "pipeline", nvtx=False, offset_ms=500.0)
     assert {r["step"] for r in rows} == set(range(STEPS))

@@ -22,6 +22,7 @@ def listed(path, folder):
     return [(r["step"], r["duration_ns"]) for r in rows]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "steps"),
     [

@@ -13,6 +13,7 @@ def row(kind, *ranks, opportunity=None):
     return {"kind": kind, "ranks": list(ranks), "hosts": [], "opportunity_share": opportunity}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("found", "own_ns", "good"),
     [

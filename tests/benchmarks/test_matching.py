@@ -52,6 +52,7 @@ def test_two_operations_that_are_mixed_up_are_both_wrong(monkeypatch):
     assert found.examples[0] == {"planted": [A, B], "matched": [[A, D], [B, C]]} or len(found.examples) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["tp-dp", "fsdp"])
 def test_the_kind_world_is_matched_as_planted_and_its_clocks_are_exact(layout, tmp_path):
     program = as_ideal(draw_for_matching(5, Setting(layout, "ids", 1.0), 8))

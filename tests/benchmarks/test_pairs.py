@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.synth import write_run
 from benchmarks import pairs
@@ -30,7 +31,7 @@ def test_what_is_found_is_set_against_what_was_gained():
     assert [found[c] for c in CELLS[6:]] == ["`launch-bound` 30.0 %", "`data-stall`", "20.0 %, as number 2", "0.80"]
 
 
-@pytest.mark.parametrize(
+@together(
     ("kinds", "findings", "words"),
     [
         (("precision",), [Finding("precision", None, 0.6)], ["`precision`", "at most 60.0 %, as number 1", ""]),

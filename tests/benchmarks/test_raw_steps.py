@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from benchmarks.raw_steps import numbered_step_ns, period_ns, raw_step_ns
 
@@ -28,7 +29,7 @@ def named(stem, numbers, duration=100, thread=1):
     return [(f"{stem}{n}", 1000 * i, 1000 * i + duration, thread) for i, n in enumerate(numbers)]
 
 
-@pytest.mark.parametrize(
+@together(
     "ranges",
     [
         named("step ", (1, 2)),  # too few

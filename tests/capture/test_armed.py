@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.thorough import cases
+from tests.together import together
 
 from alltrace.capture import armed
 from alltrace.capture.armed import Watch, Window, parse_rule
@@ -170,7 +171,7 @@ def test_a_rule_asks_by_itself_as_often_as_it_may(clock, tmp_path, rule, slow):
     assert [(w.id, w.end - w.first) for _, w in windows] == [(1, 5), (2, 5)]
 
 
-@pytest.mark.parametrize("text", ["", "step_time", "step_time > x", "loss > 3", "step_time > 1.3 * mean", "__import__('os')"])
+@together("text", ["", "step_time", "step_time > x", "loss > 3", "step_time > 1.3 * mean", "__import__('os')"])
 def test_rules_that_are_none(text):
     with pytest.raises(UsageError, match="--when is"):
         parse_rule(text)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.capture.identity import find_identity
 from alltrace.capture.launchers import slurm_local_size
@@ -56,7 +57,7 @@ SRUN = {
 }
 
 
-@pytest.mark.parametrize(
+@together(
     ("launcher", "variables", "local_size", "node", "job"),
     [
         ("torchrun", TORCHRUN, 4, 1, None),
@@ -113,7 +114,7 @@ def test_the_job_is_fit_for_a_file_name_and_tells_steps_and_restarts_apart():
     assert find_identity({**TORCHRUN, "TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_RESTART_COUNT": "2"}, "h").job == "r-restart2"
 
 
-@pytest.mark.parametrize(("node", "size"), [(0, 2), (1, 2), (2, 1), (3, None), (None, None)])
+@together(("node", "size"), [(0, 2), (1, 2), (2, 1), (3, None), (None, None)])
 def test_tasks_per_node_of_slurm(node, size):
     assert slurm_local_size({"SLURM_STEP_TASKS_PER_NODE": "2(x2),1"}, node) == size
     assert slurm_local_size({"SLURM_STEP_TASKS_PER_NODE": "2(y2)"}, 0) is None

@@ -424,6 +424,7 @@ def said(case, text, folder):
     return sorted(lines)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 def test_what_comes_home_and_what_is_said_of_the_rest(run, case, nsys, tmp_path):
     code, found, err = run(case)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import pytest
+from tests.together import together
 
 from alltrace.capture.options import BY_NAME, OPTIONS, check_command, make_request
 from alltrace.capture.plan import Request, Then
@@ -75,7 +76,7 @@ def test_what_is_done_with_reports():
     assert make_request(values("--import")).then == Then(imports=True)
 
 
-@pytest.mark.parametrize(
+@together(
     ("words", "said"),
     [
         ("--steps 3:5 --capture-range cuda", "--steps and --capture-range both set when to record"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.capture.identity import Identity, find_identity
 from alltrace.capture.plan import records_node
@@ -12,7 +13,7 @@ def place(rank, local_rank=0, world_size=128):
     return Identity("Slurm", rank, local_rank, world_size, 4, rank // 4, "77", "n1")
 
 
-@pytest.mark.parametrize(
+@together(
     ("ranks", "per_node", "cutoff", "chosen"),
     [
         (None, None, None, range(128)),
@@ -30,7 +31,7 @@ def test_which_ranks_are_chosen(ranks, per_node, cutoff, chosen):
     assert [r for r in range(128) if selection.holds(place(r, r % 4))] == list(chosen)
 
 
-@pytest.mark.parametrize(
+@together(
     ("ranks", "per_node", "cutoff"),
     [(None, None, None), ("0-7,64", None, 3), ("first-local", None, 8), (None, 2, 8), ("0-7,126-200", 1, None)],
 )
@@ -56,7 +57,7 @@ def test_ranks_outside_the_world():
         parse_selection("64", None, None).holds(place(0, 0, 8))
 
 
-@pytest.mark.parametrize("text", ["", "a", "7-3", "-1", "1,,2", "1-", "first"])
+@together("text", ["", "a", "7-3", "-1", "1,,2", "1-", "first"])
 def test_a_list_that_is_none(text):
     with pytest.raises(UsageError, match="expected numbers and spans"):
         parse_selection(text, None, None)
@@ -87,7 +88,7 @@ def test_names_are_filled_in():
         assert expand("{job}_rank{rank}", "--name", again, {}, given) == f"{job}-restart2_rank9"
 
 
-@pytest.mark.parametrize(
+@together(
     ("template", "message"),
     [
         ("x%q{HOSTNAME}", "HOSTNAME is not set for rank 9"),

@@ -26,6 +26,7 @@ def mpirun(tmp_path, nsys, *options):
     )
 
 
+@pytest.mark.slow
 def test_four_ranks_come_home_and_info_finds_them(bare_environment, nsys, tmp_path):
     pytest.importorskip("nvtx")
     done = mpirun(tmp_path, nsys)
@@ -40,6 +41,7 @@ def test_four_ranks_come_home_and_info_finds_them(bare_environment, nsys, tmp_pa
     assert [(r["rank"], r["local_rank"], r["ranges"]) for r in ranks] == [(n, n, 20) for n in range(4)]
 
 
+@pytest.mark.slow
 def test_only_chosen_ranks_leave_a_report(bare_environment, nsys, tmp_path):
     pytest.importorskip("nvtx")
     done = mpirun(tmp_path, nsys, "--ranks", "1,3", "--verbose")

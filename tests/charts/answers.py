@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
+from alltrace.trace.columns import Column
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -21,7 +22,7 @@ HOSTILE = (
 def answer(chart: Chart, columns: dict[str, tuple[str | None, list[Any]]], **extra: Any) -> Answer:
     """An answer of columns given as (unit, cells)."""
     table = pa.table({name: pa.array(cells) for name, (_, cells) in columns.items()})
-    return Answer(table, tuple(AnswerColumn(n, unit, n) for n, (unit, _) in columns.items()), extra=extra, chart=chart)
+    return Answer(table, tuple(Column(n, "any", unit, n) for n, (unit, _) in columns.items()), extra=extra, chart=chart)
 
 
 def of_ranks(ranks: int, **options: Any) -> Answer:

@@ -6,6 +6,7 @@ from importlib import util
 
 import pytest
 from tests.charts.answers import HOSTILE, answer, every_kind, hostile, of_ranks
+from tests.together import together
 
 from alltrace.charts import draw, picture_bytes
 from alltrace.charts.files import check_picture
@@ -16,6 +17,7 @@ from alltrace.trace.errors import UsageError
 KINDS = every_kind()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_drawn_into_a_png(kind):
     made = picture_bytes(draw(KINDS[kind], title=kind), dpi=60)
@@ -56,8 +58,8 @@ def test_series_without_a_value_are_nothing_to_show():
     assert b"nothing to show" in made
 
 
-@pytest.mark.parametrize("names", [["_Z4gemmv", "a", "z"], ["_Z4gemmv", "_z"]])
-@pytest.mark.parametrize("kind", ["stacked_bars", "lines", "scatter"])
+@together("names", [["_Z4gemmv", "a", "z"], ["_Z4gemmv", "_z"]])
+@together("kind", ["stacked_bars", "lines", "scatter"])
 def test_names_with_an_underscore_in_front_are_in_the_legend(kind, names):
     columns = {"rank": (None, [0] * len(names)), "op": (None, names), "calls": (None, [1] * len(names))}
     tree = ET.fromstring(picture_bytes(draw(answer(Chart(kind, "rank", ("calls",), "op"), columns)), "svg"))

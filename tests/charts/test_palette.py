@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 from tests.charts.color_vision import SEEN_BY, ciede2000, lab
+from tests.together import together
 
 from alltrace.charts.palette import DARK, NEIGHBOURS, PALETTE, SEVERITIES
 from alltrace.charts.words import color
@@ -15,7 +16,7 @@ LEAST = 12
 ROWS = [*((row, PALETTE) for row in NEIGHBOURS), *((row, PALETTE | DARK) for row in NEIGHBOURS), (tuple(SEVERITIES), SEVERITIES)]
 
 
-@pytest.mark.parametrize(
+@together(
     ("one", "other", "apart"),
     [
         ((50.0, 2.6772, -79.7751), (50.0, 0.0, -82.7485), 2.0425),
@@ -31,7 +32,7 @@ def test_the_difference_of_colours_is_that_of_the_paper(one, other, apart):
     assert ciede2000(other, one) == pytest.approx(apart, abs=5e-5)
 
 
-@pytest.mark.parametrize("eyes", SEEN_BY)
+@together("eyes", SEEN_BY)
 def test_classes_side_by_side_are_told_apart(eyes):
     for row, colors in ROWS:
         for one, other in pairwise(row):

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from tests.charts.answers import HOSTILE, answer, every_kind, hostile, of_ranks
+from tests.together import together
 
 from alltrace.charts import draw, figure
 from alltrace.recipes.base import Chart
@@ -13,7 +14,7 @@ from alltrace.trace.amounts import text
 KINDS = every_kind()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@together("kind", KINDS)
 def test_every_figure_is_plain_json_that_plotly_takes(kind):
     made = figure(draw(KINDS[kind], title=kind))
     assert json.loads(json.dumps(made, allow_nan=False)) == made

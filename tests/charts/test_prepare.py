@@ -3,10 +3,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from tests.charts.answers import answer, every_kind, hostile, of_ranks
+from tests.together import together
 
 from alltrace.charts import draw
 from alltrace.charts.words import size, sizes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
+from alltrace.trace.columns import Column
 from alltrace.trace.errors import UsageError
 
 
@@ -172,7 +174,11 @@ def test_sizes_have_marks_with_binary_prefixes(given, marks):
 
 def test_a_logarithmic_axis_of_sizes_keeps_bytes():
     table = pa.table({"bytes": [4, 2**20, 3 * 2**30], "busbw_gb_per_s": [0.1, 20.0, 40.0], "time_ns": [10, 20, 30]})
-    columns = (AnswerColumn("bytes", "bytes", "."), AnswerColumn("busbw_gb_per_s", "GB/s", "."), AnswerColumn("time_ns", "ns", "."))
+    columns = (
+        Column("bytes", "any", "bytes", "."),
+        Column("busbw_gb_per_s", "any", "GB/s", "."),
+        Column("time_ns", "any", "ns", "."),
+    )
     for kind in ("scatter", "lines"):
         drawing = draw(Answer(table, columns, chart=Chart(kind, "bytes", ("busbw_gb_per_s",), log_x=True)))
         assert drawing.series[0].x == (4.0, 2.0**20, 3 * 2.0**30)
@@ -183,8 +189,6 @@ def test_a_logarithmic_axis_of_sizes_keeps_bytes():
     assert draw(Answer(table, columns, chart=Chart("lines", "bytes", ("busbw_gb_per_s",)))).x.unit == "GB"
 
 
-@pytest.mark.parametrize(
-    ("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")]
-)
+@together(("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")])
 def test_a_size_is_called_by_its_binary_prefix(given, called):
     assert size(given) == called

@@ -8,13 +8,13 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.charts.timeline_links import PAGE, places_of
-from alltrace.recipes.base import AnswerColumn
+from alltrace.trace.columns import Column
 
 MS = 1_000_000
 
 
 def columns(*names):
-    return [AnswerColumn(n, "ns" if n.endswith(("_ns", "(ns)")) else None, "") for n in names]
+    return [Column(n, "any", "ns" if n.endswith(("_ns", "(ns)")) else None, "") for n in names]
 
 
 def values_of(fragment):
@@ -38,7 +38,7 @@ def test_a_row_leads_to_its_rank_and_time(row, wanted):
 
 def test_without_a_time_nothing_leads_anywhere():
     assert places_of(columns("rank", "duration_ns")) is None
-    assert places_of([AnswerColumn("time", "s", "")]) is None, "a time of another unit is none"
+    assert places_of([Column("time", "any", "s", "")]) is None, "a time of another unit is none"
     places = places_of(columns("start_ns", "rank"))
     assert places.fragment({"start_ns": None, "rank": 1}) is None
     assert "ranks" not in values_of(places.fragment({"start_ns": 4, "rank": None}))

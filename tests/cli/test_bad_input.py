@@ -58,6 +58,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", DAMAGED)
 @pytest.mark.parametrize("verb", [["kernels"], ["info"], ["import", "-o", "run"]])
 def test_a_damaged_report(alltrace, report, tmp_path, kind, verb):
@@ -69,6 +70,7 @@ def test_a_damaged_report(alltrace, report, tmp_path, kind, verb):
     assert re.fullmatch(rf"alltrace: {path}: .*({found}).*\n", done.err)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_a_damaged_report_beside_a_good_one(alltrace, report, tmp_path, kind):
     folder = tmp_path / "reports"
@@ -148,6 +150,7 @@ def test_permission_denied_below_is_a_sentence(alltrace, report, tmp_path, monke
     assert "may not be read; ask its owner for permission" in done.err
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -219,6 +222,7 @@ def closed(arguments, *redirects, timeout=60):
     return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", [["info", "RUN"], ["kernels", "RUN", "--format", "csv"], ["--version"]])
 def test_a_closed_output_is_told_and_an_answer_in_a_file_needs_none(run, tmp_path, arguments):
     arguments = [str(run) if a == "RUN" else a for a in arguments]

@@ -108,10 +108,11 @@ def test_units_of_a_format_without_them_are_refused(tmp_path, capsys, arguments,
 
 
 def test_a_file_gets_the_cards_too(tmp_path):
-    from alltrace.recipes.base import Answer, answer_rows
-    from alltrace.recipes.questions.diagnose import RECIPE
+    from alltrace.recipes.base import Answer
+    from alltrace.recipes.questions.diagnose import COLUMNS, _schema
+    from alltrace.trace.columns import table_of
 
-    answer = Answer(answer_rows([row("straggler", slowdown=1.25)], RECIPE._schema()), RECIPE.columns)
+    answer = Answer(table_of([row("straggler", slowdown=1.25)], COLUMNS, _schema()), COLUMNS)
     args = argparse.Namespace(output=tmp_path / "cards.txt", limit=None, picture=None, run=["my run"])
     cards.write_cards("diagnose", answer, {11: "node1", 12: "node1"}, args)
     assert args.output.read_text().endswith("proof     alltrace recipe stragglers 'my run'\n")

@@ -19,11 +19,12 @@ from tests.cli.tables import TABLE
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import check_output, save_tables, to_json, to_markdown, write_answer
 from alltrace.cli.text_table import TableForm, streamed_text, to_text
-from alltrace.recipes.base import Answer, AnswerColumn, AnswerTable, Chart
+from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.row_stream import RowStream
+from alltrace.trace.columns import Column
 from alltrace.trace.errors import InputError, UsageError
 
-COLUMNS = tuple(AnswerColumn(n, "ns" if n == "time_ns" else None, "what it is") for n in TABLE.column_names)
+COLUMNS = tuple(Column(n, "any", "ns" if n == "time_ns" else None, "what it is") for n in TABLE.column_names)
 ANSWER = Answer(TABLE, COLUMNS, ("rank 5: <b>no</b> \x07report",), {"clocks": ({"host": "a", "drift_ppm": 0.5},)})
 FACTS = {"ranks": 8, "hosts": 1, "devices": 8, "span_ns": 10}
 
@@ -133,7 +134,7 @@ def test_what_sql_can_give_has_a_form_in_every_format():
             "wait": pa.array([(0, 1, 0), None], pa.month_day_nano_interval()),
         }
     )
-    answer = Answer(table, tuple(AnswerColumn(n, None, "") for n in table.column_names))
+    answer = Answer(table, tuple(Column(n, "any", None, "") for n in table.column_names))
     first, second = json.loads(to_json("sql", answer, table, FACTS))["rows"]
     assert first | {"wait": None} == {
         "sum": 3, "price": 1.5, "bytes": "ff00", "list": [1, None], "struct": {"a": "x"}, "nothing": None, "flag": True,
@@ -236,7 +237,7 @@ def test_parquet_has_dictionaries_of_words_and_none_of_what_differs(tmp_path):
     table = pa.table(
         {"word": ["compute", "copy"] * (count // 2), "text": [f"range {n}" for n in range(count)], "time_ns": range(count)}
     )
-    columns = tuple(AnswerColumn(n, None, "") for n in table.column_names)
+    columns = tuple(Column(n, "any", None, "") for n in table.column_names)
     write_answer("durations", Answer(table, columns), FACTS, arguments(format="parquet", output=tmp_path / "a.parquet"))
     assert pq.read_table(tmp_path / "a.parquet").equals(table)
     group = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)

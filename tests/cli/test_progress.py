@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from alltrace.cli import progress
 from alltrace.cli.main import main
 from alltrace.synth import write_run
@@ -38,6 +40,7 @@ def drawn(folder, *, on_terminal):
     return output, seen
 
 
+@pytest.mark.slow
 def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(tmp_path):
     write_run("tiny", tmp_path / "reports", ideal=True)
     plain, silent = drawn(tmp_path, on_terminal=False)

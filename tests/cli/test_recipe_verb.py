@@ -3,23 +3,22 @@ from __future__ import annotations
 import argparse
 
 from alltrace.cli.recipe_verb import add_recipe_options
-from alltrace.recipes.base import Option, Recipe
+from alltrace.recipes.base import Option, Question
 from alltrace.recipes.reference import summary
 from alltrace.recipes.registry import REPORTS, find, find_report
 
-
-class Odd(Recipe):
-    """What is odd.
-
-    And more.
-    """
-
-    options = (
+ODD = Question(
+    "odd",
+    "What is odd.\n\nAnd more.",
+    (),
+    map=lambda _rank, _options: None,
+    merge=lambda _parts, _run, _options: None,
+    options=(
         Option("least_share", float, 0.5, "share in %, 50 % of %s"),
         Option("on", bool, True, "a flag that is up, 100 %"),
         Option("kind", str, None, "a kind", ("a", "b")),
-    )
-    map = reduce = None
+    ),
+)
 
 
 def parsed(recipe, *arguments):
@@ -29,15 +28,14 @@ def parsed(recipe, *arguments):
 
 
 def test_options_are_arguments_with_dashes_and_their_types():
-    Odd.__abstractmethods__ = frozenset()
-    parser, values = parsed(Odd(), "--least-share", "0.75", "--kind", "b")
+    parser, values = parsed(ODD, "--least-share", "0.75", "--kind", "b")
     assert values == {"ranks": None, "steps": None, "skip_warmup": False, "least_share": 0.75, "on": True, "kind": "b"}
     assert "share in %, 50 % of %s; default: 0.5" in " ".join(parser.format_help().split())
 
 
 def test_the_first_line_is_the_summary():
     assert summary(find("gaps")).startswith("The longest times in which a device did nothing")
-    assert summary(Odd) == "What is odd."
+    assert summary(ODD) == "What is odd."
 
 
 def test_what_is_spelled_with_a_reports_name_holds_without_an_option():

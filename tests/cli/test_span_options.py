@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 from tools.make_docs import verb_options
 
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS
@@ -25,7 +25,7 @@ def said():
     ]
 
 
-@pytest.mark.parametrize(("verb", "option", "text"), said())
+@together(("verb", "option", "text"), said())
 def test_the_help_has_the_same_words(verb, option, text):
     assert WORDS[option] in text
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.together import together
 
 from alltrace.core import intervals
 
@@ -24,7 +25,7 @@ def test_the_build_checks_bounds():
     assert [directives["boundscheck"] for directives in found] == [True]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
+@together("path", SOURCES)
 def test_no_source_switches_the_check_off(path):
     for line in path.read_text().splitlines():
         assert not re.search(r"\bboundscheck\b", line), line

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.core import fits
 
@@ -17,8 +18,8 @@ LENGTHS = [1, 2, 3, 12, 13, 14, 101, 1_000, 4_097]
 TIMES = st.lists(st.integers(0, 3_000).map(float), min_size=1, max_size=40)
 
 
-@pytest.mark.parametrize("count", LENGTHS)
-@pytest.mark.parametrize("kinds", [2, 50, 10**9])
+@together("count", LENGTHS)
+@together("kinds", [2, 50, 10**9])
 def test_medians_of_some_of_the_values(count, kinds):
     generator = np.random.default_rng(count)
     for values in (generator.integers(0, kinds, count).astype(float), np.arange(count, 0, -1.0), np.arange(count) * 1.0):
@@ -103,7 +104,7 @@ def test_differences_are_counted_and_selected_by_bins(partners, times, window, w
     assert found.tolist() == [d for d in differences if wanted[int((d - least) * (1 / (8 * fine_width)))]]
 
 
-@pytest.mark.parametrize("far", [-2.0, 4.0, 1e300, -1e300, np.inf, np.nan])
+@together("far", [-2.0, 4.0, 1e300, -1e300, np.inf, np.nan])
 def test_a_difference_beyond_the_bins_is_refused(far):
     one = (np.array([far]), np.zeros(1), np.array([0]), np.array([1]), 0.0, 1.0)
     with pytest.raises(IndexError, match="there are 4"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.core.kineto import (
     BROKEN,
@@ -94,7 +95,7 @@ def test_numbers_are_exact_or_nothing(text, quoted):
     assert found == expected or (found == NOTHING and abs(expected) > LARGEST_CERTAIN)
 
 
-@pytest.mark.parametrize("text", ["", "-", "+1", "1-", "1.2.3", "e5", "1e5.", "0x1", "1_0", "1e100", "1e+-2", "NaN"])
+@together("text", ["", "-", "+1", "1-", "1.2.3", "e5", "1e5.", "0x1", "1_0", "1e100", "1e+-2", "NaN"])
 def test_what_is_no_number_is_nothing(text):
     assert value(f'"{text}"'.encode()) == NOTHING
 
@@ -189,7 +190,7 @@ def test_a_list_cut_at_any_byte_gives_the_events_that_are_whole_and_goes_on_from
         assert len(part.texts) == len(set(part.texts))
 
 
-@pytest.mark.parametrize(
+@together(
     ("member", "row", "expected"),
     [
         ('"dims": "a"', 5, b'"a"'),
@@ -219,7 +220,7 @@ def test_a_list_without_room_goes_on_where_it_stopped():
     assert (first.why, first.rows[0].tolist()) == (CLOSED, [3, 4, 2])
 
 
-@pytest.mark.parametrize(
+@together(
     "broken", [b'{"pid": 2 x}', b'{"pid": 2 "b": 5}', b'{"pid": 2, 5}', b'{"pid": 2, "b" 5}', b'{"pid": 2, "b":}', b"5", b'"x"']
 )
 def test_a_broken_event_leaves_no_trace(broken):
@@ -277,13 +278,13 @@ def test_a_value_ends_where_json_ends_it(item, style):
         assert skip_value(text, 0, cut) == -1
 
 
-@pytest.mark.parametrize("text", ["", ",", "}", "]", " ", '1"', "1:", "1{", "1["])
+@together("text", ["", ",", "}", "]", " ", '1"', "1:", "1{", "1["])
 def test_what_is_no_value_has_no_end(text):
     assert skip_value(text.encode() + b",", 0, len(text) + 1) == -2
 
 
-@pytest.mark.parametrize("function", [blank, skip_value, next_event])
-@pytest.mark.parametrize(("at", "end"), [(-1, 2), (0, 4)])
+@together("function", [blank, skip_value, next_event])
+@together(("at", "end"), [(-1, 2), (0, 4)])
 def test_bounds_outside_of_the_buffer_are_refused(function, at, end):
     with pytest.raises(IndexError, match="of the buffer"):
         function(b"[1]", at, end)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.core.nccl_log import ABSENT, FIELDS, lead_hash, put, put_communicator, scan, time_of, token_start, word_hash
 
@@ -106,7 +107,7 @@ def test_a_call_has_the_fields_of_its_line(body):
     check_line(body)
 
 
-@pytest.mark.parametrize("byte", [b"", b" ", b"0", b"f", b"?", b"\r", b"\xff"])
+@together("byte", [b"", b" ", b"0", b"f", b"?", b"\r", b"\xff"])
 def test_a_line_that_differs_in_a_byte_is_taken_where_it_is_still_whole(byte):
     body = LONG.replace(b"0x2 count", b"0x2 acc (nil) count")
     for at in range(len(body) + 1):
@@ -114,7 +115,7 @@ def test_a_line_that_differs_in_a_byte_is_taken_where_it_is_still_whole(byte):
         check_line(body[:at] + byte + body[at:])
 
 
-@pytest.mark.parametrize("digits", range(15, 21))
+@together("digits", range(15, 21))
 def test_numbers_have_at_most_the_digits_that_fit(digits):
     for field in (b"5", b"7", b"16", b"12"):
         check_line(LONG.replace(b" " + field, b" " + b"9" * digits).replace(b"=" + field, b"=" + b"9" * digits))

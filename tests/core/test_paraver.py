@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.core import paraver
 
@@ -361,7 +362,7 @@ RARE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RARE)
+@together("name", RARE)
 def test_what_is_rarely_drawn(name):
     lines, expected = RARE[name]
     assert paired(lines, [0, len(lines)], 3) == (expected, 0)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.thorough import cases
+from tests.together import together
 
 from alltrace.core import sqlite as core
 
@@ -139,8 +140,8 @@ class TestCells:
         assert run_cells(b"") == []
         assert run_cells(leaf()) == []
 
-    @pytest.mark.parametrize("row", [-(2**63), -1, 0, 127, 128, 2**56 - 1, 2**56, 2**63 - 1])
-    @pytest.mark.parametrize("least", [1, 9])
+    @together("row", [-(2**63), -1, 0, 127, 128, 2**56 - 1, 2**56, 2**63 - 1])
+    @together("least", [1, 9])
     def test_row_numbers_of_all_lengths(self, row, least):
         assert run_cells(leaf(varint(2, least) + varint(row, least) + b"\x02\x00")) == [[SIZE - 2, 2, row, 0]]
 
@@ -150,7 +151,7 @@ class TestCells:
         at = SIZE - len(cell) - gap
         assert run_cells(leaf(cell, at=[at])) == [[SIZE - gap - length, length, row, 0]]
 
-    @pytest.mark.parametrize(
+    @together(
         ("content", "code"),
         [
             (bytes(SIZE), core.NOT_A_PAGE),
@@ -232,7 +233,7 @@ class TestCells:
         assert run_cells(leaf(b"\1\7\1"), info=info) == (core.OUT_OF_ORDER, 0)
         assert len(run_cells(leaf(b"\1\x08\1"), info=info)) == 1
 
-    @pytest.mark.parametrize(("usable", "size"), [(480, 512), (512, 512), (4096, 4096), (4076, 4096), (65536, 65536)])
+    @together(("usable", "size"), [(480, 512), (512, 512), (4096, 4096), (4076, 4096), (65536, 65536)])
     def test_records_that_go_on_elsewhere(self, usable, size):
         least = (usable - 12) * 32 // 255 - 23
         ends = [usable - 36, usable - 35, usable - 34, usable, 5 * usable + 3, 10**9]
@@ -246,9 +247,7 @@ class TestCells:
             assert found == [[begin + len(cell) - local - 4 * more, length, 3, 258 if more else 0]]
             assert run_cells(leaf(cell, size=size, at=[begin + 1]), size, usable) == (core.CELL_TOO_LARGE, 0)
 
-    @pytest.mark.parametrize(
-        ("pages", "size", "usable"), [(2, 512, 512), (-1, 512, 512), (1, 512, 479), (1, 512, 513), (1, 0, 480)]
-    )
+    @together(("pages", "size", "usable"), [(2, 512, 512), (-1, 512, 512), (1, 512, 479), (1, 512, 513), (1, 0, 480)])
     def test_pages_that_are_not_in_the_buffer(self, pages, size, usable):
         out, info = np.zeros((4, 200), np.int64), np.zeros(4, np.int64)
         with pytest.raises(ValueError, match="do not lie in"):
@@ -325,7 +324,7 @@ class TestChildren:
         many = list(range(2, 74))  # a page has room for 71 cells of 5 bytes with a pointer each, and the last child
         assert run_children(inner(*many[:72])) == many[:72]
 
-    @pytest.mark.parametrize(
+    @together(
         ("content", "code"),
         [
             (leaf(), core.NOT_A_PAGE),
@@ -410,7 +409,7 @@ class TestDecode:
             assert run_decode([record(v) for v in values], [core.FLOAT64], after=after) == (9, None, [reals])
             assert run_decode([record(*values)], [core.INT64] * 9, after=after) == (1, None, [[e] for e in expected])
 
-    @pytest.mark.parametrize("serial", [10, 11, 2**63, 2**63 + 5, 2**64 - 1])
+    @together("serial", [10, 11, 2**63, 2**63 + 5, 2**64 - 1])
     def test_serial_types_that_are_none(self, serial):
         for kind in (core.INT64, core.BYTES, None):
             assert run_decode([record(field(None)), record((serial, b""))], [kind])[:2] == (1, (core.BAD_HEADER, 1))
@@ -422,7 +421,7 @@ class TestDecode:
         nine = [record(field(v), field(3), least=9) for v in values]
         assert run_decode(nine, [core.BYTES, core.INT8], first_row=5) == (9, None, [raw, [3] * 9])
 
-    @pytest.mark.parametrize("value", [math.inf, -math.inf, 0.0, -0.0, 5e-324, 1.5, -1e300, math.nan])
+    @together("value", [math.inf, -math.inf, 0.0, -0.0, 5e-324, 1.5, -1e300, math.nan])
     def test_floats(self, value):
         done, wrong, [[found]] = run_decode([record(field(value))], [core.FLOAT64])
         assert (done, wrong) == (1, None)
@@ -430,7 +429,7 @@ class TestDecode:
         for bits in (0x7FF0000000000001, 0xFFF0000000000001, 0xFFFFFFFFFFFFFFFF):
             assert run_decode([record((7, bits.to_bytes(8, "big")))], [core.FLOAT64])[2] == [[None]]
 
-    @pytest.mark.parametrize(
+    @together(
         ("value", "kind"),
         [(1.5, core.INT64), (1.5, core.BYTES), (1, core.BYTES), ("1", core.INT64), ("1", core.FLOAT64), (b"", core.INT8)],
     )
@@ -474,7 +473,7 @@ class TestDecode:
     def test_fields_that_the_table_has_no_column_for_are_not_looked_at(self):
         assert run_decode([record(field(1), (10, b""))], [core.INT8]) == (1, None, [[1]])
 
-    @pytest.mark.parametrize(
+    @together(
         ("content", "code"),
         [
             (b"", core.BAD_HEADER),
@@ -505,7 +504,7 @@ class TestDecode:
         assert run_decode([b"\x02\x01\x07\x08"], [kind])[:2] == (0, (core.BAD_VALUES, 0))
         assert run_decode([b"\x02\x01\x07\x08"], [])[:2] == (1, None)  # of fields without a column
 
-    @pytest.mark.parametrize("size", [-1, 4, 2**62, 2**63 - 1, -(2**63)])
+    @together("size", [-1, 4, 2**62, 2**63 - 1, -(2**63)])
     def test_records_beyond_the_buffer(self, size):
         one = record(field(1))
         assert run_decode([one], [core.INT8], sizes=[size])[:2] == (0, (core.BAD_VALUES, 0))
@@ -595,9 +594,7 @@ def test_text_goes_after_what_is_there():
     assert (bytes(data), offsets.tolist()) == (b"\xff\xffbca...", [0, 2, 4, 5])
 
 
-@pytest.mark.parametrize(
-    ("at", "size", "offset"), [(-1, 1, 0), (0, -1, 0), (0, 4, 0), (3, 1, 0), (2**62, 1, 0), (0, 3, 6), (0, 1, -1)]
-)
+@together(("at", "size", "offset"), [(-1, 1, 0), (0, -1, 0), (0, 4, 0), (3, 1, 0), (2**62, 1, 0), (0, 3, 6), (0, 1, -1)])
 def test_text_that_is_not_there_or_has_no_room(at, size, offset):
     with pytest.raises(IndexError):
         core.gather(array(b"abc"), np.array([at]), np.array([size]), 1, np.array([offset, 0], np.int32), 0, array(bytes(8)))

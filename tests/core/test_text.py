@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.core import text
 
@@ -66,12 +67,12 @@ def record_writer(kinds, columns, pieces, count):
     return write
 
 
-@pytest.mark.parametrize("value", EDGES)
+@together("value", EDGES)
 def test_an_integer(value):
     held_to_room(record_writer([text.INT], [[value]], [], 1), b"%d" % value)
 
 
-@pytest.mark.parametrize("value", EDGES)
+@together("value", EDGES)
 def test_nanoseconds_as_microseconds(value):
     expected = f"{'-' * (value < 0)}{abs(value) // 1000}.{abs(value) % 1000:03}"
     held_to_room(record_writer([text.MICROSECONDS], [value], [], 1), expected.encode())
@@ -116,7 +117,7 @@ def test_a_piece_that_does_not_exist_is_refused():
         record_writer([text.TEXT], [[2]], [b"one", b"two"], 1)(np.empty(99, np.uint8))
 
 
-@pytest.mark.parametrize("offsets", [[0, 7], [-1, 3], [4, 3], [7, 7], [-(2**63), 2**63 - 1]])
+@together("offsets", [[0, 7], [-1, 3], [4, 3], [7, 7], [-(2**63), 2**63 - 1]])
 def test_a_piece_outside_of_the_texts_is_refused(offsets):
     zero, lengths, out = np.zeros(1, np.int64), np.empty(1, np.int64), np.empty(99, np.uint8)
     texts, bounds = np.zeros(6, np.uint8), np.array(offsets)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.core import tiles
 
@@ -35,9 +36,7 @@ def test_bins_may_end_at_the_end_of_time():
     assert found.tolist() == [[100], [7], [0]]
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "level"), [(0, 1, -1), (0, 1, 63), (0, 1 << 62, 3), (1, 0, 3), (-(1 << 63), 1 << 62, 62)]
-)
+@together(("first", "last", "level"), [(0, 1, -1), (0, 1, 63), (0, 1 << 62, 3), (1, 0, 3), (-(1 << 63), 1 << 62, 62)])
 def test_bins_that_there_cannot_be_are_refused(first, last, level):
     with pytest.raises(ValueError, match=r"level|bins"):
         exclusive_time([(0, 1, 0)], first, last, level, 1)

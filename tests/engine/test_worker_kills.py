@@ -31,7 +31,7 @@ from alltrace.synth import write_run
 from alltrace.tiles.build import pyramid
 
 pytest.importorskip("distributed")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 RANKS = 6
 AHEAD = 4  # tasks that one worker has at once
 

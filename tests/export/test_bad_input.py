@@ -130,6 +130,7 @@ def test_empty_tables_give_an_empty_trace(tmp_path, form, ranks):
         assert kernels_of(form, path) == []
 
 
+@pytest.mark.sampled(3)
 @EACH
 def test_a_full_disk_leaves_nothing(tmp_path, form):
     rows = {"kernels": [kernel(10 * i, 10 * i + 5, f"k{i}()") for i in range(5000)]}

@@ -10,6 +10,7 @@ from alltrace.export.external_sort import Sorter
 from alltrace.export.record_bytes import INT, Pool, Template
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("held", [1, 500, 1 << 20])
 @pytest.mark.parametrize("room", [1, 7, 100_000])
 @pytest.mark.parametrize("most", [1, 20, 10**9])

@@ -42,6 +42,7 @@ def chrome(run, path, **options):
     ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("read", [perfetto, chrome])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_duration_is_the_runs_and_slices_nest(tmp_path, read, seed):

@@ -22,6 +22,7 @@ def drawn(draw, most):
         serial += len(keys)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("held", [1, 50, 1 << 20])
 @pytest.mark.parametrize("room", [1, 7, 100_000])
 @pytest.mark.parametrize("most", [1, 20, 10**9])

@@ -31,6 +31,9 @@ def main() -> int:
     again = verbs.add_parser("replay", help="run one input that failed again")
     again.add_argument("input", type=Path, help="the file, named TARGET-SEED-NUMBER.bin")
     given = parser.parse_args()
+    refusal = _what_cannot_be(given)
+    if refusal:
+        return _refuse(refusal)
     try:
         target = ROOT if given.verb == "run" and given.plain else build()
     except NoSanitizersError as error:
@@ -41,15 +44,8 @@ def main() -> int:
         print(target.relative_to(ROOT))
         return 0
     if given.verb == "replay":
-        name = given.input.name.partition("-")[0]
-        if name not in TARGETS or not given.input.is_file():
-            return _refuse(f"{given.input} is not a file of a failed input, named TARGET-SEED-NUMBER.bin")
-        return replay(given.input, TARGETS[name])
-    names = [n for n in given.targets.split(",") if n] or list(TARGETS)
-    unknown = [n for n in names if n not in TARGETS]
-    if unknown or given.inputs < 1 or given.jobs < 1:
-        what = f"unknown target {unknown[0]!r}" if unknown else "--inputs and --jobs are at least 1"
-        return _refuse(f"{what}; targets are {', '.join(TARGETS)}")
+        return replay(given.input, TARGETS[_target_of(given.input)])
+    names = _names(given.targets)
     run = Run(
         {n: TARGETS[n] for n in names},
         given.inputs,
@@ -61,6 +57,26 @@ def main() -> int:
     )
     results = run.run(given.jobs)
     return int(any(r.failures for r in results))
+
+
+def _target_of(path: Path) -> str:
+    return path.name.partition("-")[0]
+
+
+def _names(targets: str) -> list[str]:
+    return [n for n in targets.split(",") if n] or list(TARGETS)
+
+
+def _what_cannot_be(given: argparse.Namespace) -> str:
+    """What is wrong with the arguments, before anything is built; empty if nothing is."""
+    if given.verb == "replay" and (_target_of(given.input) not in TARGETS or not given.input.is_file()):
+        return f"{given.input} is not a file of a failed input, named TARGET-SEED-NUMBER.bin"
+    if given.verb == "run":
+        unknown = [n for n in _names(given.targets) if n not in TARGETS]
+        if unknown or given.inputs < 1 or given.jobs < 1:
+            what = f"unknown target {unknown[0]!r}" if unknown else "--inputs and --jobs are at least 1"
+            return f"{what}; targets are {', '.join(TARGETS)}"
+    return ""
 
 
 class _Progress:

@@ -8,6 +8,7 @@ from tests.fuzz.flips import run_flips
 from tests.thorough import cases
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_no_changed_bit_changes_an_answer_in_silence():
     found = run_flips(cases(8, 15), seed=3)

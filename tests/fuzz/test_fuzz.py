@@ -57,6 +57,7 @@ def sanitized():
         pytest.skip(str(error))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_slice_of_each_target(sanitized, tmp_path, target):
@@ -129,6 +130,7 @@ def test_a_process_that_ends_is_a_failure_and_the_other_inputs_are_run(tmp_path)
     assert result.inputs > len(result.failures)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "found", "line"),
@@ -147,6 +149,7 @@ def test_a_report_of_a_sanitizer_is_a_failure_and_names_the_line(planted, tmp_pa
         assert f"planted.pyx:{number}" in report
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_nothing_is_built_twice(sanitized):
     before = {path: path.stat().st_mtime_ns for path in sanitized.rglob("*.so")}
@@ -173,7 +176,7 @@ def test_a_compiler_without_sanitizers_is_named_in_one_sentence(tmp_path, monkey
 @pytest.mark.parametrize(
     "arguments", [["run", "--targets", "sqlite,other"], ["run", "--inputs", "0"], ["replay", "sqlite-1-1.bin"]]
 )
-def test_a_wrong_command_line_is_answered_in_one_sentence(sanitized, arguments):
+def test_a_wrong_command_line_is_answered_in_one_sentence(arguments):
     said = subprocess.run([sys.executable, "-m", "tests.fuzz", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr
 

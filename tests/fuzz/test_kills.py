@@ -7,6 +7,7 @@ import pytest
 from tests.fuzz.kills import run_kills
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_was_killed_goes_on_to_the_same_end():
     found = run_kills(3, seed=2)

@@ -6,15 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import anyio
 import pytest
 from tests.making import kernel, make_run
 
-mcp = pytest.importorskip("mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs mcp")
 
-from alltrace.mcp.server import NAMES, make_server  # noqa: E402
-from alltrace.mcp.tools import Tools  # noqa: E402
+
+@pytest.fixture(scope="module")
+def mcp():
+    """The module, which takes seconds to import, so only the tests that are run do."""
+    import mcp
+
+    return mcp
 
 
 @pytest.fixture
@@ -25,6 +31,8 @@ def folder(tmp_path):
 
 async def converse(client):
     """What every transport has to carry."""
+    from alltrace.mcp.server import NAMES
+
     assert {tool.name for tool in (await client.list_tools()).tools} == set(NAMES)
     opened = await client.call_tool("open", {"path": "one"})
     assert opened.structured_content["rows"][0]["rank"] == 0
@@ -41,7 +49,10 @@ async def converse(client):
     assert "kernels: " in text
 
 
-def test_in_memory(folder, tmp_path):
+def test_in_memory(mcp, folder, tmp_path):
+    from alltrace.mcp.server import make_server
+    from alltrace.mcp.tools import Tools
+
     async def ask():
         async with mcp.Client(make_server(Tools([folder], tmp_path / "cache"))) as client:
             await converse(client)
@@ -57,7 +68,8 @@ def test_in_memory(folder, tmp_path):
     anyio.run(ask)
 
 
-def test_over_standard_input_and_output(folder, tmp_path):
+@pytest.mark.slow
+def test_over_standard_input_and_output(mcp, folder, tmp_path):
     given = mcp.StdioServerParameters(
         command=sys.executable,
         args=["-m", "alltrace.cli.main", "mcp", str(folder), "--cache-dir", str(tmp_path / "cache")],
@@ -71,7 +83,8 @@ def test_over_standard_input_and_output(folder, tmp_path):
     anyio.run(ask)
 
 
-def test_over_http_with_the_token_alone(folder, tmp_path):
+@pytest.mark.slow
+def test_over_http_with_the_token_alone(mcp, folder, tmp_path):
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 

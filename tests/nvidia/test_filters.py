@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tests.making import copy, kernel, make_run
+from tests.together import together
 
 from alltrace.nvidia.filters import filtered, given_filters, parse_times
 from alltrace.recipes.execution.ask import ask
@@ -119,7 +120,7 @@ def test_filters_together_must_all_be_passed(run):
     assert starts(run, "kernels", filter_nvtx="step", start=90) == [100]
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "wanted"),
     [
         ("a", RangeName("a", None, None)),
@@ -134,13 +135,13 @@ def test_ranges_are_spelled_as_nsys_does(text, wanted):
     assert parse_range("--filter-nvtx", text) == wanted
 
 
-@pytest.mark.parametrize("text", ["", "@d", "a@", "a/b", "a@b@c", "a/1/2", "a/", "a@b/x", "/1"])
+@together("text", ["", "@d", "a@", "a/b", "a@b@c", "a/1/2", "a/", "a@b/x", "/1"])
 def test_a_range_that_cannot_be_is_refused(text):
     with pytest.raises(UsageError, match="expected RANGE"):
         parse_range("--filter-nvtx", text)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "wanted"),
     [
         ("1s/2s500ms", (10**9, 2_500_000_000)),
@@ -159,7 +160,7 @@ def test_fractions_of_times_are_exact():
         assert parse_times(f"{ms / 1000:.3f}s/") == (ms * 10**6, None)
 
 
-@pytest.mark.parametrize("text", ["", "/", "1s", "a/b", "1parsec/", "1 s/2s", f"{'9' * 5000}s/", f"{'9' * 400}.5s/"])
+@together("text", ["", "/", "1s", "a/b", "1parsec/", "1 s/2s", f"{'9' * 5000}s/", f"{'9' * 400}.5s/"])
 def test_times_that_cannot_be_are_refused(text):
     with pytest.raises(UsageError, match="--filter-time"):
         parse_times(text)

@@ -20,6 +20,7 @@ def runs(tmp_path_factory):
     return {name: Run(folder / name) for name in ("alone", "joined")}
 
 
+@pytest.mark.slow
 def test_sizes_and_types_come_from_the_logs(runs):
     alone, joined = ({k: t.table.to_pylist() for k, t in ask(r, "nccl_sum").further.items()} for r in runs.values())
     assert {r["Bytes"] for r in alone["operations"]} == {None}

@@ -202,6 +202,7 @@ def copied(source: Path, folder: Path) -> Path:
     return export
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", FILES)
 def test_csv_of_real_reports(name: str, corpus: Path, nsys: Path, tmp_path: Path) -> None:
@@ -212,6 +213,7 @@ def test_csv_of_real_reports(name: str, corpus: Path, nsys: Path, tmp_path: Path
     assert given >= (0 if name in NO_CUDA else 8)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", JSON_FILES)
 def test_json_of_real_reports(name: str, corpus: Path, nsys: Path, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def simulated(nsys: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run, first, end, ask_nsight(nsys, folder / "twins", folder / "answers", QUESTIONS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("question", [q for q in QUESTIONS if "metric" not in q])
 def test_every_whole_bin_of_a_simulated_rank(question: str, simulated: Any) -> None:
     run, _, end, theirs = simulated

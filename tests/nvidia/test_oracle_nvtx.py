@@ -84,6 +84,7 @@ def asked(request: Any, corpus: Path, nsys: Path, tmp_path_factory: pytest.TempP
     return folder / "run", {r: (folder / f"r_{r.replace(':', '_')}.csv").read_text(encoding="utf-8") for r in wanted}
 
 
+@pytest.mark.sampled(23)
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", REPORTS)
 def test_corpus(report: str, asked: tuple[Path, dict[str, str]]) -> None:
@@ -95,6 +96,7 @@ def test_corpus(report: str, asked: tuple[Path, dict[str, str]]) -> None:
     assert ours(report, run) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", ["nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "nvtx_kern_sum", "nvtx_sum"])
 def test_json_of_the_corpus(report: str, corpus: Path, nsys: Path, tmp_path: Path) -> None:
@@ -158,6 +160,7 @@ def random_report(path: Path, seed: int) -> None:
     db.close()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_reports(seed: int, nsys: Path, tmp_path: Path) -> None:
     file = tmp_path / "random.sqlite"

@@ -139,6 +139,7 @@ def test_stacks_of_more_text_than_a_string_array_holds(report: str, tmp_path: Pa
     assert ":1" in to_csv(answer.table)
 
 
+@pytest.mark.slow
 def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:
     row = {"first": 0, "last": 10, "PID": 1, "TID": 1, "operations": 200_000, "NumChild": 0}
     schema = pa.schema([(c, pa.int64()) for c in (*row, "start", "name", "domain")])
@@ -148,7 +149,7 @@ def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:
         lists = pa.ListArray.from_arrays(pa.array([0, len(of)], pa.int32()), pa.array(of))
         parts.append(Part(rank, pa.Table.from_pylist([row], schema).append_column("correlations", lists)))
     tracemalloc.start()
-    answer = find_report("nvtx_gpu_proj_trace").reduce(parts, SimpleNamespace(ranks=()), {})
+    answer = find_report("nvtx_gpu_proj_trace").merge(parts, SimpleNamespace(ranks=()), {})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert answer.table.column("NumGPUOps").to_pylist() == [200_007]

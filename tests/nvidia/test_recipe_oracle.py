@@ -146,6 +146,7 @@ def simulated(nsys: Path, made_once: Any, tmp_path_factory: pytest.TempPathFacto
     }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_one_simulated_rank(question: str, simulated: Any) -> None:
     run, theirs = simulated["one"]
@@ -161,6 +162,7 @@ def stamped(run: Any, question: str) -> Any:
     return alltrace.open(copy)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("question", [q for q in QUESTIONS if "--start" not in QUESTIONS[q]])
 def test_four_simulated_ranks(question: str, simulated: Any) -> None:
     run, theirs = simulated["four"]

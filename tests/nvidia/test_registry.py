@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.nvidia.report import Report
 from alltrace.recipes.registry import REPORTS, find_report
@@ -8,7 +9,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import TABLES
 
 
-@pytest.mark.parametrize("name", sorted(REPORTS))
+@together("name", sorted(REPORTS))
 def test_every_report_is_declared_whole(name: str) -> None:
     report = find_report(name)
     assert isinstance(report, Report)
@@ -30,7 +31,7 @@ def test_options_in_the_name_are_defaults() -> None:
     assert {o.name: o.default for o in find_report("um_sum:rows=3").options}["rows"] == 3
 
 
-@pytest.mark.parametrize(
+@together(
     ("spec", "message"),
     [
         ("cuda_gpu_kernsum", "did you mean cuda_gpu_kern_sum"),

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.together import together
 
 from alltrace.recipes.base import Part
 from alltrace.recipes.registry import find_report
@@ -84,7 +85,7 @@ SECOND = FakeRank(1, kernels=[kernel(120, 140, 1), kernel(105, 145, 9)], api=[ca
 def ask(spec: str, *ranks: FakeRank, **options: Any) -> list[dict[str, Any]]:
     report = find_report(spec)
     given = {**{o.name: o.default for o in report.options}, **options}
-    answer = report.reduce([Part(r.rank, report.map(r, given)) for r in ranks], FakeRun(), given)
+    answer = report.merge([Part(r.rank, report.map(r, given)) for r in ranks], FakeRun(), given)
     assert tuple(answer.table.column_names) == tuple(c.name for c in report.answer_columns(given))
     rows: list[dict[str, Any]] = answer.table.to_pylist()
     return rows
@@ -255,8 +256,8 @@ CUDA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("by_rank", [False, True])
-@pytest.mark.parametrize("name", CUDA)
+@together("by_rank", [False, True])
+@together("name", CUDA)
 def test_no_rank_and_empty_ranks_give_no_rows(name: str, by_rank: bool) -> None:
     assert ask(name, by_rank=by_rank) == []
     assert ask(name, FakeRank(0), by_rank=by_rank) == []

@@ -158,6 +158,7 @@ def test_durations_of_zero_are_no_evidence(tmp_path):
     assert "nothing could be judged" in found["diagnose"][1]
 
 
+@pytest.mark.slow
 def test_times_before_the_session_began_are_times_as_any(tmp_path):
     usual = answers(tmp_path / "usual", {r: rank_rows(r) for r in range(4)})
     found = answers(tmp_path / "before", {r: rank_rows(r, ahead=-500 * MS) for r in range(4)})

@@ -6,6 +6,7 @@ import ast
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from tools.make_docs import log_columns
 
 from alltrace.recipes import ncu
@@ -21,7 +22,7 @@ GENERIC = {
     "test_registry.py",
     "test_same_answer.py",
 }
-LOGS = ("nccl", "nccl-tests", "training", "flight-recorder", "inspector", "nccl-profiler")
+LOGS = ("nccl", "nccl-tests", "training", "flight-recorder", "inspector")
 
 
 def option_sets(recipe):
@@ -72,6 +73,7 @@ def texts_compared(tree):
     return found
 
 
+@pytest.mark.slow
 def test_every_column_of_an_answer_is_asserted_somewhere():
     compared = set()
     for file in TESTS.rglob("test_*.py"):

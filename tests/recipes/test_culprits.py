@@ -11,6 +11,8 @@ SAME = "would save most"
 SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "warmup_steps": 0, "layers": 6, "kernels_per_layer": 12, "optimizer_kernels": 10}
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("layout", "fault", "ranks"),
     [
@@ -81,6 +83,7 @@ def first_culprits(run, name):
     return {most["rank"]} if most["rank"] is not None and most[amount] else set(), answer.notes
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", REAL)
 def test_of_a_real_run_all_name_one_first_culprit_or_say_why_not(request, corpus, tmp_path, report):
@@ -97,6 +100,7 @@ def test_of_a_real_run_all_name_one_first_culprit_or_say_why_not(request, corpus
             assert ranks & reference or any(reason in note for note in named[name][1] for reason in REASONS), (name, blamed)
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_every_real_report_of_several_ranks_is_looked_at(corpus, tmp_path):
     """A report that is added to the data is to be added to `REAL` too."""

@@ -150,6 +150,7 @@ def simulated(tmp_path_factory):
     return runs
 
 
+@pytest.mark.slow
 def test_a_simulated_host_whose_first_rank_samples_answers_as_if_each_rank_had_sampled(simulated):
     one, each = simulated
     assert [r.rank for r in one.ranks if r.rows.get("gpu_metrics")] == [0, 4]

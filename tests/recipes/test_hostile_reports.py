@@ -84,6 +84,7 @@ def test_every_name_is_a_row_of_its_own(report, name, table, label, total):
     assert Counter({row[label].removeprefix(":"): int(row[total]) for row in found}) == took[table]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES[:-5], ids=lambda n: ascii(n)[:20])
 def test_a_name_in_an_option_and_in_sql_is_text_and_nothing_else(report, name):
     run, took = report
@@ -98,6 +99,7 @@ def test_a_name_in_an_option_and_in_sql_is_text_and_nothing_else(report, name):
     assert row["Total Time"] == 100 + 3 * NAMES.index(name) + 2
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [n for n in NAMES[:-5] if "\x00" not in n], ids=lambda n: ascii(n)[:20])
 def test_a_name_in_a_statement_that_is_shown_is_text(report, name):
     run, _ = report
@@ -158,6 +160,7 @@ def made(tmp_path_factory, calls, ops, ranges=()):
     return make_run(tmp_path_factory.mktemp("made") / "run", {0: rows})
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(calls=CALLS, ops=OPS)
 def test_several_calls_and_kernels_of_one_correlation_id(tmp_path_factory, calls, ops):
@@ -173,6 +176,7 @@ def test_several_calls_and_kernels_of_one_correlation_id(tmp_path_factory, calls
     assert (kernels["Instances"], kernels["Total Time (ns)"]) == (len(ops), sum(d for _, d, _ in ops))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(calls=CALLS, ops=OPS, ranges=RANGES)
 def test_ranges_that_cross_or_never_end(tmp_path_factory, calls, ops, ranges):

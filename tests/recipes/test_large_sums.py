@@ -33,6 +33,7 @@ def run(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("run"), dict.fromkeys(range(RANKS), tables))
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     ("name", "options", "column"),
     [
@@ -68,6 +69,7 @@ def test_two_runs_with_such_sums_are_compared(run):
     assert (row["total_a_ns"], row["total_b_ns"], row["total_change_ns"]) == (Decimal(TOTAL), Decimal(TOTAL), 0)
 
 
+@pytest.mark.slow
 def test_a_report_has_them(run):
     kernels = next(s.answer for s in gather(run, "large", jobs=1).sections if s.ask.recipe == "kernels")
     assert kernels is not None

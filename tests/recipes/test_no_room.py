@@ -136,6 +136,7 @@ def test_all_questions_at_once_without_a_folder(run, no_folder):
     assert len(found) == len(ASKED)
 
 
+@pytest.mark.slow
 def test_many_distinct_durations_in_little_memory(monkeypatch, tmp_path):
     """Sums, quartiles and standard deviation of 300,000 values, by DuckDB in 24 MiB and by Python in whole numbers."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

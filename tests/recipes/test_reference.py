@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 
 from alltrace.recipes.reference import recipe_reference, reference, summary
 from alltrace.recipes.registry import find, names
 
 
-@pytest.mark.parametrize("name", names())
+@together("name", names())
 def test_every_option_and_column_of_a_recipe_is_in_its_documentation(name):
     recipe = find(name)
     text = recipe_reference(recipe)

@@ -37,6 +37,7 @@ def slow(request, tmp_path_factory):
     return simulated(tmp_path_factory.mktemp("slow"), "slow-rank", request.param.items())
 
 
+@pytest.mark.sampled(3)
 def test_the_slow_rank_causes_the_waits(slow):
     _, run = slow
     rows = run.recipe("stragglers").to_pylist()

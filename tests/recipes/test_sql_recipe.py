@@ -10,15 +10,14 @@ from alltrace.cli.main import main
 from alltrace.recipes import sql_recipe
 from alltrace.recipes.analysis.part_rows import PartRows
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.base import Part
+from alltrace.recipes.base import Part, of
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import resolve_options
 from alltrace.recipes.questions.sql import query
 from alltrace.recipes.registry import REPORTS, find, names
-from alltrace.recipes.sql_recipe import SqlRecipe
 from alltrace.trace.errors import InputError, UsageError
 
-SQL = [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if isinstance(find(n), SqlRecipe)]
+SQL = [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if find(n).statements is not None]
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +42,17 @@ def test_there_are_such_recipes():
     assert len(SQL) > 15
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SQL)
 def test_the_statement_that_is_shown_gives_what_is_computed(name, run):
     recipe = find(name)
     options = resolve_options(recipe, options_of(recipe))
-    if recipe.computed_input(options) is not None:
+    if of(recipe.statements.computed, options) is not None:
         with pytest.raises(UsageError, match="which SQL does not compute"):
             recipe.shown_statement(options)
         return
     parts = [Part(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
-    computed = recipe.over_parts(parts, run, options)
+    computed = recipe.statements.over_parts(parts, run, options)
     shown = query(run, recipe.shown_statement(options)).table
     assert computed.num_rows
     assert shown.column_names == computed.column_names
@@ -76,7 +76,7 @@ def test_a_file_that_is_removed_or_cut_off_meanwhile_is_a_sentence(left, run, mo
             run_statement("SELECT sum(value) FROM parts", {"parts": rows})
         assert isinstance(rows.failure, InputError)
         with pytest.raises(InputError, match=r"0-1.arrow: a temporary file was removed or truncated .*; run it again"):
-            recipe.over_parts(parts, run, options)
+            recipe.statements.over_parts(parts, run, options)
 
 
 def test_a_statement_over_rows_that_cannot_be_read_gives_their_error(run, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_statement_over_rows_that_cannot_be_read_gives_their_error(run, monkey
     options = resolve_options(recipe, {})
     parts = [Lost(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
     with pytest.raises(InputError, match="it is gone"):
-        recipe.over_parts(parts, run, options)
+        recipe.statements.over_parts(parts, run, options)
 
 
 def _rows(table):

@@ -55,6 +55,7 @@ def beside(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("beside") / "run", {0: program(0), 1: program(1)})
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("steps", [None, f"{FIRST + 1}:{LAST - 1}"], ids=["whole", "steps"])
 @pytest.mark.parametrize("name", WINDOWED)
 def test_a_rank_alone_has_the_answer_that_it_has_beside_another(name, steps, alone, beside):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.cli.main import main
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
@@ -14,7 +15,7 @@ def test_every_kind_has_a_meaning():
     assert set(KIND_MEANINGS) == set(KINDS)
 
 
-@pytest.mark.parametrize("term", [*KINDS, *EVIDENCE, "kernels", "Lost_NS", "correlation", "breakdown", "StdDev"])
+@together("term", [*KINDS, *EVIDENCE, "kernels", "Lost_NS", "correlation", "breakdown", "StdDev"])
 def test_a_word_has_a_meaning(term):
     rows = explain(term).table.to_pylist()
     assert rows

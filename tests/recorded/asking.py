@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from alltrace.recipes.base import Option, Recipe
+    from alltrace.recipes.base import Option
+    from alltrace.recipes.base import Question as AnyQuestion
 
 DIGITS = 12
 BUILT_IN = [*(n for n in names() if not n.startswith("example")), *(f"stats:{n}" for n in REPORTS)]
@@ -100,7 +101,7 @@ def option_questions(run: OpenRun, recipes: Iterable[str] = BUILT_IN) -> Iterato
         yield question(name, {}, ranks="1")
 
 
-def _values(recipe: Recipe, option: Option, run: OpenRun) -> list[Any]:
+def _values(recipe: AnyQuestion, option: Option, run: OpenRun) -> list[Any]:
     if option.name in REQUIRED.get(recipe.name, {}):
         return []
     if option.choices:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.making import copy, kernel, make_run
 from tests.recipes.work import call, launched, module, operator
+from tests.together import together
 
 from alltrace.recipes.registry import find
 from alltrace.report.content import ASKS, gather
@@ -11,7 +12,7 @@ from alltrace.trace.errors import AlltraceError, UsageError
 MS = 1_000_000
 
 
-@pytest.mark.parametrize("ask", ASKS, ids=lambda a: a.key)
+@together("ask", ASKS)
 def test_every_section_shows_columns_that_its_recipe_has(ask):
     recipe = find(ask.recipe)
     columns = {c.name for c in recipe.answer_columns({o.name: ask.options.get(o.name, o.default) for o in recipe.options})}
@@ -59,7 +60,7 @@ def test_a_recipe_that_refuses_costs_its_section_alone(hostile_run, monkeypatch)
     def refuse(*_arguments):
         raise AlltraceError("no replay of this run")
 
-    monkeypatch.setattr("alltrace.recipes.questions.gaps.Gaps.map", refuse)
+    monkeypatch.setitem(vars(find("gaps")), "map", refuse)
     found = sections(gather(hostile_run, "a run"))
     assert (found["gaps"].answer, found["gaps"].problem) == (None, "no replay of this run")
     assert found["kernels"].answer.table.num_rows

@@ -165,6 +165,7 @@ def test_a_log_of_another_day_is_an_error(job):
         job.join(log)
 
 
+@pytest.mark.slow
 def test_import_finds_what_was_recorded_beside_the_reports(job, tmp_path, capsys):
     host = job.ranks[0].host
     reports = tmp_path / "beside"

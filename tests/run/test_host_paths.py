@@ -60,6 +60,7 @@ def test_without_a_cluster_only_the_own_host_is_read(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 @emulated
 def test_reports_are_read_where_they_are_and_the_run_is_the_same(nodes, tmp_path, capsys):
     local = nodes.local / "job"
@@ -158,6 +159,7 @@ def test_workers_that_were_started_in_another_folder_take_relative_paths(nodes, 
     capsys.readouterr()
 
 
+@pytest.mark.slow
 @emulated
 def test_many_reports_of_which_some_are_broken_and_some_are_missing(nodes, tmp_path, capsys):
     reports = tmp_path / "reports"

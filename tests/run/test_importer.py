@@ -73,6 +73,7 @@ def test_again_changes_nothing(reports, tmp_path):
     assert stamps(tmp_path / "run") == times
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_process_gives(reports, tiny_run, tmp_path):
     import_reports([str(reports)], tmp_path / "run", jobs=2)
     assert contents(tmp_path / "run") == contents(tiny_run)
@@ -145,6 +146,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_end(tmp_path, jobs):
     assert not list((run / "ranks").glob(".*"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("stop_at", range(8))
 def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, tiny_run, tmp_path, monkeypatch, stop_at):
     run, count = tmp_path / "run", 0
@@ -222,6 +224,7 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("code", "found"),
     [
@@ -257,6 +260,7 @@ sys.exit(main(["import", sys.argv[2], "-o", sys.argv[3], "--jobs", "1"]))
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("limit", [0, 500, 3000])
 def test_a_real_write_that_fails(reports, tmp_path, limit):
     command = [sys.executable, "-c", LIMITED, str(limit), str(reports), str(tmp_path / "run")]
@@ -315,6 +319,7 @@ def test_two_imports_do_not_write_at_once(reports, tmp_path):
     assert import_reports([str(reports)], tmp_path / "run", jobs=1).complete
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", ["a b", "it's", 'a"b', "a\nb", "a[1]*?", "ünï", "device=3", "rank=7", "host=x,start=1", "%41", "a;b--"]
 )
@@ -332,6 +337,7 @@ def test_any_folder_name_will_do(reports, tiny_run, tmp_path, name):
     assert [Path(r.path).parent for r in opened.manifest.reports] == [copy] * 2
 
 
+@pytest.mark.slow
 def test_reports_in_a_folder_that_is_no_utf8(reports, tiny_run, tmp_path):
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     copy = copy_of(reports, odd / "in")
@@ -427,6 +433,7 @@ def test_one_rank_of_a_shared_report_made_again_gets_its_own_rows_only(corpus, t
         assert contents(run) == before
 
 
+@pytest.mark.slow
 def test_thousands_of_ranks_are_put_into_tasks_at_once():
     count = 8000
     found = [Report(f"/x/rank{n}.sqlite", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(count)]
@@ -536,6 +543,7 @@ def sqlites(folder):
     return sorted(folder.glob("*.sqlite"))
 
 
+@pytest.mark.slow
 def test_a_run_of_parts_is_the_run_of_an_import(four, tmp_path):
     whole = import_reports([str(four)], tmp_path / "whole", jobs=1)
     for report in reversed(sqlites(four)):  # ranks end in any order
@@ -559,6 +567,7 @@ def test_parts_are_finished_where_nobody_sees_the_reports(four, tmp_path):
     assert [r.content_hash for r in finished.reports] == [r.content_hash for r in whole.reports]
 
 
+@pytest.mark.slow
 def test_a_part_whose_report_changed_since_is_read_again(four, tmp_path):
     for report in sqlites(four):
         importer.import_part([str(report)], tmp_path / "run")
@@ -597,6 +606,7 @@ def test_without_parts_there_is_nothing_to_finish(tmp_path):
         import_reports([], tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_report_that_comes_before_the_others_leaves_their_ranks_as_they_are(four, tmp_path):
     first = sqlites(four)[0]
     first.rename(tmp_path / first.name)

@@ -132,6 +132,7 @@ def test_lost_records_make_instances_incomplete_and_nothing_else(tmp_path):
     assert any("lack a rank" in n for n in answer.notes)
 
 
+@pytest.mark.slow
 def test_messages_of_pipelines_are_joined_with_their_kernels(tmp_path):
     run, _truth = job(tmp_path, "pipeline", changes={"nvtx": False, "steps": 2})
     alignment = aligned(Run(run.path))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.thorough import cases
@@ -100,6 +101,7 @@ rows_strategy = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=cases(100, 300), deadline=None)
 @given(rows=rows_strategy, end=st.sampled_from([None, 0, 13, 40]), batch_rows=st.integers(1, 40), tiny=st.booleans())
 def test_any_ranges(rows, end, batch_rows, tiny, tmp_path_factory):

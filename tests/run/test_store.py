@@ -61,6 +61,7 @@ def test_time_0_is_the_first_event_of_any_rank_and_the_sessions_start_is_kept(ti
     assert sent.run.span_ns == session.span_ns
 
 
+@pytest.mark.slow
 def test_tables_that_are_missing_are_empty(tiny_run):
     run = Run(tiny_run)
     for table in TABLES:

@@ -158,6 +158,7 @@ def longest_first(rows):
     return sorted(full, key=key)
 
 
+@pytest.mark.slow
 @settings(max_examples=cases(100, 300), deadline=None)
 @rows_of(busy, st.sampled_from([0] * 5 + [1, 2]))
 def test_ranges_of_one_start_have_the_longest_first(tracks, source, memory, batch_rows, tmp_path_factory):

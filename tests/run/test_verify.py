@@ -63,6 +63,7 @@ def test_files_that_are_gone_are_found(run):
         verify(run)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "file", ["ranks/rank=1/kernels.parquet", "ranks/rank=1/rank.json", "ranks/rank=1/threads.parquet", "names.parquet", MANIFEST,
              "align/members.parquet", "align/alignment.json", "tiles/heat.arrow"],

@@ -70,6 +70,7 @@ kernel_rows = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=cases(66, 200), deadline=None)
 @given(
     rows=st.lists(kernel_rows, max_size=40),

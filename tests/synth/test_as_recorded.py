@@ -103,6 +103,7 @@ def test_members_of_one_collective_may_have_other_kernels():
     assert {len(found) for found in kernels.values()} == {1, 2}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_ends_scatter_and_none_is_before_the_last_arrival(name):
     scenario = scenario_named(name).override(ranks=8, steps=2)

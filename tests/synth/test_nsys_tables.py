@@ -53,6 +53,7 @@ def test_nccl_ranges_have_their_own_domain_and_a_payload():
     types = np.array(columns["eventType"])
     assert (types == 75).sum() == 1
     assert columns["text"][types == 75].tolist() == ["NCCL"]
+    assert np.array(columns["start"])[types == 75].item() == min(np.array(columns["start"])[types == 59]) - 1_000
     nccl = (np.array(columns["domainId"]) == report.nccl_domain) & (types == 59)
     names = [texts[i] for i in columns["textId"][nccl]]
     # the communicator of all ranks, of its data group and of its tensor group; 4 buckets and 12 layers shared twice

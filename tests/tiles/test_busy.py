@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tests.making import copy, kernel, make_run
+from tests.together import together
 
 from alltrace.tiles.busy import binned_parts, runs_of
 from alltrace.tiles.events import EventReader
@@ -13,7 +13,7 @@ from alltrace.trace.intervals import bin_coverage_ns, merge
 CODES = np.array([COMPUTE, COMMUNICATION_CODE, COPY], np.int8)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@together("seed", range(12))
 def test_one_pass_gives_what_the_set_operations_give(seed):
     draw = np.random.default_rng(seed)
     level, bins, first = int(draw.integers(0, 9)), int(draw.integers(1, 40)), int(draw.integers(-500, 500))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 
 from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS, Grid, grid_of, level_for, power_of_two
 
@@ -10,7 +10,7 @@ def test_the_level_of_a_span_is_the_finest_that_fits():
     assert level_for(MOST_SPAN_NS, 1) == 62
 
 
-@pytest.mark.parametrize(("number", "found"), [(0.1, 64), (64, 64), (127, 64), (128, 128), (1e9, 4096)])
+@together(("number", "found"), [(0.1, 64), (64, 64), (127, 64), (128, 128), (1e9, 4096)])
 def test_powers_of_two_stay_in_their_bounds(number, found):
     assert power_of_two(number, 64, 4096) == found
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.together import together
 
 from alltrace.tiles.laid import laid
 from alltrace.trace.errors import UsageError
@@ -16,7 +17,7 @@ def test_rows_become_tracks_of_their_ranks():
     assert second == {"rank": 1, "start": [5, 30], "length": [30, 10], "name": ["b", "c"], "lane": [0, 1], "row": [2, 0]}
 
 
-@pytest.mark.parametrize(
+@together(
     ("columns", "length"),
     [
         ({"start_ns": [7]}, 0),

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.trace.amounts import amount, shortened, told_apart
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "unit", "digits", "shown"),
     [
         (12_412_345, "ns", 3, "12.4 ms"),

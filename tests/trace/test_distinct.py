@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
@@ -17,7 +17,7 @@ def test_it_is_what_unique_gives(values: list[int], near: int) -> None:
     assert place.tolist() == at.tolist()
 
 
-@pytest.mark.parametrize("values", [[], [7], [3, 3, 3], [-5, 2**62, -5], [4, 2, 3]])
+@together("values", [[], [7], [3, 3, 3], [-5, 2**62, -5], [4, 2, 3]])
 def test_few_values(values: list[int]) -> None:
     found, place = distinct(np.array(values, np.int64))
     assert found.tolist() == sorted(set(values))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.trace import kernel_rules
 from alltrace.trace.communication_kernels import KernelRule
@@ -23,7 +24,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@together("name", KINDS)
 def test_known_names(name):
     assert built_in_rules().kind(name) == KINDS[name]
 

@@ -8,6 +8,7 @@ import subprocess
 from contextlib import closing
 
 import pytest
+from tests.together import together
 
 from alltrace.trace.kernel_spelling import kernel_spelling
 
@@ -48,7 +49,7 @@ def test_two_spellings_of_a_kernel_are_one(one, other):
     assert kernel_spelling(kernel_spelling(one)) == kernel_spelling(one)
 
 
-@pytest.mark.parametrize(("one", "other"), APART)
+@together(("one", "other"), APART)
 def test_kernels_of_other_template_arguments_stay_apart(one, other):
     assert kernel_spelling(one) != kernel_spelling(other)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 
 from alltrace.trace.launch_units import unit_of
 
 
-@pytest.mark.parametrize(
+@together(
     ("metric", "unit"),
     [
         ("gpu__time_duration.sum", "ns"),

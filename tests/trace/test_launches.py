@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 
 from alltrace.trace.launches import plain_name, short_name
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "short"),
     [
         ("void a::b::gemm<float, (int)3>(float *, int)", "gemm"),

@@ -7,7 +7,7 @@ m is the message that the program passed, N the communicator's size, r the rank'
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from tests.together import together
 
 from alltrace.trace.mpi_sizes import buffer_bytes, message_bytes, message_of_buffers
 from alltrace.trace.names import name_id
@@ -58,7 +58,7 @@ COUNTED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "sent", "received", "message", "passed"), COUNTED)
+@together(("name", "sent", "received", "message", "passed"), COUNTED)
 def test_the_message_and_the_buffers_of_a_call(name, sent, received, message, passed):
     assert size(name, sent, received) == message
     assert buffers(name, message, sent, received) == list(passed)
@@ -95,7 +95,7 @@ def test_calls_of_several_kinds_at_once():
     assert message_bytes(names, sent, received, ranks, np.zeros(4, np.int64)).tolist() == [7, 10, NONE, 10]
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "sent", "received", "message"),
     [
         ("MPI_Allreduce", 1000, 1000, 1000), ("MPI_Bcast", 1000, 0, 1000), ("MPI_Bcast", 0, 1000, 1000),

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.trace.name_stems import NUMBERED, stem_sql, stems
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "expected"),
     [
         # as torch/csrc/profiler/util.cpp puts them together
@@ -55,6 +56,7 @@ PARTS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.lists(PARTS, max_size=9).map("".join), st.text(max_size=12)), min_size=1, max_size=20))
 def test_arrow_and_duckdb_agree(names):
     names = [n.encode("utf-8", "replace").decode() for n in names if "\0" not in n]
@@ -63,7 +65,7 @@ def test_arrow_and_duckdb_agree(names):
     assert [row[0] for row in duckdb.sql(f"SELECT {stem_sql('name')} FROM given_names").fetchall()] == expected
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "expected"),
     [("layers.3.mlp", "layers.#.mlp"), ("layer12", "layer#"), ("copy in 7", "copy in #"), ("conv2d", "conv2d"), ("a[2]", "a[#]")],
 )  # fmt: skip

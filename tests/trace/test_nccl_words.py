@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 
 
-@pytest.mark.parametrize("name", [name for name, _size in DATATYPES])
+@together("name", [name for name, _size in DATATYPES])
 def test_a_standard_name_stays(name):
     assert standard_datatype(name) == name
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "name"),
     [
         ("ncclFloat32", "float32"),
@@ -31,6 +31,6 @@ def test_every_writing_has_one_name(text, name):
     assert standard_datatype(text) == name
 
 
-@pytest.mark.parametrize("text", ["RING", "LL128", "Sum", "", "nccl", "double double"])
+@together("text", ["RING", "LL128", "Sum", "", "nccl", "double double"])
 def test_other_words_are_no_type(text):
     assert standard_datatype(text) is None

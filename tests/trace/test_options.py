@@ -6,6 +6,7 @@ import argparse
 import re
 
 import pytest
+from tests.together import together
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.options import Option, count, flag, seconds
@@ -105,7 +106,7 @@ def test_what_a_command_line_gets_wrong(parser, words, said):
         parser.parse_args(words)
 
 
-@pytest.mark.parametrize(
+@together(
     ("option", "value", "said"),
     [
         (Option("n", int, 1, "", least=2, most=5), 1, "n is 1; expected 2 or more"),

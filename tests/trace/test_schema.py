@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.together import together
 
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
 UNITS = {None, "ns", "bytes", "bytes/s", "Hz"}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@together("name", TABLES)
 def test_every_table_is_declared_whole(name):
     table = TABLES[name]
     assert table.name == name

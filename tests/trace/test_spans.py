@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.spans import Span, parse_ranks, parse_steps, parse_window, rank_spans
@@ -50,7 +51,7 @@ def test_nothing_is_nothing():
     assert (parse_steps(None), parse_ranks(None), parse_window(None)) == (None, None, None)
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     ["", ":", "-", "x", "²", "٣", "9" * 5000, "1:²", "5:4", "5:5", ":0", "5-4", "-1", "3-", "1:2:3", "1,2", "1.5", "0x1", "1e3"],
 )
@@ -59,13 +60,13 @@ def test_what_names_no_step_is_refused(text):
         parse_steps(text)
 
 
-@pytest.mark.parametrize("text", ["", "5", "3-5", "5:5", "5:4", ":", "1e3:2e3"])
+@together("text", ["", "5", "3-5", "5:5", "5:4", ":", "1e3:2e3"])
 def test_what_names_no_time_is_refused(text):
     with pytest.raises(UsageError, match=r"--window is .*; expected a start and a later end in ns"):
         parse_window(text)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1:3", "3-1", "1,,2", "1-", ":", "0-9999999999", "0-2000000"])
+@together("text", ["", "x", "1:3", "3-1", "1,,2", "1-", ":", "0-9999999999", "0-2000000"])
 def test_what_names_no_ranks_is_refused(text):
     with pytest.raises(UsageError, match=r"--ranks is .*; expected n"):
         parse_ranks(text)

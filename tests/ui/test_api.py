@@ -252,6 +252,8 @@ def test_who_no_longer_wants_an_answer_does_not_wait_for_the_turn():
     assert not turn.locked()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("large", [False, True])
 def test_a_long_comparison_or_recipe_keeps_no_other_question_waiting(tmp_path, monkeypatch, large):
     """Only questions of the same kind wait for their turn: tracks, events, queries and answers that are kept come at once."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from alltrace.api import OpenRun
 from benchmarks.ui import made_run
 
 
+@pytest.mark.slow
 def test_its_run_is_made_beside_what_lies_in_the_folder(tmp_path):
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "mine.txt").write_text("kept")

@@ -38,6 +38,7 @@ def test_how_far_a_question_is_comes_from_its_process(tmp_path, monkeypatch, lar
     assert sum(done) == 3
 
 
+@pytest.mark.slow
 def test_large_runs_are_compared_in_a_process_of_their_own_with_the_same_answer(tmp_path, monkeypatch):
     more = rank_rows()
     more["kernels"] = [*more["kernels"], {**more["kernels"][0], "start": 100_000, "end": 160_000}]

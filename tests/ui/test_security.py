@@ -6,6 +6,7 @@ import re
 import socket
 
 import pytest
+from tests.together import together
 from tests.ui.conftest import TOKEN
 
 from alltrace.ui.security import POLICY, host_allowed, new_token
@@ -69,7 +70,7 @@ def test_a_name_that_is_not_the_servers_is_refused(client, name):
     assert "ranks" not in found.text
 
 
-@pytest.mark.parametrize(
+@together(
     ("header", "listening", "allowed"),
     [
         ("127.0.0.1:8000", "127.0.0.1", True),

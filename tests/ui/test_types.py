@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.together import together
 
 import alltrace.ui
 
@@ -27,7 +28,7 @@ def test_types_are_right():
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.name)
+@together("module", MODULES)
 def test_every_module_is_checked_short_and_makes_no_markup_of_text(module):
     text = module.read_text(encoding="utf-8")
     assert text.startswith("// @ts-check\n")

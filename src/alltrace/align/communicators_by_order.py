@@ -23,6 +23,7 @@ import numpy as np
 
 from alltrace.align.message_pairs import Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
+from alltrace.align.timelines import PART
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Inferred(NamedTuple):
     """Communicators that were inferred.
 
     Attributes:
-        of: For each operation of a member, as its timeline has them, the number of its communicator, -1 for none.
+        of: For each operation of a member, as its timeline has them, the number of its communicator, -1 for none. Where only parts
+            of a communicator's operations are in order, `PART` times the number of the part is added.
         scores: How sure each communicator is, from 0 to 1.
     """
 
@@ -110,7 +112,9 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
     rest: list[Lane] = []
     for kind, alike in enumerate(_classes(timelines, clocks)):
         verdict = _judged(alike) if len(alike.lanes) > 1 else None
-        if verdict is None:
+        exchanging = all(lane.messages for lane in alike.lanes)
+        if verdict is None or (exchanging and any(len(its) < 3 for g in verdict.groups for its in g)):
+            # kernels that send and receive meet in one partition if more than two exchange at once, and else in pairs
             rest += [lane for lane in alike.lanes if lane.exchanging]
             continue
         for column, (lane, row) in enumerate(zip(alike.lanes, alike.places, strict=True)):
@@ -124,8 +128,9 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
             labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, label, _between(label, row))))
     for members, score, parts in message_pairs(rest):
         number = number_of(-1, members, score)
-        for rank, place in parts:
-            labels.setdefault(rank, []).append((place, np.full(len(place), number)))
+        for part, places in enumerate(parts):
+            for rank, place in places:
+                labels.setdefault(rank, []).append((place, np.full(len(place), number + part * PART)))
 
     def of(rank: int) -> Numbers:
         label = np.full(len(timelines.of(rank).end), -1, np.int64)
@@ -161,7 +166,15 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
         for one in np.unique(stream).tolist():
             mine = order[stream[order] == one]
             kind = its.kind[rows[mine]]
-            yield Lane(rank, rows[mine], kinds.op[kind], start[mine], end[mine], bool(kinds.exchanging[kind].any()))
+            yield Lane(
+                rank,
+                rows[mine],
+                kinds.op[kind],
+                start[mine],
+                end[mine],
+                bool(kinds.exchanging[kind].any()),
+                bool(kinds.exchanging[kind].all()),
+            )
 
 
 def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:

@@ -44,6 +44,8 @@ _ALWAYS = 16
 _MANY_UNMATCHED = 0.1
 _SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 0.98, 0.9, 0.9
 """How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if its communicator is inferred."""
+_APART = 0.5
+"""The same if only stamps relate the clocks of its members."""
 _DENSE = 0.9
 """The least share of pairs of members that send to each other if each sends to every other."""
 _MEMBERS_AT_ONCE = 64
@@ -211,8 +213,9 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     kinds = timelines.kinds
     messages = message_keys(kinds)
     own = kinds.peer == kinds.group_rank
-    key = np.where((kinds.communicator >= 0) & (kinds.paired == 0), kinds.communicator, -1)
-    key = np.where((messages >= 0) & ~own, len(kinds.names) + messages, key)
+    ordered = distinct_rows(kinds.communicator, kinds.part)[1]
+    key = np.where((kinds.communicator >= 0) & (kinds.paired == 0), ordered, -1)
+    key = np.where((messages >= 0) & ~own, len(kinds) + messages, key)
     sequences: dict[int, _Sequence] = {}
     together = distinct_rows(key, kinds.member)[0]
     communicator = dict(zip(key.tolist(), kinds.communicator.tolist(), strict=True))
@@ -239,13 +242,14 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
             member = members[place]
             return _member(timelines, clocks[member], member, rows_of(member)[sequence])
 
+        apart = len({clocks[m].component for m in members}) > 1
         most = 0
         for place, instance in enumerate(matched(counts, operations)):
             member = members[place]
             fits = instance >= 0
             rows = rows_of(member)[sequence][fits]
             number[member][rows] = following + instance[fits]
-            confidence[member][rows] = _confidence(timelines, clocks[member], member, rows)
+            confidence[member][rows] = _confidence(timelines, clocks[member], member, rows, _APART if apart else 1.0)
             most = max(most, int(instance.max(initial=-1)) + 1)
         of_instances.append(np.full(most, group))
         following += most
@@ -268,10 +272,10 @@ def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64)
     )
 
 
-def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64) -> Floats:
+def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64, related: float) -> Floats:
     its, kinds = timelines.of(member), timelines.kinds
     meets = (kinds.synchronising | kinds.exchanging)[its.kind[rows]]
-    by_clock = 0.5 + 0.5 * clock.certainty
+    by_clock = related * (0.5 + 0.5 * clock.certainty)
     return np.where(its.sequence[rows] >= 0, _SURE, by_clock * np.where(meets, _BY_LAW, _BY_ORDER))
 
 

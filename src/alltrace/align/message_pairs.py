@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-_LEAST = 3
-_LEAST_SHARE = 0.05
+_LEAST, _ROUNDS = 3, 8
+_LEAST_SHARE, _LEAST_SCORE = 0.7, 0.4
+"""Of the messages that fit, and how sure it must be whom ranks exchange them with."""
+_UNMATCHED, _FLOOR_NS = 4.0, 500.0
+_EVIDENCE, _CLEAR = 0.5, 4.0
 
 
 class Lane(NamedTuple):
@@ -27,7 +31,8 @@ class Lane(NamedTuple):
         place: Their places in the rank's timeline.
         op: Number of the operation.
         start: Start on the common clock, ns; likewise `end`.
-        exchanging: Whether they are sends, receives or both.
+        exchanging: Whether there are sends, receives or both among them.
+        messages: Whether there is nothing else.
     """
 
     rank: int
@@ -36,51 +41,187 @@ class Lane(NamedTuple):
     start: Floats
     end: Floats
     exchanging: bool
+    messages: bool = True
 
 
-def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], float, list[tuple[int, Numbers]]]]:
-    """The pairs of ranks that exchange messages: the two, how sure that is from 0 to 1, and the places of each one's operations.
+def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Numbers]]]]]:
+    """The pairs of ranks that exchange messages: the two, how sure that is from 0 to 1, and the places of their operations.
+
+    These are in parts of which each is in order: those of one stream of each of the two.
 
     Args:
         lanes: Streams with sends and receives.
     """
-    of_rank: dict[int, list[Lane]] = {}
-    for lane in lanes:
-        of_rank.setdefault(lane.rank, []).append(lane)
-    place, start, end = {}, {}, {}
-    for rank, its in of_rank.items():
-        joined = [np.concatenate([getattr(lane, name) for lane in its]) for name in ("place", "start", "end")]
-        order = np.argsort(joined[2], kind="stable")
-        place[rank], start[rank], end[rank] = (c[order] for c in joined)
-    ranks = sorted(of_rank)
-    mates = {r: _mates(r, ranks) for r in ranks}
-    nearest = {(r, q): _nearest(start[r], end[r], start[q], end[q]) for r in ranks for q in mates[r]}
-    mate = {r: _best(r, mates[r], nearest, end) for r in ranks}
-    votes: Counter[tuple[int, int]] = Counter()
+    rank_of = [lane.rank for lane in lanes]
+    ranks = sorted(set(rank_of))
+    if len(ranks) < 2:
+        return
+    of_rank = {r: _joined([lane for lane in lanes if lane.rank == r]) for r in ranks}
+    start, end = {r: t.start for r, t in of_rank.items()}, {r: t.end for r, t in of_rank.items()}
+    nearest = _Nearest(start, end)
+    of_stride = [(stride, _pattern(ranks, mates, start, end, nearest)) for stride, mates in _strides(ranks)]
+    patterns = sorted(((p, stride) for stride, p in of_stride if p is not None), key=lambda p: (p[0].cost, p[1]))
+    if not patterns or patterns[0][0].share < _LEAST_SHARE:
+        return
+    best, stride = patterns[0]
+    total = sum(len(e) for e in end.values())
+    rival = min((p.cost for p, other in patterns if other != stride), default=np.inf)
+    sure = 1.0 - float(np.exp((best.cost - rival) * total * _EVIDENCE / _CLEAR))
+    if sure < _LEAST_SCORE:
+        return
+    streams = {n: _joined([lane]) for n, lane in enumerate(lanes)}
+    start, end = {n: t.start for n, t in streams.items()}, {n: t.end for n, t in streams.items()}
+    exact = _pattern(list(streams), _stream_mates(best, of_rank, lanes), start, end, _Nearest(start, end))
+    if exact is None:
+        return
+    exact = _completed(exact, start, end)
+    parts: dict[tuple[int, int], list[list[tuple[int, Numbers]]]] = {}
+    for low in streams:
+        for high in np.unique(exact.mate[low][exact.mate[low] > low]).tolist():
+            rows = np.flatnonzero(exact.mate[low] == high)
+            its = [(rank_of[low], streams[low].place[rows]), (rank_of[high], streams[high].place[np.sort(exact.other[low][rows])])]
+            parts.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
+    for pair, its in sorted(parts.items()):
+        if sum(len(place) for part in its for _, place in part) >= 2 * _LEAST:
+            yield pair, min(sure, 0.99) * exact.share, its
+
+
+class _Times(NamedTuple):
+    """Operations of some streams, by their end; `stream` is the number of each one's among these."""
+
+    place: Numbers
+    start: Floats
+    end: Floats
+    stream: Numbers
+
+
+def _joined(lanes: Sequence[Lane]) -> _Times:
+    place, start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in ("place", "start", "end"))
+    order = np.argsort(end, kind="stable")
+    return _Times(place[order], start[order], end[order], np.repeat(np.arange(len(lanes)), [len(x.op) for x in lanes])[order])
+
+
+def _stream_mates(pattern: _Pattern, of_rank: dict[int, _Times], lanes: Sequence[Lane]) -> dict[int, list[int]]:
+    """The streams that the messages of each stream go to or come from: those that most of them have, as messages are in order."""
+    numbers: dict[int, list[int]] = {}
+    for number, lane in enumerate(lanes):
+        numbers.setdefault(lane.rank, []).append(number)
+    mates: dict[int, list[int]] = {number: [] for number in range(len(lanes))}
+    for low, mate in pattern.mate.items():
+        for high in np.unique(mate[mate > low]).tolist():
+            rows = np.flatnonzero(mate == high)
+            pairs, code = distinct_rows(of_rank[low].stream[rows], of_rank[high].stream[pattern.other[low][rows]])
+            many = np.bincount(code)
+            for (own, other), count in zip(pairs.T.tolist(), many.tolist(), strict=True):
+                if 2 * count > max(many[pairs[0] == own].max(), many[pairs[1] == other].max()):
+                    one, two = numbers[low][own], numbers[high][other]
+                    mates[one].append(two)
+                    mates[two].append(one)
+    return mates
+
+
+class _Pattern(NamedTuple):
+    """Which rank each message goes to or comes from if ranks exchange them with certain others.
+
+    Attributes:
+        mate: For each rank that of each of its messages, -1 where none fits.
+        other: Which of the mate's messages it is, likewise.
+        share: The share of messages that fit.
+        cost: How badly they fit, as the negative logarithm of how likely they are.
+    """
+
+    mate: dict[int, Numbers]
+    other: dict[int, Numbers]
+    share: float
+    cost: float
+
+
+def _pattern(
+    ranks: Sequence[int], mates: dict[int, list[int]], start: dict[int, Floats], end: dict[int, Floats], nearest: _Nearest
+) -> _Pattern | None:
+    """How messages fit if each rank exchanges them with its mates: the two ends of a message stay alike, and alike each time."""
+    best = {r: _best(r, mates[r], nearest, end) for r in ranks}
+    mate: dict[int, Numbers] = {}
+    partner: dict[int, Numbers] = {}
+    apart: list[Floats] = []
+    stay: list[Floats] = []
     for r in ranks:
-        own, other = mate[r]
-        for q in np.unique(own[own >= 0]).tolist():
+        own, other = best[r]
+        fits = np.zeros(len(own), np.bool_)
+        for q in mates[r]:
             mine = np.flatnonzero(own == q)
-            back = mate[q][0][other[mine]] == r
-            votes[min(r, q), max(r, q)] += int((back & (mate[q][1][other[mine]] == mine)).sum())
-    known = {pair for pair, n in votes.items() if n / 2 >= max(_LEAST, _LEAST_SHARE * min(len(end[r]) for r in pair))}
-    final = {r: _best(r, [q for q in mates[r] if (min(r, q), max(r, q)) in known], nearest, end) for r in ranks}
-    for low, high in sorted(known):
-        parts = [(r, place[r][final[r][0] == q]) for r, q in ((low, high), (high, low))]
-        total = sum(len(p) for _, p in parts)
-        if total:
-            yield (low, high), min(votes[low, high] / total, 1.0), parts
+            back = (best[q][0][other[mine]] == r) & (best[q][1][other[mine]] == mine)
+            fits[mine[back]] = True
+            if r < q:
+                its, theirs = mine[back], other[mine[back]]
+                apart.append(np.abs(end[r][its] - end[q][theirs]))
+                stay.append(np.minimum(end[r][its], end[q][theirs]) - np.maximum(start[r][its], start[q][theirs]))
+        mate[r], partner[r] = np.where(fits, own, -1), np.where(fits, other, -1)
+    distances, stays = np.concatenate(apart or [np.zeros(0)]), np.concatenate(stay or [np.zeros(0)])
+    if len(stays) < _LEAST:
+        return None
+    share = float(sum((m >= 0).sum() for m in mate.values()) / sum(len(m) for m in mate.values()))
+    away = np.abs(stays - np.median(stays))
+    scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (distances, away))
+    cost = float(np.log(scatter + _FLOOR_NS) + np.log(variation + _FLOOR_NS)) / 2.0
+    return _Pattern(mate, partner, share, cost + _UNMATCHED * (1.0 - share))
 
 
-def _mates(rank: int, ranks: Sequence[int]) -> list[int]:
-    """The ranks that one may exchange messages with: those at the strides of a grid."""
+def _completed(pattern: _Pattern, start: dict[int, Floats], end: dict[int, Floats]) -> _Pattern:
+    """A pattern in which messages that are left over are paired with each other, round by round."""
+    mate, partner = ({r: m.copy() for r, m in of.items()} for of in (pattern.mate, pattern.other))
+    mates = {r: np.unique(m[m >= 0]).tolist() for r, m in mate.items()}
+    for _ in range(_ROUNDS):
+        left = {r: np.flatnonzero(m < 0) for r, m in mate.items()}
+        starts, ends = ({r: times[r][rows] for r, rows in left.items()} for times in (start, end))
+        nearest = _Nearest(starts, ends)
+        best = {r: _best(r, mates[r], nearest, ends) for r in mate}
+        paired = 0
+        for r in mate:
+            own, other = best[r]
+            for q in mates[r]:
+                mine = np.flatnonzero(own == q)
+                back = mine[(best[q][0][other[mine]] == r) & (best[q][1][other[mine]] == mine)]
+                mate[r][left[r][back]] = q
+                partner[r][left[r][back]] = left[q][other[back]]
+                paired += len(back)
+        if not paired:
+            break
+    share = float(sum((m >= 0).sum() for m in mate.values()) / sum(len(m) for m in mate.values()))
+    return _Pattern(mate, partner, share, pattern.cost)
+
+
+def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:
+    """With whom each rank may exchange messages: those before and after it at a stride of a grid, also round from the last stage."""
     count = ranks[-1] + 1
-    strides = {t for t in range(1, count) if count % t == 0} | {1 << k for k in range(count.bit_length())}
-    return [q for q in ranks if q != rank and abs(q - rank) in strides]
+    known = set(ranks)
+    for stride in sorted(
+        {t for t in range(1, count) if count % t == 0} | {1 << k for k in range(count.bit_length()) if 1 << k < count}
+    ):
+        for around in (0, count - stride) if count % stride == 0 and count > 2 * stride else (0,):
+            steps = [d for d in (-stride, stride, -around, around) if d]
+            yield stride, {r: [r + d for d in dict.fromkeys(steps) if r + d in known] for r in ranks}
+
+
+class _Nearest:
+    """For each operation of a rank the one of another rank that ends nearest to it, found once for each pair."""
+
+    def __init__(self, start: dict[int, Floats], end: dict[int, Floats]) -> None:
+        self._start, self._end = start, end
+        self._known: dict[tuple[int, int], Numbers] = {}
+
+    def __getitem__(self, pair: tuple[int, int]) -> Numbers:
+        """For each operation of the first rank that of the second, -1 without one."""
+        if pair not in self._known:
+            r, q = pair
+            self._known[pair] = _nearest(self._start[r], self._end[r], self._start[q], self._end[q])
+        return self._known[pair]
 
 
 def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Numbers:
     """For each operation the operation of another rank that ends nearest to it and runs at once with it, -1 without one."""
+    if not len(ends):
+        return np.full(len(end), -1, np.int64)
     at = np.searchsorted(ends, end)
     best = np.full(len(end), -1, np.int64)
     distance = np.full(len(end), np.inf)
@@ -92,13 +233,11 @@ def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Number
     return best
 
 
-def _best(
-    rank: int, mates: Sequence[int], nearest: dict[tuple[int, int], Numbers], end: dict[int, NDArray[np.float64]]
-) -> tuple[Numbers, Numbers]:
+def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, NDArray[np.float64]]) -> tuple[Numbers, Numbers]:
     """For each operation of a rank the mate with the nearest end, and which of its operations that is; -1 without one."""
     mate, other = (np.full(len(end[rank]), -1, np.int64) for _ in range(2))
     distance = np.full(len(end[rank]), np.inf)
-    for q in mates:
+    for q in [m for m in mates if len(end[m])]:
         at = nearest[rank, q]
         apart = np.where(at >= 0, np.abs(end[q][at] - end[rank]), np.inf)
         closer = apart < distance

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _SHIFTS = 32
-_ALONE, _LATE, _CHANGE, _OTHER_SIZE = 4.0, 3.0, 6.0, 2.0
-"""What an operation without a partner costs, one that ends far from its partner, another shift, and another size."""
+_ALONE, _LATE, _CHANGE = 4.0, 3.0, 6.0
+"""What an operation without a partner costs, one that ends far from its partner, and another shift."""
+_OTHER_SIZES, _LEAST_PAIRED = 0.5, 0.5
+"""The most operations of a kind that differ in size, and the least that have a partner, if two members meet."""
 _LEAST_NS = 1_000.0
 _FEW, _OUT_OF_ORDER = 8, 0.02
 _ROUNDS = 8
@@ -81,6 +83,8 @@ def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int6
     instances = [np.full(count, -1, np.int64) for count in counts]
     scatter_ns: dict[int, float] = {}
     following = 0
+    clock = [member(k).clock for k in range(len(counts))]
+    related = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
     for attempt in range(_ROUNDS):
         left = [np.flatnonzero(i < 0) for i in instances]
         open_members = [k for k, rows in enumerate(left) if len(rows)]
@@ -90,7 +94,7 @@ def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int6
         reference = member(first).take(left[first])
         used = np.zeros(len(reference.op), np.bool_)
         for k in open_members:
-            if k != first:
+            if k != first and (clock[k] == clock[first] or not related):
                 own = member(k).take(left[k])
                 if attempt == 0:
                     place, scatter_ns[k] = laid_along(reference, own)
@@ -123,7 +127,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     n, m = len(reference.op), len(own.op)
     if (reference.number >= 0).all() and (own.number >= 0).all():
         return _by_number(reference, own), 0.0
-    comparable = reference.clock == own.clock
+    comparable, whole = reference.clock == own.clock, scatter_ns is None
     if scatter_ns is None and n == m and (reference.op == own.op).all():
         near = np.abs(reference.end - own.end) < _FARTHEST_NS
         lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) if comparable else near
@@ -147,7 +151,11 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     if own.together:
         hurried = _hurried(reference, own, at, cost)
         cost = np.where(hurried, np.where(own.op < 0, cost, _ALONE), np.minimum(cost, _LATE))
-    cost += np.where((reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0), _OTHER_SIZE, 0.0)
+    other_size = (reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0)
+    closest = other_size[cost.argmin(axis=0), np.arange(m)]
+    for rows in rows_by(own.op).values():  # of some operations each member has its own size
+        if not whole or closest[rows].mean() <= _OTHER_SIZES:
+            cost[:, rows] = np.where(other_size[:, rows], _ALONE, cost[:, rows])
     cost = np.where(possible, np.minimum(cost, _ALONE), _ALONE)
     path = np.empty(m, np.int64)
     room, came = np.empty(len(shifts)), np.empty((m, len(shifts)), np.int32)
@@ -160,7 +168,11 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     before = np.maximum.accumulate(found)
     after = np.minimum.accumulate(np.where(found >= 0, found, n)[::-1])[::-1]
     fits = (found < 0) & (closest < _LATE) & (best > before) & (best < after)
-    return _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns])), scatter_ns
+    found = _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns]))
+    inside = (own.end >= reference.start.min()) & (own.start <= reference.end.max())
+    if whole and inside.sum() >= _FEW and (found[inside] >= 0).mean() < _LEAST_PAIRED:
+        found[:] = -1  # chance pairs that many of other runs
+    return found, scatter_ns
 
 
 def _in_order(reference: Member, own: Member) -> bool:
@@ -191,6 +203,7 @@ def _by_number(reference: Member, own: Member) -> Int64:
             again[order] = place - np.maximum.accumulate(np.where(fresh, place, 0))
         keys.append(np.concatenate((key, again[None])))
     first, second = keys
+    _by_time(reference, own, first, second)
     codes = np.unique(np.concatenate((first, second), axis=1), axis=1, return_inverse=True)[1].reshape(-1)
     known, wanted = codes[: first.shape[1]], codes[first.shape[1] :]
     order = np.argsort(known, kind="stable")
@@ -198,11 +211,30 @@ def _by_number(reference: Member, own: Member) -> Int64:
     return np.where(known[order][at] == wanted, order[at], -1)
 
 
+def _by_time(reference: Member, own: Member, first: Int64, second: Int64) -> None:
+    """Number operations that share a sequence number by the nearest ends where not both members have as many of them."""
+    for key in (
+        np.unique(second[:3, second[3] > 0], axis=1).T if (second[3] > 0).any() else np.unique(first[:3, first[3] > 0], axis=1).T
+    ):
+        theirs, mine = (np.flatnonzero((k[:3] == key[:, None]).all(axis=0)) for k in (first, second))
+        if len(theirs) == len(mine):
+            continue
+        few, many, times, others, numbers = (
+            (mine, theirs, own.end, reference.end, second)
+            if len(mine) < len(theirs)
+            else (theirs, mine, reference.end, own.end, first)
+        )
+        if len(few):
+            nearest = np.abs(others[many][:, None] - times[few]).argmin(axis=0)
+            numbers[3, few] = nearest if len(set(nearest.tolist())) == len(few) else numbers[3, few]
+
+
 def _lawful(reference: Member, own: Member, at: Int64) -> Flags:
     """Whether neither of two operations ends before the other has started, where they are of those that meet."""
     error = reference.error_ns + own.error_ns
     late, early = reference.start[at] > own.end + error, own.start > reference.end[at] + error
-    return ~((late | early) & reference.meets[at] & own.meets)
+    lasting = (reference.end[at] > reference.start[at]) & (own.end > own.start)
+    return ~((late | early) & reference.meets[at] & own.meets & lasting)
 
 
 def _hurried(reference: Member, own: Member, at: Int64, late: Floats) -> Flags:

@@ -41,6 +41,9 @@ _PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
 _DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
 _FEWEST, _MOST_KEYS = 3, 4
+_STAMPS, _BY_CHANCE = 0.3, 0.25
+"""How much a line costs that is ten times as far from the stamps, which are off by milliseconds; and the scatter, in
+distances of successive ends, of ends that have nothing to do with each other: 0.37 and more."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,8 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     if not ranked:
         return None
     cost, _, best = ranked[0]
+    if best.scale_ns > _BY_CHANCE * np.ptp(second.time) / len(second.time):
+        return None
     spacing = _spacing(second)
     rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
     sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
@@ -172,7 +177,7 @@ def _cost(line: ClockLine, first: Ends, second: Ends) -> float:
     left = np.abs(nearest[near] - line.apply(second.time[near]))
     sharp = float(np.quantile(left, 0.3)) if near.any() else math.inf
     share = float(near.sum()) / max(len(first.time), len(second.time))
-    return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + 0.1 * math.log10(1.0 + abs(line.offset_ns) / 1e6)
+    return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
 
 
 def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
+PART = 1 << 32
+"""More than the number of a communicator."""
 MOST_IN_MEMORY = 1 << 20
 """Operations whose times are in memory at once; each takes 40 bytes."""
 
@@ -72,6 +74,7 @@ class Kinds:
         all_to_all: Whether every member sends something to every other, bool.
         directed: Whether not all members wait for all others, bool.
         count: The operations of the kind.
+        part: Operations of a communicator are in order within a part of this number.
         names: Communicators' identities.
     """
 
@@ -89,6 +92,7 @@ class Kinds:
     all_to_all: Flags
     directed: Flags
     count: Int64
+    part: Int64
     names: list[str]
 
     def __len__(self) -> int:
@@ -186,7 +190,8 @@ class Timelines:
         """The same operations with communicators that were inferred.
 
         Args:
-            label_of: For each operation of a member, as `of` has them, the number of its communicator among these, -1 for none.
+            label_of: For each operation of a member, as `of` has them, the number of its communicator among these, -1 for none, and
+                `PART` times the number of a part of it.
             count: How many communicators were inferred.
         """
         return NamedTimelines(self, label_of, count)
@@ -226,10 +231,11 @@ class NamedTimelines:
             self._first_kind[member] = following
             following += rows.shape[1]
         kind, label = np.concatenate(pairs, axis=1)
+        part, label = np.where(label >= 0, label // PART, 0), np.where(label >= 0, label % PART, -1)
         kinds = base.kinds.take(kind)
         names = [*kinds.names, *(f"inferred {i}" for i in range(count))]
         communicator = np.where(label >= 0, len(kinds.names) + label, kinds.communicator)
-        self.kinds = replace(kinds, communicator=communicator, count=np.concatenate(counts), names=names)
+        self.kinds = replace(kinds, communicator=communicator, part=part, count=np.concatenate(counts), names=names)
 
     def of(self, member: int) -> MemberTimes:
         """The operations of a member."""
@@ -286,7 +292,7 @@ def _kinds(
     none = np.zeros(0, np.int64)
     if not tables:
         flags = np.zeros(0, np.bool_)
-        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, [])
+        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, none, [])
     whole = _in_one(tables)
 
     def numbers(name: str) -> Int64:
@@ -317,6 +323,7 @@ def _kinds(
         all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         count=np.concatenate(counts),
+        part=np.zeros(len(member), np.int64),
         names=[n or "" for n in names],
     )
 

@@ -13,7 +13,7 @@ from alltrace.trace.amounts import scale, text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import Answer, AnswerColumn
+    from alltrace.recipes.base import Answer, Column
 
 
 class Columns:
@@ -34,7 +34,7 @@ class Columns:
         rows: int = self.answer.table.num_rows
         return rows
 
-    def column(self, name: str) -> AnswerColumn:
+    def column(self, name: str) -> Column:
         """What the column means."""
         return self._by_name[name]
 

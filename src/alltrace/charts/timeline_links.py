@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from alltrace.recipes.base import AnswerColumn
+    from alltrace.recipes.base import Column
 
 PAGE = "http://127.0.0.1:8765/"
 """Where a report or notebook expects the page, which `alltrace ui RUN --port 8765` serves there."""
@@ -60,7 +60,7 @@ class Places(NamedTuple):
         return f"#timeline?{urlencode(values)}&cursors={cursors}"
 
 
-def places_of(columns: Iterable[AnswerColumn], zero_ns: int = 0) -> Places | None:
+def places_of(columns: Iterable[Column], zero_ns: int = 0) -> Places | None:
     """Where the rows of an answer are on the timeline; None if no row has a time.
 
     Args:

@@ -11,7 +11,7 @@ from alltrace.charts.palette import PALETTE, SEVERITIES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alltrace.recipes.base import AnswerColumn
+    from alltrace.recipes.base import Column
 
 _ENDINGS = {
     "ns": ("_ns",),
@@ -43,7 +43,7 @@ _BY_MEANING = {
 _COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c65b8b", "#8b6f47", "#6b7f2e", "#5561c7")
 
 
-def label(column: AnswerColumn) -> str:
+def label(column: Column) -> str:
     """The label of a column on a chart: its name in words, without the unit."""
     name = column.name
     for ending in _ENDINGS.get(column.unit or "", ()):
@@ -53,7 +53,7 @@ def label(column: AnswerColumn) -> str:
     return name.replace("_", " ").strip()
 
 
-def title(column: AnswerColumn, unit: str) -> str:
+def title(column: Column, unit: str) -> str:
     """The title of an axis: the column's label and the unit of the numbers."""
     return f"{label(column)} [{unit}]" if unit else label(column)
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
     from alltrace.recipes.execution.ask_all import Reply
 
 
-def _parser(recipes: Sequence[Recipe]) -> argparse.ArgumentParser:
+def _parser(recipes: Sequence[Question]) -> argparse.ArgumentParser:
     from alltrace.nvidia.filters import FILTERS, PROJECTED
 
     parser = Parser(
@@ -104,7 +104,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
 class _Done:
     """What became of a question: the files and notes of its answer, or why it was skipped."""
 
-    recipe: Recipe
+    recipe: Question
     files: list[dict[str, Any]]
     notes: tuple[str, ...]
     skipped: str | None
@@ -121,7 +121,7 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
     return _Done(reply.recipe, files, reply.answer.notes, None)
 
 
-def _chosen(recipes: Sequence[Recipe], names: str | None) -> list[Recipe]:
+def _chosen(recipes: Sequence[Question], names: str | None) -> list[Question]:
     if names is None:
         return list(recipes)
     known = {r.name: r for r in recipes}

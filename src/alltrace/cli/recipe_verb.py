@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
 
 
 class RecipeCommand:
@@ -49,7 +49,7 @@ class RecipeCommand:
         return ask_and_write(self.recipe, find(self.recipe), args)
 
 
-def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
+def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
     """Ask a recipe by the arguments that follow its name, or print its SQL.
 
     Args:
@@ -74,7 +74,7 @@ def ask_by_name(verb: str, recipe: Recipe, arguments: Sequence[str], *, given: s
     return ask_and_write(verb, recipe, parser.parse_args(arguments))
 
 
-def add_recipe_arguments(parser: argparse.ArgumentParser, recipe: Recipe, *, folders: bool = False) -> None:
+def add_recipe_arguments(parser: argparse.ArgumentParser, recipe: Question, *, folders: bool = False) -> None:
     """RUN, the options of `recipe`, and the output's; with `folders` the answer may be written to one."""
     add_run_argument(parser)
     add_recipe_options(parser, recipe)
@@ -82,11 +82,11 @@ def add_recipe_arguments(parser: argparse.ArgumentParser, recipe: Recipe, *, fol
     add_answer_options(parser, folders=folders, cards=recipe.name == "diagnose", top=not top)
 
 
-def _options(recipe: Recipe, args: argparse.Namespace) -> dict[str, Any]:
+def _options(recipe: Question, args: argparse.Namespace) -> dict[str, Any]:
     return {o.name: getattr(args, o.name) for o in recipe.options if hasattr(args, o.name)}
 
 
-def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
+def add_recipe_options(parser: argparse.ArgumentParser, recipe: Question) -> None:
     """The options of `recipe` as arguments, with the options that select ranks and steps."""
     group = parser.add_argument_group("the question")
     add_rank_option(group)
@@ -96,7 +96,7 @@ def add_recipe_options(parser: argparse.ArgumentParser, recipe: Recipe) -> None:
         option.add_to(group)
 
 
-def ask_and_write(verb: str, recipe: Recipe, args: argparse.Namespace) -> int:
+def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 

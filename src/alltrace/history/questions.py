@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.history.run_rows import CLASSES
 from alltrace.history.spread import LEAST_VALUES, usual
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import counted
 
@@ -24,51 +25,49 @@ QUESTIONS = ("run", "host", "finding")
 LEAST_CHANGE = 0.01
 """Step times that differ by less than this part of the median are the same."""
 
-_JOB = AnswerColumn("job", None, "name of the job; null if the run has none")
+_JOB = col.text("job", "name of the job; null if the run has none")
 COLUMNS = {
     "run": (
-        AnswerColumn("number", None, "number of the run among those of its job, by time"),
-        AnswerColumn("run", None, "path of the run directory, without the part common to all"),
+        col.whole("number", "number of the run among those of its job, by time"),
+        col.text("run", "path of the run directory, without the part common to all"),
         _JOB,
-        AnswerColumn("step_ns", "ns", "median duration of its steps on the host, over all ranks, without warm-up and checkpoints"),
-        AnswerColumn("change_percent", "%", "step_ns against the median of the job's earlier runs"),
-        AnswerColumn(
-            "verdict", None, "slower or faster than the spread of the job's earlier runs; else usual; null with too few runs"
-        ),
-        AnswerColumn("start_utc", None, "when it began, in UTC, to the minute; null if no report states it"),
-        AnswerColumn("top_finding", None, "kind of the first finding"),
-        AnswerColumn("top_hosts", None, "hosts of that finding, if at most half of all hosts"),
-        AnswerColumn("revision", None, "version of the program, as set at import"),
-        AnswerColumn("tags", None, "words set at import"),
-        AnswerColumn("ranks", None, "number of its ranks"),
-        AnswerColumn("hosts", None, "number of its hosts"),
-        AnswerColumn("steps", None, "number of steps in the median step_ns, over all ranks"),
-        *(AnswerColumn(f"{c}_percent", "%", f"{c.replace('_', ' ')} of all devices' time") for c in CLASSES),
-        AnswerColumn("lost_percent", "%", "cost of all findings together, as a share of the judged time; null if unknown"),
+        col.ns("step_ns", "median duration of its steps on the host, over all ranks, without warm-up and checkpoints"),
+        col.percent("change_percent", "step_ns against the median of the job's earlier runs"),
+        col.text("verdict", "slower or faster than the spread of the job's earlier runs; else usual; null with too few runs"),
+        col.text("start_utc", "when it began, in UTC, to the minute; null if no report states it"),
+        col.text("top_finding", "kind of the first finding"),
+        col.texts("top_hosts", "hosts of that finding, if at most half of all hosts"),
+        col.text("revision", "version of the program, as set at import"),
+        col.texts("tags", "words set at import"),
+        col.whole("ranks", "number of its ranks"),
+        col.whole("hosts", "number of its hosts"),
+        col.whole("steps", "number of steps in the median step_ns, over all ranks"),
+        *(col.percent(f"{c}_percent", f"{c.replace('_', ' ')} of all devices' time") for c in CLASSES),
+        col.percent("lost_percent", "cost of all findings together, as a share of the judged time; null if unknown"),
     ),
     "host": (
-        AnswerColumn("host", None, "host"),
-        AnswerColumn("runs", None, "runs on several hosts that it took part in"),
-        AnswerColumn("slow_runs", None, "runs with a finding about it and not about most hosts"),
-        AnswerColumn("slow_percent", "%", "slow_runs as a share of runs"),
-        AnswerColumn("jobs", None, "jobs of these runs"),
-        AnswerColumn("slow_jobs", None, "jobs of the slow runs"),
-        AnswerColumn("kind", None, "the most frequent kind of those findings"),
-        AnswerColumn("lost_percent", "%", "median cost of these findings in a slow run, as a share of the judged time"),
-        AnswerColumn("blame_percent", "%", "share of all waits for which its ranks would have to change: the median over its runs"),
-        AnswerColumn("last_slow_utc", None, "when the last of the slow runs began, in UTC"),
+        col.text("host", "host"),
+        col.whole("runs", "runs on several hosts that it took part in"),
+        col.whole("slow_runs", "runs with a finding about it and not about most hosts"),
+        col.percent("slow_percent", "slow_runs as a share of runs"),
+        col.whole("jobs", "jobs of these runs"),
+        col.whole("slow_jobs", "jobs of the slow runs"),
+        col.text("kind", "the most frequent kind of those findings"),
+        col.percent("lost_percent", "median cost of these findings in a slow run, as a share of the judged time"),
+        col.percent("blame_percent", "share of all waits for which its ranks would have to change: the median over its runs"),
+        col.text("last_slow_utc", "when the last of the slow runs began, in UTC"),
     ),
     "finding": (
-        AnswerColumn("kind", None, "kind of the finding"),
+        col.text("kind", "kind of the finding"),
         _JOB,
-        AnswerColumn("runs", None, "runs of the job that have it"),
-        AnswerColumn("runs_percent", "%", "runs as a share of all runs of the job"),
-        AnswerColumn("lost_percent", "%", "median cost in these runs, as a share of the judged time; null if unknown"),
-        AnswerColumn("most_lost_percent", "%", "largest cost in one run"),
-        AnswerColumn("hosts", None, "up to three hosts that it concerns most often"),
-        AnswerColumn("where", None, "the kernel, range, communicator or call that it names most often"),
-        AnswerColumn("first_utc", None, "when the first of these runs began, in UTC"),
-        AnswerColumn("last_utc", None, "when the last did"),
+        col.whole("runs", "runs of the job that have it"),
+        col.percent("runs_percent", "runs as a share of all runs of the job"),
+        col.percent("lost_percent", "median cost in these runs, as a share of the judged time; null if unknown"),
+        col.percent("most_lost_percent", "largest cost in one run"),
+        col.texts("hosts", "up to three hosts that it concerns most often"),
+        col.text("where", "the kernel, range, communicator or call that it names most often"),
+        col.text("first_utc", "when the first of these runs began, in UTC"),
+        col.text("last_utc", "when the last did"),
     ),
 }
 _CHARTS = {
@@ -78,13 +77,6 @@ _CHARTS = {
 }
 BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLASSES), title="Where the time of each run went")
 """The picture of the runs' time by class, of the answer by run."""
-
-_TEXTS = {
-    "run": ("run", "job", "revision", "start_utc", "verdict", "top_finding"),
-    "host": ("host", "kind", "last_slow_utc"),
-    "finding": ("kind", "job", "where", "first_utc", "last_utc"),
-}
-_LISTS = ("tags", "top_hosts", "hosts")
 
 
 def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
@@ -107,7 +99,8 @@ def ask_history(history: History, by: str = "run", *, job: str | None = None, ta
         rows = _by_host(chosen, [h for h in history.ask("SELECT * FROM hosts WHERE slow IS NOT NULL") if h["run_id"] in ids])
     else:
         rows = _by_finding(chosen, [f for f in history.ask("SELECT * FROM findings ORDER BY place") if f["run_id"] in ids])
-    return Answer(_table(by, rows), COLUMNS[by], tuple(_notes(by, chosen, rows)), chart=chart_of(by))
+    shown = [{c.name: row.get(c.name) for c in COLUMNS[by]} for row in rows]
+    return Answer.of(shown, COLUMNS[by], tuple(_notes(by, chosen, rows)), chart=chart_of(by))
 
 
 def choices(history: History) -> tuple[list[str], list[str]]:
@@ -259,17 +252,6 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
     if len(codes) > 1:
         notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, so findings may differ between versions")
     return notes
-
-
-def _table(by: str, rows: Sequence[Mapping[str, Any]]) -> Any:
-    import pyarrow as pa
-
-    columns = COLUMNS[by]
-    schema = answer_schema(columns, _TEXTS[by], {c.name: 1 for c in columns if c.unit == "%"})
-    for place, field in enumerate(schema):
-        if field.name in _LISTS and not (by == "run" and field.name == "hosts"):
-            schema = schema.set(place, pa.field(field.name, pa.list_(pa.string())))
-    return answer_rows([{c.name: row.get(c.name) for c in columns} for row in rows], schema)
 
 
 def _short_paths(paths: Sequence[str]) -> list[str]:

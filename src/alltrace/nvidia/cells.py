@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alltrace.recipes.base import AnswerColumn, AnswerTable
+from alltrace.recipes.base import AnswerTable
+from alltrace.trace.columns import Column, ColumnType, arrow_type
 from alltrace.trace.grouping import group
 
 Columns = Mapping[str, Any]
@@ -27,21 +28,22 @@ _MOST_TEXT = (1 << 31) - 1
 class Kind(NamedTuple):
     """What cells are: their type, unit, digits after the point, whether the header bears the unit, and the rounding."""
 
-    type: pa.DataType
+    type: ColumnType
     unit: str | None = None
     decimals: int | None = None
     in_header: bool = False
     half_up: bool = False
 
 
-_INT, _REAL = pa.int64(), pa.float64()
+_INT: ColumnType = "int64"
+_REAL: ColumnType = "float64"
 KINDS = {
-    "text": Kind(pa.string()),
-    "word": Kind(pa.dictionary(pa.int32(), pa.string())),  # text of which few are distinct, each kept once
+    "text": Kind("text"),
+    "word": Kind("enum"),  # text of which few are distinct, each kept once
     "int": Kind(_INT),
     "real": Kind(_REAL, decimals=1),
     # of reports, with sizes in MB of 1e6 bytes
-    "name": Kind(pa.string()),  # text, also as a dictionary or with 64-bit offsets
+    "name": Kind("text"),  # text, also as a dictionary or with 64-bit offsets
     "time": Kind(_INT, "ns", in_header=True),
     "mean_time": Kind(_REAL, "ns", 1, in_header=True, half_up=True),
     "share": Kind(_REAL, "%", 1, in_header=True, half_up=True),
@@ -77,33 +79,34 @@ class Cell(NamedTuple):
         kind = KINDS[self.kind]
         return f"{self.title} ({kind.unit})" if kind.in_header else self.title
 
-    def answer_column(self) -> AnswerColumn:
+    def answer_column(self) -> Column:
         """The column as answers describe it."""
-        return AnswerColumn(self.header, KINDS[self.kind].unit, self.doc)
+        kind = KINDS[self.kind]
+        return Column(self.header, kind.type, kind.unit, self.doc, kind.decimals)
 
     def field(self, kind: pa.DataType | None = None, *, in_bytes: bool = False) -> pa.Field:
         """The column's field, with `decimals` if its cells are rounded."""
         decimals = None if in_bytes and self.kind in SIZES else KINDS[self.kind].decimals
         metadata = None if decimals is None else {"decimals": str(decimals)}
-        return pa.field(self.header, kind or KINDS[self.kind].type, metadata=metadata)
+        return pa.field(self.header, kind or arrow_type(KINDS[self.kind].type), metadata=metadata)
 
     def array(self, values: Any, *, in_bytes: bool = False) -> Any:
         """Values rounded and typed; a sum too large for int64 stays a decimal number."""
         kind = KINDS[self.kind]
         if isinstance(values, pa.ChunkedArray):
-            if values.type == kind.type and kind.decimals is None:
+            if values.type == arrow_type(kind.type) and kind.decimals is None:
                 return values
             values = values.combine_chunks()
         array = values if isinstance(values, pa.Array) else pa.array(values)
         if in_bytes and self.kind in SIZES:
-            return pc.cast(array, _INT if self.kind == "throughput" else array.type, safe=False)
+            return pc.cast(array, pa.int64() if self.kind == "throughput" else array.type, safe=False)
         if pa.types.is_dictionary(array.type):
             return pc.cast(array, array.type.value_type) if self.kind == "text" else array
         # more text than a string array can hold comes as a large one, and stays one
         if kind.decimals is None:
             as_it_is = pa.types.is_decimal(array.type) or (self.kind == "name" and array.nbytes > _MOST_TEXT)
-            return array if as_it_is else pc.cast(array, kind.type)
-        number = pc.cast(array, _REAL, safe=False)  # a whole number beyond 53 bits is rounded
+            return array if as_it_is else pc.cast(array, arrow_type(kind.type))
+        number = pc.cast(array, pa.float64(), safe=False)  # a whole number beyond 53 bits is rounded
         null = pc.is_null(number).to_numpy(zero_copy_only=False) if number.null_count else None
         exact = pc.fill_null(number, 0.0).to_numpy(zero_copy_only=False)
         if self.kind in SIZES:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cells
 from alltrace.nvidia.filters import pattern_of
-from alltrace.nvidia.recipe import FILE, FILE_CELL, Options, Reads, Results, SqlNsysRecipe, file_column
+from alltrace.nvidia.recipe import FILE, FILE_CELL, Options, Results, SqlNsysRecipe, file_column
 from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.lookups import column, texts_of
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, innermost_ranges
@@ -139,7 +139,7 @@ class FileAccessSum(SqlNsysRecipe):
 
     name = "file_access_sum"
     device = False
-    tables: ClassVar[Reads] = {
+    tables = {  # noqa: RUF012
         "osrt": ("start", "end", "name", "return_value"),
         "file_accesses": ("start", "end", "process", "thread", "file", "access", "kind", "bytes"),
     }
@@ -169,7 +169,7 @@ class FileAccessSum(SqlNsysRecipe):
         "host_access": (*cells("Host | text | Host.", "Ranks | int | Its ranks that access files."), _FILES, *_ACCESS),
         "range_access": (Cell("Range", "text", "Innermost NVTX range; null outside of all."), *_ACCESS),
     }
-    chart: ClassVar[Chart | None] = Chart("bars", "Function", ("Total Time",))
+    chart = Chart("bars", "Function", ("Total Time",))
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
         """The options.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from alltrace.nvidia.report import Options, Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Answer, AnswerColumn, Option, OptionValue, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RankTables, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
 from alltrace.trace.arrays import integers
@@ -330,18 +330,19 @@ class FilteredReport(Report):
         named = {"ranges": f"nothing passes {self._given}"} if self._given.nvtx else {}
         return {**self._report.without(options), **named}
 
-    def lays_together(self, options: Options) -> bool:
+    def clock_for(self, options: Options) -> Clock:
         """Filters by time are on the run's clock."""
-        return self._report.lays_together(options) or self._given.start is not None or self._given.end is not None
+        clock = self._report.clock_for(options)
+        return "one" if clock == "own" and (self._given.start is not None or self._given.end is not None) else clock
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
         return self._report.prepared(options, run)
 
-    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Options) -> tuple[Column, ...]:
         return self._report.answer_columns(options)
 
     def map(self, rank: RankTables, options: Options) -> Any:
         return self._report.map(filtered(rank, self._filters), options)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        return self._report.reduce(parts, run, options)
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        return self._report.merge(parts, run, options)

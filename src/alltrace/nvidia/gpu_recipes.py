@@ -21,10 +21,8 @@ from alltrace.nvidia.recipe import (
     FILE,
     FILE_CELL,
     FILES,
-    Needs,
     NsysRecipe,
     Options,
-    Reads,
     Results,
     SqlNsysRecipe,
     file_column,
@@ -61,7 +59,7 @@ class CudaGpuKernHist(SqlNsysRecipe):
     """
 
     name = "cuda_gpu_kern_hist"
-    tables: ClassVar[Reads] = {"kernels": ("start", "end", "name", "short_name")}
+    tables = {"kernels": ("start", "end", "name", "short_name")}  # noqa: RUF012
     own: ClassVar[tuple[Option, ...]] = (
         Option("name", str, None, "Only kernels with this name."),
         BASE,
@@ -76,7 +74,7 @@ class CudaGpuKernHist(SqlNsysRecipe):
 SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count
 FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - kernels.start
 """
-    chart: ClassVar[Chart | None] = Chart("histogram", "Range Start", ("Frequency",))
+    chart = Chart("histogram", "Range Start", ("Frequency",))
 
     def words(self, options: Options) -> dict[str, str]:
         """Which column names kernels, and which of them count."""
@@ -124,9 +122,9 @@ class NvtxGpuProjTrace(NsysRecipe):
     """
 
     name = "nvtx_gpu_proj_trace"
-    tables: ClassVar[Reads] = _projected_report.tables
-    requires: ClassVar[Needs] = _projected_report.requires
-    on_one_clock = True
+    tables = _projected_report.tables
+    requires = _projected_report.requires
+    clock = "one"
     own: ClassVar[tuple[Option, ...]] = (NVTX,)
     results: ClassVar[Results] = {
         "trace": (
@@ -134,7 +132,7 @@ class NvtxGpuProjTrace(NsysRecipe):
             FILE_CELL,
         )
     }
-    chart: ClassVar[Chart | None] = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
+    chart = Chart("scatter", "Projected Start", ("Projected Duration",), FILE)
 
     def without(self, options: Options) -> dict[str, str]:
         return {**super().without(options), **NO_RANGES}
@@ -182,8 +180,8 @@ class NcclGpuOverlapTrace(NsysRecipe):
     """
 
     name = "nccl_gpu_overlap_trace"
-    on_one_clock = True
-    tables: ClassVar[Reads] = {"kernels": ("start", "end", "process", "device", "name", "kind")}
+    clock = "one"
+    tables = {"kernels": ("start", "end", "process", "device", "name", "kind")}  # noqa: RUF012
     own: ClassVar[tuple[Option, ...]] = (
         Option("divisor", int, 100, "The number of parts in which nsys works; no effect here.", least=1),
     )
@@ -205,7 +203,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
         ),
         **FILES,
     }
-    chart: ClassVar[Chart | None] = Chart("bars", "Name", ("Communication Overlap", "Compute Overlap"))
+    chart = Chart("bars", "Name", ("Communication Overlap", "Compute Overlap"))
 
     def map_rank(self, rank: RankTables, options: Options) -> Any:
         """The kernels by their starts, with both overlaps in ns."""
@@ -312,8 +310,8 @@ class NcclStraggler(NsysRecipe):
     """
 
     name = "nccl_straggler"
-    aligned = True
-    tables: ClassVar[Reads] = {"collectives": ("start", "end")}
+    clock = "aligned"
+    tables = {"collectives": ("start", "end")}  # noqa: RUF012
     filters: ClassVar[tuple[Option, ...]] = TIMES
     own: ClassVar[tuple[Option, ...]] = (
         Option("bins", int, 30, "Number of time bins of the table `heatmap`.", least=1, most=100_000),
@@ -342,7 +340,7 @@ class NcclStraggler(NsysRecipe):
             ),
         ),
     }
-    chart: ClassVar[Chart | None] = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
+    chart = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
 
     def map_rank(self, rank: RankTables, options: Options) -> Any:
         """Marks the rank as selected; the values are derived over all ranks."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,7 @@ class HeatMap(NsysRecipe):
     not known. `settings` are the options other than `--bins`.
     """
 
-    on_one_clock: ClassVar[bool] = True
+    clock = "one"
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class Pace(SqlNsysRecipe):
     """
 
     own: ClassVar[tuple[Option, ...]] = (Option("name", str, None, "The name that marks the iterations.", required=True),)
-    chart: ClassVar[Chart | None] = Chart("lines", "Iteration", ("Delta",), "Rank")
+    chart = Chart("lines", "Iteration", ("Delta",), "Rank")
 
     def __init__(
         self,

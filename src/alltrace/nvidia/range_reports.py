@@ -54,7 +54,7 @@ class NvtxPushpopTrace(Report):
 
     name = "nvtx_pushpop_trace"
     title = "NVTX Push/Pop Range Trace"
-    on_one_clock = True
+    clock = "one"
     tables = {"ranges": ("start", "end", "thread", "domain", "name", "kind", "depth", "parent", "source_row")}  # noqa: RUF012
     cells = cells(
         "Start | time | Start.",
@@ -107,7 +107,7 @@ class NvtxPushpopTrace(Report):
             for part, numbering in zip(parts, number_ranges(parts, run), strict=True):
                 yield part.rank, _pushpop_cells(part.table, numbering, run)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         numbered = zip(parts, number_ranges(parts, run), strict=True)
         return self._in_order([Part(part.rank, _pushpop_cells(part.table, by, run)) for part, by in numbered], options)
 
@@ -224,7 +224,7 @@ class NvtxGpuProjTrace(Report):
 
     name = "nvtx_gpu_proj_trace"
     title = "NVTX GPU Projection Trace"
-    on_one_clock = True
+    clock = "one"
     tables = PROJECTION_READS
     requires = PROJECTION_NEEDS
     cells = cells(
@@ -266,7 +266,7 @@ class NvtxGpuProjTrace(Report):
                 if tables := [part.table for part in spans if part.table.num_rows]:
                     yield self._by_number(tables, options).table
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         first = self._outside_first(parts, options)
         ranged = [inside for inside, _ in map(inside_and_outside, parts) if inside.table.num_rows]
         if not ranged:
@@ -346,7 +346,7 @@ SELECT rank, domain, name, kind, "last" - "first" AS value, "end" - start AS len
   "NumChild" AS children, count(*) AS count FROM projected WHERE name IS NOT NULL GROUP BY ALL"""
 
     def __init__(self) -> None:
-        pass
+        vars(self)["doc"] = type(self).__doc__
 
     def without(self, options: Options) -> dict[str, str]:
         return NO_RANGES

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, Columns, cell_table, empty_table
 from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
-from alltrace.recipes.base import Answer, AnswerTable, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Clock, Option, Part, Question, RankTables, RunFacts
 from alltrace.recipes.row_stream import RowStream
 from alltrace.recipes.sql_recipe import SqlRecipe, id_table
 
@@ -29,7 +29,7 @@ FILES = {"files": (FILE_CELL, RANK_CELL)}
 """The table that says which rank goes by which file."""
 
 
-class NsysRecipe(Recipe):
+class NsysRecipe(Question):
     """A recipe that nsys has too: `results` are the columns of its tables by name, the main one first.
 
     `own` are its options other than the `filters`. `device` is whether it reads what ran on GPUs, so that projected ranges
@@ -41,15 +41,14 @@ class NsysRecipe(Recipe):
     results: ClassVar[Results]
     device: ClassVar[bool] = True
     projects: ClassVar[bool] = False
-    session_time: ClassVar[bool] = True
+    session_time = True
     filters: ClassVar[tuple[Option, ...]] = FILTERS
     # a rank's distribution takes less than 0.1 us a row
-    worth_processes: ClassVar[int] = 20_000_000
+    worth_processes = 20_000_000
 
     def __init__(self, name: str | None = None, doc: str | None = None, **facts: Any) -> None:
         """The recipe of that name; `facts` are attributes of it. A subclass that is one recipe states them itself."""
-        given = {"name": name, "__doc__": doc} if name else {}
-        vars(self).update(given, **facts)
+        vars(self).update({"name": name or self.name, "doc": doc if name else type(self).__doc__}, **facts)
         filters = (*self.filters, *([PROJECTED] if self.device and self.filters == FILTERS else []))
         columns = tuple(cell.answer_column() for cell in next(iter(self.results.values())))
         vars(self).update(options=(*self.own, *filters), columns=columns)
@@ -57,10 +56,11 @@ class NsysRecipe(Recipe):
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
         return given_filters(options).reads(self.tables)
 
-    def lays_together(self, options: Options) -> bool:
+    def clock_for(self, options: Options) -> Clock:
         """Filters by time are on the run's clock."""
         filters = given_filters(options)
-        return super().lays_together(options) or filters.start is not None or filters.end is not None
+        clock = super().clock_for(options)
+        return "one" if clock == "own" and (filters.start is not None or filters.end is not None) else clock
 
     def without(self, options: Options) -> dict[str, str]:
         filters = given_filters(options)
@@ -71,7 +71,7 @@ class NsysRecipe(Recipe):
     def map(self, rank: RankTables, options: Options) -> Any:
         return self.map_rank(filtered(rank, options, host=not self.projects), options)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         return self.streamed(parts, run, options).read()
 
     def streamed(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

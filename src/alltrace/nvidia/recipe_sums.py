@@ -203,7 +203,7 @@ class DurationSum(SqlNsysRecipe):
     """
 
     results: ClassVar[Results] = DURATION_RESULTS
-    chart: ClassVar[Chart | None] = _BOX
+    chart = _BOX
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class NcclSum(DurationSum):
 
     name = "nccl_sum"
     device = False
-    aligned = True
+    clock = "aligned"
     results: ClassVar[Results] = {
         **DURATION_RESULTS,
         "operations": (
@@ -359,7 +359,7 @@ class NcclSum(DurationSum):
 
     def __init__(self) -> None:
         tables = {**RANGES, "collectives": ("start", "end", *_OPERATION)}
-        super().__init__(self.name, self.__doc__ or "", tables=tables, events=f"{_RANGE_EVENTS} {OF_NCCL}")
+        super().__init__(self.name, type(self).__doc__ or "", tables=tables, events=f"{_RANGE_EVENTS} {OF_NCCL}")
 
     def computed_input(self, options: Options) -> str:
         return "the collective operations of all ranks"

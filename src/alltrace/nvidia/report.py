@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, RankTables, Recipe, RunFacts
+from alltrace.recipes.base import Answer, Chart, Column, Option, Part, Question, RankTables, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import SqlRecipe
 
@@ -32,7 +32,7 @@ _NVTX_NAME_READS = {
 }
 
 
-class Report(Recipe):
+class Report(Question):
     """A report of `nsys stats` over all ranks: `title` is its heading, `cells` are its columns.
 
     With `exact_sizes`, sizes are in bytes and rates in bytes per second, not rounded, under the same headers.
@@ -41,12 +41,15 @@ class Report(Recipe):
     title: ClassVar[str]
     cells: ClassVar[tuple[Cell, ...]]
     exact_sizes: ClassVar[bool] = False
-    session_time: ClassVar[bool] = True
-    options: ClassVar[tuple[Option, ...]] = (BY_RANK,)
+    session_time = True
+    options: tuple[Option, ...] = (BY_RANK,)
+
+    def __init__(self) -> None:
+        vars(self)["doc"] = type(self).__doc__
 
     def declare(self, name: str, title: str, doc: str, **facts: Any) -> None:
         """Make this instance the report of that name; `facts` are attributes of `Recipe` and of the shape."""
-        vars(self).update(facts, name=name, title=title, __doc__=doc)
+        vars(self).update(facts, name=name, title=title, doc=doc)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
         reads = super().reads(options)
@@ -72,13 +75,14 @@ class Report(Recipe):
         """The columns under `options`: the rank in front with `--by-rank`."""
         return (self.rank_cell, *self.cells) if options.get("by_rank") else self.cells
 
-    def answer_columns(self, options: Options) -> tuple[AnswerColumn, ...]:
+    def answer_columns(self, options: Options) -> tuple[Column, ...]:
         return tuple(cell.answer_column() for cell in self.answer_cells(options))
 
     def answer_chart(self, options: Options) -> Chart | None:
         """The report's chart; by rank, the rank distinguishes bars of equal names."""
-        by_rank = options.get("by_rank") and self.chart is not None and "bars" in self.chart.kind
-        return self.chart._replace(detail=self.rank_cell.header) if self.chart is not None and by_rank else self.chart
+        chart = super().answer_chart(options)
+        by_rank = options.get("by_rank") and chart is not None and "bars" in chart.kind
+        return chart._replace(detail=self.rank_cell.header) if chart is not None and by_rank else chart
 
     def answer(self, columns: Columns, options: Options) -> Answer:
         """The answer made of `columns` by title (see `cell_table`)."""
@@ -141,7 +145,7 @@ class Statements(Report, SqlRecipe):
         reads = super().reads(options)
         if self.names_kernels:
             unused = {"short_name", "mangled_name"} - {name_column(options)}
-            if not options.get("nvtx_name") and "api" not in self.requires:
+            if not options.get("nvtx_name") and ("api",) not in self.needs(options):
                 unused |= {"process", "correlation"}
             reads["kernels"] = tuple(c for c in reads["kernels"] if c not in unused)
         return reads
@@ -165,7 +169,7 @@ class Statements(Report, SqlRecipe):
     def reduce_statement(self, options: Options) -> str:
         return self.reduce_sql.format_map(self.words(options))
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not any(part.table.num_rows for part in parts):
             return self.empty(options)
         table = self.over_parts(parts, run, options)
@@ -180,7 +184,7 @@ class Trace(Report):
     of `api` and the work it launched. `order` is the title of the start, `height` and `called` of what a picture shows.
     """
 
-    on_one_clock: ClassVar[bool] = True
+    clock = "one"
 
     def __init__(
         self,
@@ -218,9 +222,9 @@ class Trace(Report):
             spans = merged_by_call(ranks, self.reads(options), self._by_call, rows, self._order)
         else:
             spans = merged(sliced_ranks(ranks, self.reads(options), rows))
-        return self.as_made((self.reduce(parts, run, options).table for parts in spans), options)
+        return self.as_made((self.merge(parts, run, options).table for parts in spans), options)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         tables = self.tables_of(parts, options)
         if not tables:
             return self.empty(options)

@@ -101,7 +101,7 @@ class Sum(Statements):
         columns |= {title: table.column(name) for title, name in STATISTICS.items() if name in table.column_names}
         return columns if self.sizes else {**columns, "Time": shares(table.column("total"), within)}
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not any(part.table.num_rows for part in parts):
             return self.empty(options)
         table = self.over_parts(parts, run, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ class Rule(NsysRecipe):
     rank, a `pyarrow.Table` with a column per cell; `Row#` is added. `height` is the column that a picture shows over `Start`.
     """
 
-    on_one_clock: ClassVar[bool] = True
+    clock = "one"
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ def _statistics(values: NDArray[np.float64]) -> dict[str, float | int | None]:
 class RankRows(NsysRecipe):
     """Rows that each rank makes independently: values by title, all but the rank's file in the last column."""
 
-    chart: ClassVar[Chart | None] = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
+    chart = Chart("box", "Metric", ("Min", "Q1", "Median", "Q3", "Max"))
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class GpuMetricUtilSum(RankRows):
     """
 
     host_samples = True
-    on_one_clock = True
+    clock = "one"
     own: ClassVar[tuple[Option, ...]] = (
         Option("per_kernel", bool, False, "A row for each kernel by name."),
         Option("per_projected_nvtx", bool, False, "A row for each NVTX range by name, while the work that it launched ran."),
@@ -147,7 +147,7 @@ class GpuMetricUtilSum(RankRows):
     def __init__(self) -> None:
         super().__init__(
             "gpu_metric_util_sum",
-            self.__doc__ or "",
+            type(self).__doc__ or "",
             tables={"gpu_metrics": GPU_READS},
             requires=("gpu_metrics",),
             cells=(Cell("Name", "text", "Kernel or range; null for the whole run."), *_GPU_CELLS, *_statistics_cells("its values")),

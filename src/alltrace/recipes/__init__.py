@@ -7,7 +7,8 @@ from typing import Any
 
 
 def load(place: str) -> Any:
-    """The recipe at `place`: a module with the attribute `RECIPE`, or `module:Attribute`, a recipe or its class."""
-    module, _, name = place.partition(":")
-    found = getattr(import_module(module), name or "RECIPE")
-    return found() if isinstance(found, type) else found
+    """The question at `place`: a module with the attribute `QUESTION` (before 0.3 `RECIPE`), or `module:attribute`."""
+    path, _, name = place.partition(":")
+    module = import_module(path)
+    question = getattr(module, name or ("QUESTION" if hasattr(module, "QUESTION") else "RECIPE"))
+    return question() if isinstance(question, type) else question

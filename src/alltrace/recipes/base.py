@@ -1,20 +1,21 @@
-"""What a recipe is: a question over all ranks, as a map over one rank's tables and a reduce over the small tables it returns.
+"""What a question is: data, a function over one rank's tables, and one over the small tables that it returns for all ranks.
 
-A recipe never prints, plots or opens a file: the engine hands it tables, the faces show its answer.
+A question never prints, plots or opens a file: the engine hands it tables, the faces show its answer.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from alltrace.recipes.part import Part
 from alltrace.run.rank_tables import RankTables
+from alltrace.trace.columns import Column, Columns, table_of
 from alltrace.trace.options import Option, OptionValue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from decimal import Decimal
     from typing import Self
@@ -29,74 +30,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "AnswerColumn",
     "AnswerTable",
     "CellValue",
     "Chart",
     "ChartKind",
+    "Column",
     "Option",
     "OptionValue",
     "Part",
+    "Question",
     "RankTables",
-    "Recipe",
     "RunFacts",
     "alignment_of",
-    "answer_rows",
-    "answer_schema",
 ]
 
 CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
 """The value of a cell of an answer, as a Python value."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
-
-
-class AnswerColumn(NamedTuple):
-    """A column of an answer: its name, its unit (`ns`, `bytes`, `%`, ...) or None, and what it means."""
-
-    name: str
-    unit: str | None
-    doc: str
-
-
-def answer_schema(
-    columns: Sequence[AnswerColumn], texts: Collection[str] = (), decimals: Mapping[str, int | None] | None = None
-) -> pa.Schema:
-    """The types of an answer's columns: a `pyarrow.Schema`, `rank` of 32 bits and other whole numbers of 64.
-
-    Args:
-        columns: The columns.
-        texts: The names of those that hold text.
-        decimals: How many digits after the point those with fractions are shown with, by name; None for all.
-    """
-    import pyarrow as pa
-
-    def field(name: str) -> pa.Field:
-        if name in texts:
-            return pa.field(name, pa.string())
-        if decimals is None or name not in decimals:
-            return pa.field(name, pa.int32() if name == "rank" else pa.int64())
-        digits = decimals[name]
-        return pa.field(name, pa.float64(), metadata=None if digits is None else {"decimals": str(digits)})
-
-    return pa.schema([field(column.name) for column in columns])
-
-
-def answer_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a `pyarrow.Table`, null in columns that they lack; a column with sums beyond 64 bits has decimals."""
-    import pyarrow as pa
-
-    from alltrace.trace.arrays import whole_numbers
-
-    try:
-        return pa.Table.from_pylist(rows, schema)
-    except OverflowError:
-        columns = [
-            whole_numbers([r.get(f.name) for r in rows])
-            if f.type == pa.int64()
-            else pa.array([r.get(f.name) for r in rows], f.type)
-            for f in schema
-        ]
-        return pa.table(columns, pa.schema([f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]))
 
 
 class Chart(NamedTuple):
@@ -145,7 +95,7 @@ class AnswerTable(NamedTuple):
     """
 
     table: pa.Table
-    columns: tuple[AnswerColumn, ...]
+    columns: Columns
     stream: RowStream | None = None
 
     @property
@@ -169,13 +119,25 @@ class Answer(NamedTuple):
     """
 
     table: pa.Table
-    columns: tuple[AnswerColumn, ...]
+    columns: Columns
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     chart: Chart | None = None
     further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
     stream: RowStream | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Mapping[str, Any]],
+        columns: Columns,
+        notes: tuple[str, ...] = (),
+        extra: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
+        chart: Chart | None = None,
+    ) -> Self:
+        """The answer with these rows; for the other arguments see the class."""
+        return cls(table_of(rows, columns), columns, notes, extra, chart)
 
     def all_tables(self) -> dict[str, AnswerTable]:
         """All tables by name, the main one first."""
@@ -210,7 +172,7 @@ class Answer(NamedTuple):
 
 
 class RunFacts(Protocol):
-    """Facts about the run that `reduce` may use in addition to the parts."""
+    """Facts about the run that `merge` may use in addition to the parts."""
 
     @property
     def alignment(self) -> Aligned | None:
@@ -252,111 +214,169 @@ def alignment_of(run: RunFacts) -> Aligned:
     return run.alignment
 
 
-class Recipe(ABC):
-    """One question. Its docstring is its documentation; the first line is its help.
+Options: TypeAlias = "Mapping[str, Any]"
+Reads: TypeAlias = "Mapping[str, tuple[str, ...]]"
+Needs: TypeAlias = "tuple[str | tuple[str, ...], ...]"
+Clock = Literal["own", "one", "aligned"]
+_T = TypeVar("_T")
+Of: TypeAlias = "_T | Callable[[Options], _T]"
+
+
+class Shown(Protocol):
+    """The statements of a question (`alltrace.recipes.sql_recipe.Statements`)."""
+
+    def shown(self, name: str, options: Options) -> str:
+        """One statement over all ranks that computes the answer of the question called `name`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A question over all ranks: data, a function over one rank's tables, and one over what all ranks contribute.
+
+    What is `Of` something can be a function of the options.
 
     Attributes:
-        name: The name to run it by.
+        name: The name to ask it by.
+        doc: Its documentation; the first line is its help.
+        columns: The columns of its answer.
+        map: What one rank contributes, usually a `pyarrow.Table`; runs in any process.
+        merge: The answer from all ranks' parts, which come sorted by rank; accepts an empty sequence.
         tables: The canonical tables and columns that `map` reads, all of which must have been imported.
+        reading: Those that it reads under some options, if they differ.
         requires: Of these, the tables that a rank must have; a tuple in it means any one of its tables. Empty
             for any one of `tables`. A rank without them is left out, with a note.
         options: Its options.
-        columns: The columns of its answer; a recipe with columns that depend on options overrides `answer_columns`.
-        chart: How to draw its answer, or None; a recipe with a chart that depends on options overrides `answer_chart`.
-        aligned: Whether it needs what is derived over all ranks (`alltrace.align`): aligned clocks, `collectives`, matched
-            instances, steps. It is made first; `reduce` finds it as `run.alignment`, `map` by `table("collectives")` and `shared`.
-        on_one_clock: Whether it compares times of several hosts, or with `host_samples` those of several reports: such a run
-            is aligned first, as for `aligned`, and others are used as they are.
+        chart: How to draw its answer, or None.
+        clock: `aligned` if it needs what is derived over all ranks (`alltrace.align`): aligned clocks, `collectives`, matched
+            instances, steps; `merge` finds it as `run.alignment`, `map` by `table("collectives")` and `shared`. `one` if it
+            compares times of several hosts, or with `host_samples` of several reports: such a run is aligned first.
+        prepare: Adds to the options what `map` must know of the run, such as bins equal on all ranks.
+        sql: Its statements, if it has some.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
-        rereads: Whether `map` reads a table more than once; each is then read once, with all columns that `reads` names.
-        keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
-        kept_parts: Names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
-            else. A recipe with such parts also `rereads`.
-        worth_processes: Rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start.
         windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
         session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
             and not from the run's first event.
+        keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
+        kept_parts: Names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
+            else. Otherwise each table is read once, with all columns that `tables` names.
+        worth_processes: Rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start.
     """
 
-    name: ClassVar[str]
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ()
-    options: ClassVar[tuple[Option, ...]] = ()
-    columns: ClassVar[tuple[AnswerColumn, ...]] = ()
-    chart: ClassVar[Chart | None] = None
-    aligned: ClassVar[bool] = False
-    on_one_clock: ClassVar[bool] = False
-    host_samples: ClassVar[bool] = False
-    windowed: ClassVar[bool] = True
-    session_time: ClassVar[bool] = False
-    rereads: ClassVar[bool] = False
-    keeps: ClassVar[bool] = False
-    kept_parts: ClassVar[tuple[str, ...]] = ()
-    worth_processes: ClassVar[int] = 4_000_000
+    name: str
+    doc: str | None
+    columns: Of[Columns]
+    map: Callable[[RankTables, Options], Any]
+    merge: Callable[[Sequence[Part], RunFacts, Options], Answer]
+    tables: Reads = field(default_factory=dict)
+    reading: Callable[[Options], Reads] | None = None
+    requires: Of[Needs] = ()
+    options: tuple[Option, ...] = ()
+    chart: Of[Chart | None] = None
+    clock: Of[Clock] = "own"
+    prepare: Callable[[Options, RunFacts], Options] | None = None
+    sql: Shown | None = None
+    host_samples: bool = False
+    windowed: bool = True
+    session_time: bool = False
+    keeps: bool = False
+    kept_parts: tuple[str, ...] = ()
+    worth_processes: int = 4_000_000
 
-    def with_defaults(self, values: Mapping[str, Any]) -> Self:
-        """The same recipe with other defaults for some of its options."""
-        recipe = copy(self)
-        vars(recipe)["options"] = tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options)
-        return recipe
+    @property
+    def statements(self) -> Shown | None:
+        """Its statements; None if it has none."""
+        return self.sql
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:  # noqa: ARG002
+    def with_defaults(self, values: Options) -> Self:
+        """The same question with other defaults for some of its options."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), options=tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options))
+        return other
+
+    def answer_columns(self, options: Options) -> Columns:
         """The columns of the answer under `options`."""
-        return self.columns
+        return of(self.columns, options)
 
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:  # noqa: ARG002
+    def answer_chart(self, options: Options) -> Chart | None:
         """How to draw the answer under `options`; None if no picture fits."""
-        return self.chart
+        return of(self.chart, options)
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002
+    def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
         """The tables and columns that `map` reads under `options`."""
-        return dict(self.tables)
+        return dict(self.tables if self.reading is None else self.reading(options))
 
-    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002
+    def needs(self, options: Options) -> tuple[tuple[str, ...], ...]:
         """The tables that a rank must have under `options`: of each group any one."""
-        if not self.requires:
+        requires = of(self.requires, options)
+        if not requires and not callable(self.requires):
             return (tuple(self.tables),) if self.tables else ()
-        return tuple((t,) if isinstance(t, str) else t for t in self.requires)
+        return tuple((t,) if isinstance(t, str) else t for t in requires)
 
-    def without(self, options: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002
+    def prepared(self, options: Options, run: RunFacts) -> Options:
+        """The options as `map` and `merge` get them."""
+        return options if self.prepare is None else self.prepare(options, run)
+
+    def clock_for(self, options: Options) -> Clock:
+        """Which clock it needs under `options`."""
+        return of(self.clock, options)
+
+    def without(self, options: Options) -> dict[str, str]:  # noqa: ARG002
         """Tables that a rank may lack under `options`, with a note: for each table, what follows if it is missing."""
         return {}
 
-    def lays_together(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether it needs one clock under `options` (see `on_one_clock`)."""
-        return self.on_one_clock
-
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
-        """The options as `map` and `reduce` get them: with what `map` must know of the run, such as bins equal on all ranks."""
-        return options
-
-    def shown_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+    def shown_statement(self, options: Options) -> str:
         """The question as one SELECT over all ranks, for `alltrace sql`.
 
         Raises:
             UsageError: It is not one that SQL answers.
         """
-        from alltrace.trace.errors import UsageError
+        if self.statements is None:
+            from alltrace.trace.errors import UsageError
 
-        raise UsageError(f"{self.name} is computed by compiled loops, not SQL; leave out --show-sql")
+            raise UsageError(f"{self.name} is computed by compiled loops, not SQL; leave out --show-sql")
+        return self.statements.shown(self.name, options)
 
-    def stream(
-        self,
-        ranks: Sequence[StreamedRank],  # noqa: ARG002
-        run: RunFacts,  # noqa: ARG002
-        options: Mapping[str, Any],  # noqa: ARG002
-    ) -> Answer | None:
-        """The answer with its rows as they are made, equal to those of `reduce`; None if the answer cannot be streamed."""
+    def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer | None:  # noqa: ARG002
+        """The answer with its rows as they are made, equal to those of `merge`; None if the answer cannot be streamed."""
         return None
 
-    @abstractmethod
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """What one rank contributes, as a `pyarrow.Table`; runs in any process."""
+    def streamed(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        """The answer of `merge`; large tables may be streams, and `parts` must then last until these are read or closed."""
+        return self.merge(parts, run, options)
 
-    @abstractmethod
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+
+def of(value: Of[_T], options: Options) -> _T:
+    """What a value is under `options`."""
+    return value(options) if callable(value) else value
+
+
+def AnswerColumn(name: str, unit: str | None, doc: str) -> Column:  # noqa: N802  packages call it so
+    """A column of an answer: its name, its unit (`ns`, `bytes`, `%`, ...) or None, and what it means."""
+    return Column(name, "any", unit, doc)
+
+
+class Recipe(Question):
+    """A question of a package written for 0.2: a class with `map` and `reduce`. It answers for two releases."""
+
+    aligned: ClassVar[bool] = False
+    on_one_clock: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        vars(self)["doc"] = type(self).__doc__
+
+    def lays_together(self, options: Options) -> bool:  # noqa: ARG002
+        """Whether it needs one clock under `options`."""
+        return self.on_one_clock
+
+    def clock_for(self, options: Options) -> Clock:
+        """Which clock it needs under `options`."""
+        return "aligned" if self.aligned else "one" if self.lays_together(options) else "own"
+
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """The answer from all ranks' parts, which come sorted by rank; must accept an empty sequence."""
+        raise NotImplementedError
 
-    def streamed(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The answer of `reduce`; large tables may be streams, and `parts` must then last until these are read or closed."""
+    def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        """The answer of `reduce`."""
         return self.reduce(parts, run, options)

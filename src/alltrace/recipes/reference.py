@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
 
 _WIDTH = 80
 _INDENT = "    "
 
 
-def summary(recipe: Recipe) -> str:
+def summary(recipe: Question) -> str:
     """The first line of a recipe's documentation."""
     return description(recipe).partition("\n")[0]
 
 
-def description(recipe: Recipe) -> str:
+def description(recipe: Question) -> str:
     """The documentation of a recipe, without the indentation of the source."""
-    return inspect.cleandoc(recipe.__doc__ or "")
+    return inspect.cleandoc(recipe.doc or "")
 
 
-def recipe_reference(recipe: Recipe) -> str:
+def recipe_reference(recipe: Question) -> str:
     """The documentation of a recipe with its options, as the command line spells them, and its columns."""
     defaults = {option.name: option.default for option in recipe.options}
     return reference(
@@ -40,14 +40,7 @@ def recipe_reference(recipe: Recipe) -> str:
 
 
 def reference(name: str, about: str, options: Iterable[tuple[str, str]], columns: Iterable[tuple[str, str]]) -> str:
-    """A page of text, 80 characters wide.
-
-    Args:
-        name: What is documented.
-        about: What it is, in one or more paragraphs.
-        options: Each option and what it does.
-        columns: Each column and what it means.
-    """
+    """A page of text, 80 characters wide."""
     first, _, rest = about.partition("\n")
     parts = [f"{name} -- {first}"]
     parts += [textwrap.fill(" ".join(p.split()), _WIDTH) for p in rest.split("\n\n") if p.strip()]

@@ -10,7 +10,7 @@ from alltrace.trace.errors import AlltraceError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
 
 ENTRY_POINTS = "alltrace.recipes"
 
@@ -97,7 +97,7 @@ def names() -> list[str]:
     return sorted({*RECIPES, *_added()})
 
 
-def find(name: str) -> Recipe:
+def find(name: str) -> Question:
     """The recipe called `name`; `stats:NAME` is the report of nsys of that name.
 
     Raises:
@@ -107,7 +107,7 @@ def find(name: str) -> Recipe:
     if name.startswith("stats:"):
         return find_report(name.partition(":")[2])
     if name in RECIPES:
-        recipe: Recipe = load(RECIPES[name])
+        recipe: Question = load(RECIPES[name])
         return recipe
     added = _added()
     if name not in added:
@@ -115,14 +115,11 @@ def find(name: str) -> Recipe:
     return _load(name, added[name])
 
 
-def find_report(spec: str) -> Recipe:
+def find_report(spec: str) -> Question:
     """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
 
-    Args:
-        spec: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`.
-
-    Returns:
-        The report; the options named in `spec` are its defaults.
+    `spec`: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`. Returns the report; the
+    options named in `spec` are its defaults.
 
     Raises:
         UsageError: The report or option does not exist, or a value is not of the option's type.
@@ -130,11 +127,11 @@ def find_report(spec: str) -> Recipe:
     name, *arguments = spec.split(":")
     if name not in REPORTS:
         raise UsageError.unknown("stats report", name, REPORTS)
-    report: Recipe = load(REPORTS[name])
+    report: Question = load(REPORTS[name])
     return report.with_defaults(_given(report, arguments)) if arguments else report
 
 
-def _given(report: Recipe, arguments: Sequence[str]) -> dict[str, Any]:
+def _given(report: Question, arguments: Sequence[str]) -> dict[str, Any]:
     """The values of the options named in `arguments`, by option."""
     known = {option.name.replace("_", "-"): option for option in report.options}
     values: dict[str, Any] = {}
@@ -159,8 +156,8 @@ def _added() -> dict[str, str]:
     return {e.name: e.value for e in entry_points(group=ENTRY_POINTS)}
 
 
-def _load(name: str, value: str) -> Recipe:
-    from alltrace.recipes.base import Recipe
+def _load(name: str, value: str) -> Question:
+    from alltrace.recipes.base import Question
 
     try:
         found = load(value)
@@ -168,6 +165,6 @@ def _load(name: str, value: str) -> Recipe:
         raise AlltraceError(
             f"recipe {name} of another package: {value} cannot be loaded ({error}); reinstall that package"
         ) from error
-    if not isinstance(found, Recipe):
-        raise AlltraceError(f"recipe {name} of another package: {value} is {found!r}; expected a Recipe")
+    if not isinstance(found, Question):
+        raise AlltraceError(f"recipe {name} of another package: {value} is {found!r}; expected a Question")
     return found

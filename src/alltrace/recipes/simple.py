@@ -1,52 +1,48 @@
-"""The base of a recipe in two SQL statements; for other packages, see docs/write-a-recipe.md."""
+"""Questions of packages written for 0.2, as classes: `Recipe` and `SqlQuestion`. They answer for two releases."""
 
 from __future__ import annotations
 
-from abc import ABCMeta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import pyarrow as pa
-
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option
-from alltrace.recipes.sql_recipe import SqlRecipe
-from alltrace.trace.errors import AlltraceError
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Recipe
+from alltrace.recipes.sql_recipe import SqlRecipe, as_declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import Part, RunFacts
+    import pyarrow as pa
 
-__all__ = ["AnswerColumn", "Chart", "Option", "SqlQuestion"]
+    from alltrace.recipes.base import Options, Part, RunFacts
+    from alltrace.run.rank_tables import RankTables
+
+__all__ = ["AnswerColumn", "Chart", "Option", "Recipe", "SqlQuestion"]
 
 
-class SqlQuestion(SqlRecipe, metaclass=ABCMeta):
+class SqlQuestion(SqlRecipe, Recipe):
     """A recipe of two statements: `map_sql` over the tables of a rank, `reduce_sql` over what the ranks gave.
 
     Attributes:
-        map_sql: A SELECT over `tables`, with a column `rank` (see `SqlRecipe`).
+        map_sql: A SELECT over `tables`, with a column `rank` (see `Statements`).
         reduce_sql: A SELECT over the table `parts`, the rows of all ranks, with the names of `columns`; `text_of(id)` is the text
             of a name.
     """
 
-    map_sql: ClassVar[str]
     reduce_sql: ClassVar[str]
 
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
+    def parameters(self, options: Options) -> Mapping[str, object]:
+        """The values of `$name` in the statements: the options by their names."""
+        return options
+
+    def reduce_statement(self, options: Options) -> str:  # noqa: ARG002
         """The statement over the rows of all ranks."""
         return self.reduce_sql
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The rows of the statement.
+    def map(self, rank: RankTables, options: Options) -> pa.Table:
+        """The rows of the map's statement."""
+        return super().map(rank, {**options, **self.parameters(options)})
 
-        Raises:
-            AlltraceError: They do not have the columns that the recipe declares.
-        """
-        names = [column.name for column in self.columns]
-        if not parts:
-            return Answer(pa.table({name: pa.nulls(0) for name in names}), self.columns)
-        found = self.over_parts(parts, run, options)
-        if set(found.column_names) != set(names):
-            raise AlltraceError(
-                f"recipe {self.name}: reduce_sql gives the columns {', '.join(found.column_names)}; expected {', '.join(names)}"
-            )
-        return Answer(found.select(names), self.columns)
+    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+        """The rows of the statement."""
+        columns = self.answer_columns(options)
+        rows = self.over_parts(parts, run, {**options, **self.parameters(options)}) if parts else None
+        return Answer(as_declared(self.name, columns, rows), columns)

@@ -7,17 +7,23 @@ options choose from; what users type is a parameter (`$name`), never text of a s
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.part_rows import PartRows, with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.base import Part, RankTables, Recipe, RunFacts
-from alltrace.trace.errors import UsageError
+from alltrace.recipes.base import Answer, Question, of
+from alltrace.trace.columns import schema_of
+from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from alltrace.recipes.base import Chart, Needs, Of, Option, Options, Part, RankTables, Reads, RunFacts
+    from alltrace.trace.columns import Columns
 
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
@@ -25,95 +31,160 @@ _ROWS_AT_ONCE = 1 << 20
 """A statement gets the parts of several ranks together up to this many rows; more come in portions, if that is exact."""
 
 
-class SqlRecipe(Recipe):
-    """A recipe with a `map` that is one SELECT over a rank's tables.
+@dataclass(frozen=True)
+class Statements:
+    """A question in SQL: one SELECT over a rank's tables, and one over `parts`, the rows that it returns for all ranks.
 
-    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
+    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty. What is `Of`
+    something can be a function of the options, which are the values of `$name` in the statements.
 
     Attributes:
-        map_sql: The statement over a rank's tables. It has `rank` among its columns, and joins of two tables name
+        reads: The tables and columns that it reads.
+        map: The statement over a rank's tables. It has `rank` among its columns, and joins of two tables name
             `rank`, so that it holds for one rank and for all of them at once.
+        reduce: The statement over `parts`; `text_of(id)` is the text of a name.
+        merge: A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce` makes the same; None if there
+            is none. It is run first where parts have many rows.
+        stand_alone: Whether `reduce` makes rows of each rank from its part alone, in order of rank.
+        rank_tables: The tables that the map reads, by name, `rank` first in each, where a loop adds columns.
+        computed: What a compiled loop adds to the tables; None if the statement reads nothing but tables.
     """
 
-    map_sql: ClassVar[str]
+    reads: Of[Reads]
+    map: Of[str]
+    reduce: Of[str]
+    merge: Of[str | None] = None
+    stand_alone: Of[bool] = False
+    rank_tables: Callable[[RankTables, Options], dict[str, pa.Table]] | None = None
+    computed: Of[str | None] = None
 
-    def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
-        """What replaces the placeholders of the statements under `options`."""
-        return {}
-
-    def parameters(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values of `$name` in the statements: the options by their names."""
-        return options
-
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, pa.Table]:
-        """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
-        return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
-
-    def map_statement(self, options: Mapping[str, Any]) -> str:
-        """The statement that `map` runs over one rank's tables."""
-        return self.map_sql.format_map(self.words(options))
-
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """The statement over `parts`, the rows of `map_statement` of each rank."""
-        raise NotImplementedError
-
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> pa.Table:
+    def map_rank(self, rank: RankTables, options: Options) -> pa.Table:
         """The rows of the map's statement."""
-        statement, tables = self.map_statement(options), self.rank_tables(rank, options)
+        if self.rank_tables is not None:
+            tables = self.rank_tables(rank, options)
+        else:
+            tables = {table: id_table(rank, table, columns) for table, columns in of(self.reads, options).items()}
+        statement = of(self.map, options)
         if _NAMES.search(statement):
             tables["names"] = rank.name_table()
-        return run_statement(statement, tables, self.parameters(options))
+        return run_statement(statement, tables, options)
 
-    def merge_statement(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce_statement` makes the same.
-
-        None if there is none. It is run first where parts have many rows.
-        """
-        return None
-
-    def ranks_stand_alone(self, options: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Whether `reduce_statement` makes rows of each rank from its part alone, in order of rank."""
-        return False
-
-    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> pa.Table:
+    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Options) -> pa.Table:
         """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
         with_rows = [part for part in parts if part.table.num_rows] or parts[:1]
-        statement, merge, names = self.reduce_statement(options), self.merge_statement(options), run.name_table()
-        given = self.parameters(options)
+        statement, merge, names = of(self.reduce, options), of(self.merge, options), run.name_table()
         if len(with_rows) == 1 or sum(part.table.num_rows for part in with_rows) <= _ROWS_AT_ONCE:
-            return run_statement(statement, {PARTS: parts_table(with_rows), "names": names}, given)
-        if self.ranks_stand_alone(options):
+            return run_statement(statement, {PARTS: parts_table(with_rows), "names": names}, options)
+        if of(self.stand_alone, options):
             tables = (parts_table(few) for few in _in_portions(with_rows))
-            found = [run_statement(statement, {PARTS: table, "names": names}, given) for table in tables]
-            return pa.concat_tables(found, promote_options="permissive")
+            answers = [run_statement(statement, {PARTS: table, "names": names}, options) for table in tables]
+            return pa.concat_tables(answers, promote_options="permissive")
         rows = PartRows(with_rows)
         try:
-            merged: pa.Table | PartRows = rows if merge is None else run_statement(merge, {PARTS: rows}, given)
-            return run_statement(statement, {PARTS: merged, "names": names}, given)
+            merged: pa.Table | PartRows = rows if merge is None else run_statement(merge, {PARTS: rows}, options)
+            return run_statement(statement, {PARTS: merged, "names": names}, options)
         except Exception:
             if rows.failure is not None:
                 raise rows.failure from None
             raise
 
-    def computed_input(self, options: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """What a compiled loop adds to the tables under `options`; None if the statement reads nothing but tables."""
-        return None
-
-    def shown_statement(self, options: Mapping[str, Any]) -> str:
-        """One statement over all ranks that computes the recipe's answer, for `alltrace sql`: the schema `ids` has the tables.
+    def shown(self, name: str, options: Options) -> str:
+        """One statement over all ranks that computes the answer of the question called `name`: the schema `ids` has the tables.
 
         Raises:
             UsageError: It reads what a compiled loop computes.
         """
-        computed = self.computed_input(options)
+        computed = of(self.computed, options)
         if computed is not None:
-            raise not_by_sql(self.name, computed)
-        reads = self.reads(options).items()
+            raise not_by_sql(name, computed)
+        reads = of(self.reads, options).items()
         tables = ",\n".join(f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads)
-        parts = f"{PARTS} AS (\n{self.map_statement(options).strip()}\n)"
-        statement = f"WITH {tables},\n{parts}\nFROM (\n{self.reduce_statement(options).strip()}\n)"
-        given = self.parameters(options)
-        return re.sub(r"\$(\w+)", lambda found: _literal(given[found[1]]), statement)
+        parts = f"{PARTS} AS (\n{of(self.map, options).strip()}\n)"
+        statement = f"WITH {tables},\n{parts}\nFROM (\n{of(self.reduce, options).strip()}\n)"
+        return re.sub(r"\$(\w+)", lambda match: _literal(options[match[1]]), statement)
+
+
+class SqlRecipe(Question):
+    """What a shape of questions with methods for its statements adds to `Question`; see `Statements`."""
+
+    map_sql: ClassVar[str]
+
+    def words(self, options: Options) -> Mapping[str, str]:  # noqa: ARG002
+        """What replaces the placeholders of the statements under `options`."""
+        return {}
+
+    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, pa.Table]:
+        """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
+        return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
+
+    def map_statement(self, options: Options) -> str:
+        """The statement that `map` runs over one rank's tables."""
+        return self.map_sql.format_map(self.words(options))
+
+    def reduce_statement(self, options: Options) -> str:
+        """The statement over `parts`, the rows of `map_statement` of each rank."""
+        raise NotImplementedError
+
+    def merge_statement(self, options: Options) -> str | None:  # noqa: ARG002
+        """See `Statements.merge`."""
+        return None
+
+    def ranks_stand_alone(self, options: Options) -> bool:  # noqa: ARG002
+        """See `Statements.stand_alone`."""
+        return False
+
+    def computed_input(self, options: Options) -> str | None:  # noqa: ARG002
+        """See `Statements.computed`."""
+        return None
+
+    @property
+    def statements(self) -> Statements:
+        """The statements."""
+        return Statements(
+            self.reads, self.map_statement, self.reduce_statement, self.merge_statement, self.ranks_stand_alone, self.rank_tables,
+            self.computed_input,
+        )  # fmt: skip
+
+    def map(self, rank: RankTables, options: Options) -> pa.Table:
+        """The rows of the map's statement."""
+        return self.statements.map_rank(rank, options)
+
+    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Options) -> pa.Table:
+        """The rows of the reduce's statement."""
+        return self.statements.over_parts(parts, run, options)
+
+
+def sql_question(
+    name: str,
+    doc: str | None,
+    columns: Columns,
+    statements: Statements,
+    options: tuple[Option, ...] = (),
+    chart: Chart | None = None,
+    requires: Needs = (),
+) -> Question:
+    """The question that two statements answer; for the other arguments see `Question`."""
+    merge, reads = partial(_merged, name, columns, statements), of(statements.reads, {})
+    return Question(name, doc, columns, statements.map_rank, merge, reads, None, requires, options, chart, sql=statements)
+
+
+def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    return Answer(as_declared(name, columns, statements.over_parts(parts, run, options) if parts else None), columns)
+
+
+def as_declared(name: str, columns: Columns, rows: pa.Table | None) -> pa.Table:
+    """The rows of a statement of the question called `name`, with its columns in their order; none for None.
+
+    Raises:
+        AlltraceError: They do not have the columns that the question declares.
+    """
+    names = [column.name for column in columns]
+    if rows is None:
+        return pa.table({name: pa.nulls(0) for name in names})
+    if set(rows.column_names) != set(names):
+        returned = ", ".join(rows.column_names)
+        raise AlltraceError(f"recipe {name}: the last statement gives the columns {returned}; expected {', '.join(names)}")
+    return rows.select(names)
 
 
 def not_by_sql(name: str, computed: str) -> UsageError:
@@ -156,7 +227,7 @@ def _literal(value: Any) -> str:
     return "NULL" if value is None else str(value)
 
 
-def answer_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def answer_table(rows: pa.Table, columns: Columns) -> pa.Table:
     """The rows of a statement with the types of an answer; whole numbers beyond 64 bits stay decimals."""
-    fields = [found if pa.types.is_decimal(found.type) else field for field, found in zip(schema, rows.schema, strict=True)]
-    return rows.cast(pa.schema(fields))
+    typed = zip(schema_of(columns), rows.schema, strict=True)
+    return rows.cast(pa.schema([real if pa.types.is_decimal(real.type) else field for field, real in typed]))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from alltrace.recipes.base import Answer, AnswerColumn, answer_schema
+from alltrace.recipes.base import Answer
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,18 +46,15 @@ KIND_MEANINGS = {
 """What each kind of finding means; docs/diagnose.md has the rules."""
 
 COLUMNS = (
-    AnswerColumn("term", None, "the word"),
-    AnswerColumn("what", None, "what kind of word it is, and of what: `column of kernels`"),
-    AnswerColumn("unit", None, "the unit of a column, or null"),
-    AnswerColumn("meaning", None, "what it means"),
+    col.text("term", "the word"),
+    col.text("what", "what kind of word it is, and of what: `column of kernels`"),
+    col.text("unit", "the unit of a column, or null"),
+    col.text("meaning", "what it means"),
 )
 
 
 def explain(term: str) -> Answer:
     """The meaning of a word, for all places where alltrace uses it.
-
-    Args:
-        term: A kind of finding, a recipe, a table, a column of either, or a piece of evidence, in any case.
 
     Raises:
         UsageError: The term is unknown; the message has similar terms.
@@ -74,7 +70,7 @@ def explain(term: str) -> Answer:
         raise UsageError(f"alltrace has no term {term!r}; {hint}")
     rows = list(dict.fromkeys(rows))
     names = [column.name for column in COLUMNS]
-    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], answer_schema(COLUMNS, names))
+    table = col.table_of([dict(zip(names, row, strict=True)) for row in rows], COLUMNS)
     return Answer(table, COLUMNS)
 
 
@@ -93,12 +89,13 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
         for column in table.columns:
             yield column.name, f"column of the table {table.name}", column.unit, column.doc
     for name in names():
-        yield name, "recipe", None, _paragraph(find(name).__doc__)
-        for shown in find(name).columns:
+        asked = find(name)
+        yield name, "recipe", None, _paragraph(asked.doc)
+        for shown in asked.answer_columns({o.name: o.default for o in asked.options}):
             yield shown.name, f"column of the recipe {name}", shown.unit, shown.doc
     for name in REPORTS:
         report = find_report(name)
-        yield name, "report of nsys stats", None, _paragraph(report.__doc__)
+        yield name, "report of nsys stats", None, _paragraph(report.doc)
         for cell in report.answer_columns({}):
             yield cell.name.removesuffix(f" ({cell.unit})"), f"column of the report {name}", cell.unit, cell.doc
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from alltrace.charts import draw, figure
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find
+from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 _RANK_ROWS = 100
 _ROWS = 20
 _CLOCKS = (
-    AnswerColumn("host", None, "host"),
-    AnswerColumn("offset_ns", "ns", "how far its clock is ahead of the first host's"),
-    AnswerColumn("drift_ppm", "ppm", "how much faster it runs"),
-    AnswerColumn("error_ns", "ns", "how far the offset may be off, half of the 95 % interval; none without evidence"),
-    AnswerColumn("residual_ns", "ns", "typical scatter of the ends of collectives; none without evidence"),
-    AnswerColumn("evidence", None, "collectives used for it"),
-    AnswerColumn("component", None, "hosts with the same number were aligned by evidence, others only by their UTC stamps"),
+    col.text("host", "host"),
+    col.ns("offset_ns", "how far its clock is ahead of the first host's"),
+    col.real("drift_ppm", "how much faster it runs", "ppm"),
+    col.ns("error_ns", "how far the offset may be off, half of the 95 % interval; none without evidence"),
+    col.ns("residual_ns", "typical scatter of the ends of collectives; none without evidence"),
+    col.whole("evidence", "collectives used for it"),
+    col.whole("component", "hosts with the same number were aligned by evidence, others only by their UTC stamps"),
 )
 
 
@@ -215,7 +216,7 @@ class Section:
             return None
         return self.answer.table.select([c for c in self.ask.shown if c in self.answer.table.column_names]).slice(0, self.ask.rows)
 
-    def column(self, name: str) -> AnswerColumn:
+    def column(self, name: str) -> col.Column:
         """What a column of the answer means."""
         columns = self.answer.columns if self.answer is not None else ()
         return next(c for c in columns if c.name == name)
@@ -321,11 +322,8 @@ def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]
 
 def _clocks(info: Answer, *, pictures: bool) -> Section:
     """The list of clocks in `info`, as a separate section."""
-    import pyarrow as pa
-
     rows = [dict(r) for r in info.extra.get("clocks", ())]
-    kinds = {"host": pa.string(), "drift_ppm": pa.float64()}
-    table = pa.Table.from_pylist(rows, pa.schema([(c.name, kinds.get(c.name, pa.int64())) for c in _CLOCKS]))
+    table = col.table_of(rows, _CLOCKS)
     chart = Chart("bars", "host", ("error_ns",), title="")
     answer = Answer(table, _CLOCKS, chart=chart)
     wanted = Ask("clocks", "Clocks of the hosts", "info", shown=tuple(c.name for c in _CLOCKS), rows=_RANK_ROWS)

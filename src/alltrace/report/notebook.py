@@ -15,7 +15,7 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
     from alltrace.run.store import Run
 
 FIRST = (
@@ -76,7 +76,7 @@ _SQL = """run.connect().sql(
 ).show()"""
 
 
-def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_dir: str | None = None) -> str:
+def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cache_dir: str | None = None) -> str:
     """The text of a notebook (format 4.5).
 
     Args:
@@ -108,7 +108,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Recipe], cache_
     return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
 
 
-def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Recipe]:
+def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Question]:
     """The recipes that a notebook of the run uses: those with tables that some rank has and without required options.
 
     Args:
@@ -132,7 +132,7 @@ def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Recipe]:
     return [r for r in map(find, order) if _can_ask(run, r)]
 
 
-def _can_ask(run: Run, recipe: Recipe) -> bool:
+def _can_ask(run: Run, recipe: Question) -> bool:
     if any(o.required for o in recipe.options):
         return False
     options = {o.name: o.default for o in recipe.options}

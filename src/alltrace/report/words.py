@@ -11,7 +11,7 @@ from alltrace.trace.amounts import amount
 from alltrace.trace.amounts import text as shortened
 
 if TYPE_CHECKING:
-    from alltrace.recipes.base import AnswerColumn, Recipe
+    from alltrace.recipes.base import Column, Question
     from alltrace.report.content import Report, Section
 
 FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
@@ -38,7 +38,7 @@ _GROUPED = 10_000
 _PLACES = frozenset({"start_ns", "end_ns"})
 
 
-def cell(value: Any, column: AnswerColumn) -> str:
+def cell(value: Any, column: Column) -> str:
     """A cell of a table."""
     if column.name in NAMING and value is not None:
         return str(value)
@@ -49,7 +49,7 @@ def cell(value: Any, column: AnswerColumn) -> str:
     return amount(value, column.unit)
 
 
-def heading(column: AnswerColumn) -> str:
+def heading(column: Column) -> str:
     """The header of a column: its name in words."""
     return f"{label(column)} %" if column.unit == "%" else label(column)
 
@@ -68,9 +68,9 @@ def about(section: Section) -> str:
     return described(find(section.ask.recipe))
 
 
-def described(recipe: Recipe) -> str:
+def described(recipe: Question) -> str:
     """The first paragraph of a recipe's documentation, on one line."""
-    lines = [line.strip() for line in (recipe.__doc__ or "").strip().splitlines()]
+    lines = [line.strip() for line in (recipe.doc or "").strip().splitlines()]
     return " ".join(lines[: lines.index("")] if "" in lines else lines)
 
 

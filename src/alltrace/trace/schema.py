@@ -14,31 +14,15 @@ Conventions, for every table:
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.trace.columns import Column as Column
+from alltrace.trace.columns import ColumnType, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ColumnType = Literal["time", "name", "enum", "text", "int8", "int16", "int32", "int64", "float64", "bool", "binary"]
-
 FORMAT_VERSION = 8
-
-
-class Column(NamedTuple):
-    """One column of a canonical table.
-
-    Attributes:
-        name: The column's name.
-        type: `time` (int64 ns), `name` (int64 id of an interned string), `enum` (one of a few words), `text`, or a plain type.
-        unit: `ns`, `bytes` or None.
-        doc: What it holds.
-    """
-
-    name: str
-    type: ColumnType
-    unit: str | None
-    doc: str
 
 
 class Table(NamedTuple):
@@ -85,37 +69,7 @@ class Table(NamedTuple):
 
     def arrow_schema(self, columns: Iterable[str] | None = None) -> Any:
         """The `pyarrow.Schema` of the table, or of the given columns of it."""
-        return _schema(self.columns if columns is None else tuple(self.column(c) for c in columns))
-
-
-@lru_cache(256)
-def _schema(columns: tuple[Column, ...]) -> Any:
-    import pyarrow as pa
-
-    return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns])
-
-
-@cache
-def arrow_type(kind: ColumnType) -> Any:
-    """The `pyarrow.DataType` that a column of the given type has in memory; `enum` is a dictionary of strings."""
-    import pyarrow as pa
-
-    if kind == "enum":
-        return pa.dictionary(pa.int32(), pa.string())
-    types = {
-        "time": pa.int64,
-        "name": pa.int64,
-        "text": pa.string,
-        "int8": pa.int8,
-        "int16": pa.int16,
-        "int32": pa.int32,
-        "int64": pa.int64,
-        "float64": pa.float64,
-        "bool": pa.bool_,
-        "binary": pa.binary,
-    }
-    make: Any = types[kind]
-    return make()
+        return schema_of(self.columns if columns is None else tuple(self.column(c) for c in columns))
 
 
 def _c(name: str, kind: ColumnType, doc: str, unit: str | None = None) -> Column:

@@ -181,7 +181,7 @@ def recipes() -> list[dict[str, Any]]:
     found = []
     for name in [*names(), *(f"stats:{r}" for r in REPORTS)]:
         recipe = find(name)
-        text = (recipe.__doc__ or "").strip()
+        text = (recipe.doc or "").strip()
         found.append(
             {
                 "name": name,

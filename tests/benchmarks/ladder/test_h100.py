@@ -36,6 +36,7 @@ NOT_ALL_GAINED = frozenset({"compile"})
 """Switches that leave most of their cause: compiled kernels are fewer, but are launched one by one as well."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", STEP_MS)
 def test_the_cause_comes_first_with_a_loss_near_the_gain(name, tmp_path):
     (cause,) = (c for c in CAUSES if c.name == name)
@@ -51,6 +52,7 @@ def test_the_cause_comes_first_with_a_loss_near_the_gain(name, tmp_path):
     assert within_a_third(one, "torch") or name in NOT_ALL_GAINED
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(STEP_MS))
 def test_only_a_device_that_is_shared_is_said_to_be(name, tmp_path):
     found = diagnosed([Path(__file__).parent / "h100" / f"{name}.pt.trace.json.gz"], tmp_path / "cache")

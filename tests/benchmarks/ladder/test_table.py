@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.together import together
 
 from benchmarks.first_findings import Diagnosed, Finding, StepTimes
 from benchmarks.ladder.causes import Cause, Settings
@@ -67,7 +68,7 @@ def test_each_profiler_has_a_row_and_counts():
     assert "Of 2 recordings of switches that gain 5.0 % or more, the right kind came first in 1, " in whole
 
 
-@pytest.mark.parametrize(
+@together(
     ("finding", "near"),
     [
         (Finding("sync", 0.34), True),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from tests.together import together
 
 from benchmarks.programs.draw import draw
 from benchmarks.programs.layouts import LAYOUTS, Setting, draw_for_matching
@@ -15,7 +15,7 @@ from benchmarks.programs.machine import COLLECTIVE, HOST, LAUNCH_LATENCY_NS, exe
 from benchmarks.programs.training import Lowered
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@together("layout", LAYOUTS)
 def test_no_member_of_a_synchronising_operation_ends_before_the_last_has_started(layout):
     program = draw_for_matching(7, Setting(layout, "ids", 3.0), 8)
     lowered = Lowered(program)

@@ -27,6 +27,7 @@ def executed(program, without=None):
     return lowered, execute(lowered.code, lowered.members, record=True)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
     program = draw(seed)
@@ -58,6 +59,7 @@ def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
         assert all(times == members[0] for times in members)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differently(seed):
     program = draw(seed)
@@ -68,6 +70,7 @@ def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differen
     assert len(program.judged) >= 2
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", KINDS)
 def test_removing_no_cause_gives_nothing_back_and_no_cause_more_than_all_time(kind):
     program = draw(SMALL[kind], kind)
@@ -86,6 +89,7 @@ def test_a_program_with_nothing_planted_has_nothing_to_remove():
     assert truth.kinds == truth.natural
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", GROWING)
 def test_a_worse_cause_costs_more(kind):
     program = draw(SMALL[kind], kind)

@@ -62,6 +62,7 @@ def test_a_rank_with_more_work_has_larger_grids_or_more_launches(variant, tmp_pa
     assert (launches[0] > 1.2 * launches[1]) == (variant == "launches")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "memory", "call"),
     [
@@ -114,6 +115,8 @@ def rows(run, table, rank):
     return run.connect().execute(f"SELECT count(*) FROM {table} WHERE rank = {rank}").fetchone()[0]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [4, 7, 10])
 def test_a_run_has_the_ranks_and_events_of_the_program(seed, tmp_path):
     program = draw(seed)
@@ -144,6 +147,7 @@ def test_graphs_traced_as_a_whole_hide_their_kernels(tmp_path):
     assert rows(run, "kernels", 0) == sum(not k[7] for k in timeline.recorded[0].kernels)
 
 
+@pytest.mark.slow
 def test_calls_of_mpi_replace_those_of_nccl(tmp_path):
     program = next(p for p in (draw(seed, "none") for seed in range(400)) if p.mpi)
     program = replace(program, view=replace(program.view, late=()))
@@ -153,6 +157,7 @@ def test_calls_of_mpi_replace_those_of_nccl(tmp_path):
     assert run.connect().execute("SELECT count(*) FROM kernels WHERE kind = 'collective'").fetchone()[0] == 0
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_captured_late_and_one_without_a_report(tmp_path):
     program = draw(9, "missing-rank")
     late = next(r for r in range(program.grid.ranks) if r not in program.view.missing)
@@ -169,6 +174,7 @@ def test_a_rank_that_is_captured_late_and_one_without_a_report(tmp_path):
     assert kept < len(recorded.kernels)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nccl", ["json", "binary"])
 def test_payloads_tell_the_communicator_and_the_size(nccl, tmp_path):
     program = next(p for p in (draw(seed, "none") for seed in range(400)) if p.communicators and not p.mpi and p.grid.tp > 1)

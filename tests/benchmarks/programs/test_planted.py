@@ -45,6 +45,7 @@ def test_a_window_has_an_end_and_what_was_dropped_is_not_in_it():
     assert window.contains(125)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_kernel_of_nccl_in_the_reports_is_a_member(layout, tmp_path):
     program = draw_for_matching(3, Setting(layout, "names", 1.0), 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from tests.together import together
 
 from benchmarks.programs.draw import draw
 from benchmarks.programs.losses import Truth
@@ -86,7 +86,7 @@ def test_impossible_losses_are_counted_and_null_ones_are_none():
     assert (found.stated, found.found_share, found.impossible) == (True, None, [])
 
 
-@pytest.mark.parametrize(
+@together(
     ("line", "value"),
     [
         ("first finding has the costliest kind", "2 of 4 (50.0 %)"),

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.together import together
 
 from alltrace.capture.profilers.ncu import NcuOptions, base_name, check_filter, filter_of, ncu_command
 from alltrace.capture.profilers.tool import Tool
@@ -44,9 +45,7 @@ def rank(number):
     return {**WORLD, "OMPI_COMM_WORLD_RANK": str(number), "OMPI_COMM_WORLD_LOCAL_RANK": str(number % 2)}
 
 
-@pytest.mark.parametrize(
-    "kernels", ["", None, ".*", "nccl", "Reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "(?i)NVSHMEM", "k.*l"]
-)
+@together("kernels", ["", None, ".*", "nccl", "Reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "(?i)NVSHMEM", "k.*l"])
 def test_a_filter_that_could_hang_the_job_is_refused(kernels):
     with pytest.raises(UsageError, match="hang"):
         check_filter(kernels)
@@ -58,7 +57,7 @@ def test_a_filter_that_is_safe_is_taken_and_one_that_is_none_is_not():
         check_filter("(", "--top")
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "base"),
     [
         ("gemm", "gemm"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.capture.scripts.rendering import MANIFESTS, NEEDED, ODD, PROFILERS, VALUES, rendered, settings
+from tests.together import together
 
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
@@ -108,7 +109,7 @@ def test_every_manifest_holds_by_its_schemas():
     assert kinds == {"MPIJob", "PyTorchJob", "JobSet", "TrainJob", "TrainingRuntime", "ConfigMap"}
 
 
-@pytest.mark.parametrize(
+@together(
     ("target", "change", "said"),
     [
         ("k8s-mpijob", lambda d: d["spec"].update(slotPerWorker=8), "slotPerWorker"),
@@ -139,8 +140,8 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_containers(shellcheck, tmp_p
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("profiler", PROFILERS)
-@pytest.mark.parametrize("target", MANIFESTS)
+@together("profiler", PROFILERS)
+@together("target", MANIFESTS)
 def test_the_words_of_the_program_come_through(target, profiler):
     words = [*ODD, "a$$b$$$c", "$(ODD)", "$$$(ODD)"]
     job = Job(settings(profiler, workload__arguments=words, environment={"ODD": words[-1]}))

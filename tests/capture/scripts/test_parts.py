@@ -4,6 +4,7 @@ import argparse
 
 import pytest
 from tests.capture.scripts.rendering import NEEDED
+from tests.together import together
 
 from alltrace.capture.scripts.parts import capture_words, check, request_of, variables, wrapper_text
 from alltrace.capture.scripts.registry import render
@@ -12,7 +13,7 @@ from alltrace.cli.capturing.exec_ import configure, request_from
 from alltrace.trace.errors import UsageError
 
 
-@pytest.mark.parametrize(
+@together(
     "changes",
     [
         {},
@@ -92,7 +93,7 @@ def test_a_log_of_the_window_is_asked_for_by_the_wrapper_of_ranks_that_are_profi
     assert '"$reports"/*_nccl.*.log' in render("slurm", Job({**NEEDED, **WINDOW}))
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "lacking"),
     [
         ({"nccl.log": False}, "nccl.log = true"),

@@ -4,6 +4,7 @@ import collections
 
 import pytest
 from tests.capture.scripts.rendering import HOSTS, MANIFESTS, PROFILERS, VALUES, WORKLOADS, all_targets, rendered, settings
+from tests.together import together
 
 from alltrace.capture.scripts.registry import TARGETS, render
 from alltrace.capture.scripts.settings import Job
@@ -24,7 +25,7 @@ def test_every_target_makes_every_profiler_and_workload_but_what_cannot_be():
     assert [made[t] for t in (*VALUES, "docker")] == [10, 10, len(PROFILERS) * len(WORKLOADS) * 2]
 
 
-@pytest.mark.parametrize(
+@together(
     ("target", "changes", "said"),
     [
         ("slurm", {"profiler__kind": "torch", "workload__kind": "nccl-tests"}, "nccl-tests are not Python programs"),

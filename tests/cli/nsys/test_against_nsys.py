@@ -177,6 +177,7 @@ def test_the_lines_are_many_and_each_stands_once():
     assert len(set(lines)) == len(lines) >= 75
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("line", STATS)
 def test_stats_says_the_same(nsys, reports, tmp_path, line, capfd, monkeypatch):
     their, our = (
@@ -190,6 +191,7 @@ def test_stats_says_the_same(nsys, reports, tmp_path, line, capfd, monkeypatch):
     assert alike(our.out, their.out), (our.out, their.out)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("line", ANALYZE)
 def test_analyze_says_the_same(nsys, reports, tmp_path, line, capfd, monkeypatch):
     their, our = (
@@ -202,6 +204,7 @@ def test_analyze_says_the_same(nsys, reports, tmp_path, line, capfd, monkeypatch
     assert mine == [m if "DEPRECATED" in w else w for m, w in zip(mine, wanted, strict=True)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_is_refused_has_their_exit_code_and_our_reason(nsys, reports, tmp_path, line, capfd, monkeypatch):
     their = theirs(nsys, line, place(reports, tmp_path / "theirs"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.together import together
 
 from alltrace.cli.main import main
 from alltrace.cli.nsys.forms import ENDINGS, FORMATS, format_reference, parse_form
@@ -15,7 +16,7 @@ from alltrace.recipes.registry import REPORTS, find_report
 _ARGUMENT = re.compile(r"^    :([a-z-]+)(=VALUE)?: ", re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@together("name", REPORTS)
 def test_a_report_accepts_the_arguments_that_its_help_lists_and_has_its_columns(name):
     text = Reports().reference(name)
     arguments = _ARGUMENT.findall(text)
@@ -30,7 +31,7 @@ def test_an_earlier_name_has_the_help_of_its_successor():
     assert all(Reports().reference(old) == Reports().reference(new) for old, new in EARLIER_NAMES.items())
 
 
-@pytest.mark.parametrize("name", TITLES)
+@together("name", TITLES)
 def test_a_rule_has_its_title_and_its_advice(name):
     text = Rules().reference(name)
     assert text.startswith(f"{name} -- {TITLES[name]}\n")

@@ -7,6 +7,7 @@ import re
 import shlex
 
 import pytest
+from tests.together import together
 
 import alltrace as library
 from alltrace.cli.demo_cases import CASES
@@ -28,6 +29,7 @@ def test_demo_simulates_imports_and_answers(alltrace, tmp_path):
     assert (tmp_path / "my demo" / "reports" / "truth.json").is_file()
 
 
+@pytest.mark.slow
 def test_demo_of_a_case_tells_what_was_planted(alltrace, tmp_path):
     done = alltrace("demo", "-o", tmp_path, "--case", "data-stall", "--ranks", "2")
     assert done.code == 0
@@ -38,6 +40,7 @@ def test_demo_of_a_case_tells_what_was_planted(alltrace, tmp_path):
     assert alltrace("demo", "-o", tmp_path, "--case", "brisk").code == 2
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [c for c in CASES if c not in ("healthy", "missing-rank")])
 def test_the_first_finding_of_a_case_is_about_what_was_planted(name, tmp_path):
     case = CASES[name]
@@ -49,7 +52,7 @@ def test_the_first_finding_of_a_case_is_about_what_was_planted(name, tmp_path):
     assert set(truth.faults[0]["ranks"]) == set(first["ranks"])
 
 
-@pytest.mark.parametrize("name", CASES)
+@together("name", CASES)
 def test_the_commands_of_a_case_exist(name):
     case = CASES[name]
     assert case.scenario in SCENARIOS

@@ -23,6 +23,7 @@ def history(alltrace):
     return path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by", ["run", "host", "finding"])
 def test_every_question_has_every_form(alltrace, history, by):
     for form in ("table", "json", "csv", "md", "parquet"):

@@ -11,7 +11,6 @@ import pickle
 import pyarrow.parquet as pq
 import pytest
 from tests.inspector_writing import collective, record
-from tests.nccl_profiler_writing import ring
 from tests.nccl_writing import write_log
 from tests.readers.flight_recorder.test_read import Evil, dump, entry
 from tests.readers.nccl_tests.test_read import NEW
@@ -178,17 +177,6 @@ def test_names_that_are_no_utf8(alltrace, tmp_path, kind, views, text, format): 
             assert r"rank\\xff.log" in (tmp_path / "answer").read_text()
 
 
-@pytest.mark.parametrize("view", ["ranks", "links", "network", "operations"])
-def test_every_view_of_the_example_profiler_plugin(alltrace, tmp_path, view):
-    for writer in ring(slow_link=2):
-        writer.write(tmp_path)
-    done = alltrace("logs", "nccl-profiler", tmp_path, "--view", view, "--format", "json")
-    answer = json.loads(done.out)
-    assert (done.code, answer["run"]["ranks"]) == (0, 4)
-    assert [set(row) for row in answer["rows"]] == [{c["name"] for c in answer["columns"]}] * len(answer["rows"])
-    assert any("the link from rank 2 to rank 3 is slow" in note for note in answer["notes"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -207,7 +195,6 @@ def test_every_view_of_the_example_profiler_plugin(alltrace, tmp_path, view):
         (["logs", "training", "empty.log"], 3, "no step lines"),
         (["logs", "flight-recorder", "empty.log"], 3, "neither a pickle nor JSON"),
         (["logs", "inspector", "empty.log"], 3, "no record of NCCL Inspector"),
-        (["logs", "nccl-profiler", "empty.log"], 3, "no event of NCCL's example profiler plugin"),
         (["logs", "inspector", "empty.log", "--nccl-tests", "nowhere.out"], 3, "there is no such file"),
     ],
 )

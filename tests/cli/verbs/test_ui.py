@@ -33,6 +33,7 @@ def answered(address, asked):
     return False
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_path, how):
     (tmp_path / "temporary").mkdir()

@@ -97,6 +97,7 @@ def local_memory(prv):
     return +Counter({n: count for n, count in found.items() if n})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", REPORTS)
 def test_counts_times_and_communications_are_equal(corpus, nsys, nsys2prv, tmp_path, name):
     copy = tmp_path / "r.sqlite"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.thorough import cases
+from tests.together import together
 
 from alltrace.readers.flight_recorder.read import read_recording
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
@@ -62,19 +63,20 @@ def entry(sequence, op="nccl:all_reduce", state="completed", **more):
     }
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@together("protocol", range(6))
 def test_plain_data_of_every_protocol(protocol):
     assert decode(pickle.dumps(PLAIN, protocol)) == PLAIN
 
 
-@pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("value", [Evil(), dt.date(2020, 1, 1), {1, 2}, os.getcwd, b"x", complex(1, 2)])
+@together("protocol", range(6))
+@together("value", [Evil(), dt.date(2020, 1, 1), {1, 2}, os.getcwd, b"x", complex(1, 2)])
 def test_anything_else_is_refused(protocol, value):
     with pytest.raises(PickleRefusedError, match="instruction"):
         decode(pickle.dumps({"entries": [value]}, protocol))
     assert not Path("/tmp/never").exists()
 
 
+@pytest.mark.slow
 def test_damaged_pickles_are_refused_in_a_sentence():
     data = pickle.dumps(PLAIN)
     rng = random.Random(0)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.thorough import cases
+from tests.together import together
 
 from alltrace.readers.gpu_log.read import GpuLog, read_gpu_log
 from alltrace.readers.gpu_log.sample import VALUES, stamp_of, value_of
@@ -187,9 +188,7 @@ def test_times(at, quarters):
     assert stamp_of(told) == (seconds - zone // timedelta(microseconds=1) * 1000, False)
 
 
-@pytest.mark.parametrize(
-    "text", ["0026/11/25 09:30:04.123", "9026/11/25 09:30:04.123", "99999999999.5", "2026/13/25 09:30:04", "soon"]
-)
+@together("text", ["0026/11/25 09:30:04.123", "9026/11/25 09:30:04.123", "99999999999.5", "2026/13/25 09:30:04", "soon"])
 def test_times_of_no_job(text):
     with pytest.raises(ValueError, match="time"):
         stamp_of(text)

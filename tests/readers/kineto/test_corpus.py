@@ -22,6 +22,7 @@ tracelens/inference__vllm_decode_full__graph_execution.json.gz tracelens/mi300__
 """.split()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_event_is_there(corpus, name):
     path = corpus / "kineto" / name

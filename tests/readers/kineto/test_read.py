@@ -205,6 +205,7 @@ def test_a_trace_cut_short_gives_what_is_whole_and_says_so(write, name):
     reader.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["a.json.gz", "a.json.zst"])
 def test_a_compressed_stream_cut_short_gives_what_is_whole(write, name):
     path = write(trace([gpu("kernel", f"k{i * 7919 % 10007}", i, 0.5, i) for i in range(1, 20_000)]), name)
@@ -358,6 +359,9 @@ def test_only_traces_are_taken_for_reports(write, tmp_path):
     assert is_report(write(EVENTS))
     assert not is_report(write({"rank": 1}))
     assert not is_report(write([1, 2, 3]))
+    of_nccl = {"name": "AllReduce", "cat": "COLL", "ph": "b", "id": 0, "pid": 1, "tid": 1, "ts": 1.5}
+    assert not is_report(write([of_nccl]))
+    assert is_report(write([{**of_nccl, "cat": "kernel", "ph": "X"}]))
     assert not is_report(write(trace(), "trace.txt"))
     assert not is_report(tmp_path / "missing.json")
 

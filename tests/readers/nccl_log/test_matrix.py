@@ -45,6 +45,7 @@ def read(tmp_path, text, **options):
     return part, calls_of(part, calls)
 
 
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plain_and_cut_logs(tmp_path, version, prefix):
@@ -55,6 +56,7 @@ def test_plain_and_cut_logs(tmp_path, version, prefix):
         assert part.records.counts["not understood"] == written.cut
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("stamp", STAMPS)
 def test_interleaved_logs(tmp_path, version, stamp):
@@ -64,6 +66,7 @@ def test_interleaved_logs(tmp_path, version, stamp):
         assert found == truth_of(written)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_interleaved_and_cut_logs(tmp_path, version):
     """With both, a rest may fit nothing; then the record is listed, and no call is made up."""
@@ -78,6 +81,7 @@ def test_interleaved_and_cut_logs(tmp_path, version):
         assert (wanted - known).total() + written.cut <= part.records.counts["not understood"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("prefix", ["none", "srun", "ray", "strange"])
 def test_fast_and_careful_paths_agree(tmp_path, prefix):
     written = write_log("2.27", prefix, calls=300, ranks=8, interleave=prefix == "none", cut=True, seed=3)

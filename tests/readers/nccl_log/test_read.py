@@ -13,6 +13,7 @@ from pathlib import PurePath
 import pyarrow as pa
 import pytest
 from tests.nccl_writing import write_log
+from tests.together import together
 
 from alltrace.readers.nccl_log.read import Wanted, read_log
 from alltrace.readers.nccl_log.stamps import Stamp
@@ -66,6 +67,7 @@ def test_garbage_alone(tmp_path):
         read_nccl_logs([path], calls_to=None)
 
 
+@pytest.mark.slow
 def test_every_cut_of_a_log(tmp_path):
     """Whatever byte a log ends at: the calls before it are right, and the last one is right, null in what is cut, or not there."""
     written = write_log(ranks=2, calls=2, prefix="srun")
@@ -178,7 +180,7 @@ def test_time_formats_that_are_none(tmp_path):
         read(tmp_path, b"", times=True, time_format="%Y %Y")
 
 
-@pytest.mark.parametrize(
+@together(
     ("form", "text"),
     [
         ("%b %e %H:%M:%S %Y", b"May  5 06:16:47 2026"),
@@ -216,6 +218,7 @@ def test_the_logs_of_many_ranks_are_not_compared_with_each_other(tmp_path, monke
     assert len(compared) <= 200
 
 
+@pytest.mark.slow
 def test_files_in_parallel_are_as_one_by_one(tmp_path):
     paths = []
     for seed in range(3):

@@ -6,6 +6,7 @@ import random
 
 import pytest
 from tests.readers.ncu.building import END, SET_ADDRESS, cubin, line_table
+from tests.together import together
 
 from alltrace.readers.ncu.cubin import line_at, read_cubin
 from alltrace.readers.wire import WireError
@@ -61,7 +62,7 @@ def test_a_table_of_an_unknown_version_is_passed_over():
     assert [row.line for row in found.functions["f"].lines] == [5, 3, 3]
 
 
-@pytest.mark.parametrize(
+@together(
     ("binary", "found"),
     [
         (b"", "not a 64-bit ELF"),

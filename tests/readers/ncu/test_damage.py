@@ -36,6 +36,7 @@ def damaged(draw, data):
     return bytes(changed)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_damage_is_an_error_or_an_answer(tmp_path, seed):
     draw = random.Random(seed)

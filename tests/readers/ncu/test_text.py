@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.together import together
 
 from alltrace.readers.ncu.read import read_report
 from alltrace.readers.ncu.units import base_factor
@@ -158,7 +159,7 @@ def test_other_text_is_refused_in_a_sentence(read, text, found):
     assert found in str(error.value)
 
 
-@pytest.mark.parametrize(
+@together(
     ("unit", "factor"),
     [("usecond", 1e3), ("ms", 1e6), ("cycle/nsecond", 1e9), ("Ghz", 1e9), ("Tbyte/second", 1e12), ("sector/usecond", 1e6),
      ("Kbyte/block", 1e3), ("%/Kbyte", 1e3), ("%", None), ("", None), ("Kelvin", None)],

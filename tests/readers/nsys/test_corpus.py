@@ -41,6 +41,7 @@ def ask(path: Path, query: str):
         connection.close()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_arrives(corpus, read, name):
     path = path_of(corpus, name)
@@ -66,6 +67,7 @@ def test_every_row_arrives(corpus, read, name):
                 assert all(v is None or 0 <= v < count for v in table.column(column).unique().to_pylist())
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_names_and_times_are_those_of_the_export(corpus, read, name):
     path = path_of(corpus, name)

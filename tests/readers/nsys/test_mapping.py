@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.together import together
 
 from alltrace.readers.nsys.mapping import find_table, sources_of
 
 
-@pytest.mark.parametrize(
+@together(
     ("tables", "found"),
     [
         (["OTHER", "EVENTS"], "EVENTS"),

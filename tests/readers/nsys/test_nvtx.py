@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 COLUMNS = (
     "(start, end, eventType, category, color, text TEXT, globalTid, endGlobalTid, textId, domainId, uint64Value, int64Value, "
     "doubleValue REAL, floatValue REAL, jsonTextId, jsonText TEXT)"
@@ -77,6 +79,7 @@ def test_the_default_domain_may_have_a_name(export, read, tid):
     assert read(export({NVTX: rows})).column("ranges", "domain") == ["named"]
 
 
+@pytest.mark.slow
 def test_a_domain_created_in_a_later_batch(export, read, tid):
     t = tid(9, 9)
     rows = [event(i, i + 1, 59, t, text=f"r{i % 3}", domainId=2) for i in range(131_080)]

@@ -57,6 +57,7 @@ def answers(export, cache):
     return found
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FILES)
 def test_shuffled_rows_change_no_answer(corpus, tmp_path, name):
     for folder in ("plain", "moved"):

@@ -124,6 +124,7 @@ def labelled(rows):
     return sorted((tuple(label_of(v) if isinstance(v, str) else v for v in row) for row in rows), key=repr)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_exported_is_read_back(tmp_path, monkeypatch, seed):
     draw = random.Random(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.together import together
 
 from alltrace.readers.training_log.formats import own_pattern, parse
 from alltrace.readers.training_log.read import read_training
@@ -140,7 +141,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("name", LINES)
+@together("name", LINES)
 def test_a_line_of_each_framework(name):
     text, number, values = LINES[name]
     step = parse(text)

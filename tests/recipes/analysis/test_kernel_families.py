@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.together import together
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.recipes.analysis.kernel_families import family_of
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "family", "precision"),
     [
         ("volta_sgemm_128x64_nn", "gemm", "fp32"),

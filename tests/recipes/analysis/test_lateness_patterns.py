@@ -13,6 +13,7 @@ SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "layers": 6, "kernels_per_layer": 6
 IN_TURN = [f"slow-rank:ranks={1 + 4 * (step % 2)}:factor=1.4:steps={step}" for step in range(14)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("layout", "faults", "values", "culprits", "pattern"),
     [

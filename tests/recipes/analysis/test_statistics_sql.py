@@ -38,6 +38,7 @@ def quartile(values: list[int], quarters: int, quantile: str) -> float:
     return float(values[at]) if rest else (values[at - 1] + values[min(at, n - 1)]) / 2
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from(["type_2", "type_7"]), st.booleans())
 def test_statistics_are_those_of_all_values(rows: list[tuple[Any, ...]], quantile: str, by_rank: bool) -> None:

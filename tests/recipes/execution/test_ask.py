@@ -7,13 +7,15 @@ from tests.making import kernel, make_run
 
 import alltrace
 from alltrace.align.store import aligned
-from alltrace.recipes.base import Answer, AnswerColumn, Option, Recipe
+from alltrace.recipes.base import Answer, Option
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options
+from alltrace.recipes.simple import Recipe
 from alltrace.run.checksums import CheckedFiles
 from alltrace.run.overlay import Overlay
 from alltrace.run.store import StoredRank
 from alltrace.synth import write_run
+from alltrace.trace.columns import Column
 from alltrace.trace.errors import InputError, UsageError
 
 
@@ -29,7 +31,7 @@ class Counting(Recipe):
         Option("title", str, None, "a title", required=True),
         Option("quick", bool, False, "a flag"),
     )
-    columns = (AnswerColumn("rank", None, "rank"), AnswerColumn("count", None, "kernels"))
+    columns = (Column("rank", "any", None, "rank"), Column("count", "any", None, "kernels"))
 
     def map(self, rank, options):
         import pyarrow as pa
@@ -101,6 +103,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_parts_of_several_ranks_lie_in_files_until_the_answer_is_made(tmp_path, folder, jobs):
     run, recipe = make_run(tmp_path / "run", RANKS), Looking()

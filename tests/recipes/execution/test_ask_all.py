@@ -26,6 +26,7 @@ def test_each_answer_is_that_of_asking_alone(run):
         assert reply.answer.notes == alone.notes
 
 
+@pytest.mark.slow
 def test_all_recipes_together_answer_as_each_alone(tmp_path):
     from tests.recipes.test_every_recipe import options_of, tables_of
 
@@ -54,6 +55,7 @@ def test_options_reach_their_recipe(run):
     assert reply.answer.table.num_rows == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_answered_is_skipped_with_the_reason(run):
     replies = {r.recipe.name: r for r in ask_all(run, [(find(n), {}) for n in names()])}
     assert replies["cuda_gpu_kern_sum"].skipped is None
@@ -72,7 +74,7 @@ def test_ranks_are_chosen_and_unknown_ones_refused(run):
 
 
 def test_a_table_is_read_once_for_all_recipes(run):
-    questions = [(find(n), {}) for n in names() if not find(n).aligned and not any(o.required for o in find(n).options)]
+    questions = [(find(n), {}) for n in names() if find(n).clock != "aligned" and not any(o.required for o in find(n).options)]
     rank = shared_rank(run, 0, [(r, {o.name: o.default for o in r.options}) for r, _ in questions])
     for recipe, _ in questions:
         recipe.map(rank, recipe.prepared({o.name: o.default for o in recipe.options}, run))
@@ -83,8 +85,9 @@ def test_a_table_is_read_once_for_all_recipes(run):
 def test_recipes_that_replay_share_the_graphs_of_ranks_and_their_joint_one(tmp_path, monkeypatch):
     from tests.recipes.test_every_recipe import tables_of
 
-    from alltrace.recipes.base import Part, Recipe
+    from alltrace.recipes.base import Part
     from alltrace.recipes.execution.ask_all import each_reply
+    from alltrace.recipes.simple import Recipe
     from alltrace.replay import join, peers, rank_graph
 
     made = {"rank_graph": 0, "join": 0, "peers_of": 0}

@@ -26,6 +26,7 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 
+@pytest.mark.slow
 def test_every_recipe_says_it_if_and_only_if_it_reads_the_table(tmp_path, monkeypatch):
     draw = random.Random(5)
     rows = {t: random_rows(t, 12, draw) for t in EVENT_TABLES}
@@ -67,6 +68,7 @@ UNTIMED = "that are left out because they have no time: 2"
 NO_JOIN = "has a `correlation`, so calls and the GPU work that they launched cannot be joined"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("statement", "reads", "says"),
     [

@@ -92,6 +92,7 @@ def forget(made):
     return found
 
 
+@pytest.mark.slow
 def test_parts_are_made_once_and_graphs_for_all_replays(run, made, tmp_path):
     first = diagnosed(run)
     assert first.table.num_rows
@@ -132,6 +133,8 @@ def asked_of_processes(run, name, monkeypatch, jobs=2):
     return sent
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OTHERS)
 def test_processes_get_no_rank_whose_parts_are_kept(run, monkeypatch, name):
     aligned(Run(run), jobs=1)
@@ -195,6 +198,7 @@ def test_of_a_rank_anew_only_its_own_part_is_made(reports, run, made, tmp_path):
     assert same(again, fresh(run, tmp_path))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("job", ["one", "two"])
 def test_another_clock_makes_no_part_anew(reports, made, tmp_path, job):
     """A rank that comes later began before all others, and gives drifting hosts another rate, so that every time is another."""
@@ -213,6 +217,7 @@ def test_another_clock_makes_no_part_anew(reports, made, tmp_path, job):
     assert same(again, fresh(run, tmp_path))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["diagnose", *OTHERS])
 def test_parts_in_the_time_of_files_tell_what_those_on_the_clock_tell(reports, tmp_path, monkeypatch, name):
     """But for the last nanoseconds of sums, where a host's clock runs at another rate."""

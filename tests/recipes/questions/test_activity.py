@@ -56,6 +56,7 @@ def test_work_without_length_where_all_other_work_ends_has_no_bin_of_its_own(tmp
 spans = st.tuples(st.integers(-300, 300), st.integers(0, 200))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     ranks=st.lists(st.tuples(st.lists(spans, min_size=1, max_size=6), st.lists(spans, max_size=6)), min_size=1, max_size=3),

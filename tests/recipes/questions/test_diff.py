@@ -117,6 +117,7 @@ def test_ranges_of_two_runs_meet_whatever_is_counted_in_their_names(tmp_path):
     assert {r["name"]: (r["count_a"], r["count_b"]) for r in merged} == {**both, "layers.#.mlp": (2, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_the_operators_of_a_real_pair_meet(corpus, tmp_path):
     """Of 34,000 names with counters 150 things are left, and nearly all of the time is of things that both runs have."""

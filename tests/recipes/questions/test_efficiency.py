@@ -207,6 +207,7 @@ def test_ranges_within_one_another_are_one_and_those_that_touch_are_two(tmp_path
 pieces = st.lists(st.tuples(st.integers(0, 190), st.integers(1, 40), st.integers(1, 3), st.booleans()), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pieces, st.randoms(use_true_random=False))
 def test_streams_order_and_splits_do_not_matter(found, draw):

@@ -72,7 +72,7 @@ def test_a_report_is_called_the_same_in_rows_and_notes(tmp_path):
     run = made(tmp_path)
     reports = [r._replace(path="caf\udce9.sqlite") for r in run.manifest.reports]
     renamed = SimpleNamespace(manifest=replace(run.manifest, reports=tuple(reports)), ranks=run.ranks, alignment=None)
-    answer = find("info").reduce([Part(r.rank, None) for r in run.ranks], renamed, {})
+    answer = find("info").merge([Part(r.rank, None) for r in run.ranks], renamed, {})
     assert answer.table.column("reports").to_pylist()[0] == ["caf\\xe9.sqlite"]
     assert answer.notes[0] == "caf\\xe9.sqlite: some events were lost"
 

@@ -172,6 +172,7 @@ def test_random_blocks_are_as_a_plain_loop_has_them(tmp_path):
             assert (r["gpu"], r["reserved_bytes"]) == ("GPU-0", None)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", TRACES)
 def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):

@@ -73,6 +73,7 @@ def test_host_times_are_those_of_key_averages(recorded, name, tmp_path):
         assert all(r["cpu_self_ns"] == round(1000 * said[n]["cpu_self_us"]) for n, r in found.items())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", TRACES)
 def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):
@@ -95,6 +96,7 @@ def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):
         assert {n: r["calls"] for n, r in by_name(run, by="stack").items()} == stacks
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_windows_of_a_rank_are_one_answer(corpus, tmp_path):
     """A trace cut into two by time, as a schedule with `repeat` writes them."""

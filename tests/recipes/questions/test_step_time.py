@@ -69,6 +69,8 @@ def test_a_run_without_steps_says_so(tmp_path):
     assert (answer.to_pylist(), answer.notes[-1]) == ([], "no steps were found in the run")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.corpus
 @pytest.mark.parametrize(
     "name",

@@ -19,6 +19,7 @@ def _transfers(simulated, name):
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "communicator", "ranks"),
     [
@@ -52,6 +53,7 @@ def test_slow_for_some_steps():
     assert ratio.round().tolist() == [1] * 8 + [3] * 4 + [1] * 4
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_nothing_overlaps_with_exposed_communication(name):
     bare, well = run(name, "exposed-communication"), run(name)
@@ -63,6 +65,7 @@ def test_nothing_overlaps_with_exposed_communication(name):
     assert lost_ns(name, "exposed-communication") > 1_000_000
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["pipeline", "experts", "sharded"])
 def test_serialized_collectives_share_a_stream(name):
     serial, well = run(name, "serialized-communication"), run(name)

@@ -25,6 +25,7 @@ def test_a_slow_rank_only_stretches_its_own_kernels():
     assert ops[0].durations_ns.tolist() == [1000, 400]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_slow_rank_in_every_layout(name):
     slow, well = run(name, "slow-rank:ranks=5:factor=1.3"), run(name)

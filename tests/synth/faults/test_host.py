@@ -7,6 +7,7 @@ from tests.synth.faults.planting import LAYOUTS, STEPS, calls, idle_share, lost_
 from alltrace.synth import SCENARIOS, write_run
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_launch_bound_kernels_start_as_soon_as_they_are_launched(name):
     bound, well = run(name, "launch-bound"), run(name)
@@ -76,6 +77,7 @@ def test_late_data_makes_the_data_range_long():
     assert lost_ns("healthy", "data-stall:every=2") == pytest.approx(lost_ns("healthy", "data-stall") / 2, rel=0.1)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_gap_that_nothing_explains(name):
     gapped = run(name, "idle-gap:ranks=7:gap_ns=3000000")

@@ -20,7 +20,7 @@ from alltrace.trace.errors import EXIT_DONE, InputError, UsageError, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Answer, AnswerTable, Recipe
+    from alltrace.recipes.base import Answer, AnswerTable, Question
 
 _LEFT_OUT = {
     "diff": "alltrace compares runs, not folders of recipes: `alltrace diff RUN_A RUN_B`",
@@ -80,7 +80,7 @@ def _show_recipes() -> None:
         print(f"  {name} -- {about}")  # noqa: T201
 
 
-def _find(name: str) -> Recipe:
+def _find(name: str) -> Question:
     from alltrace.nvidia.recipe import NsysRecipe
     from alltrace.recipes.registry import find
 
@@ -95,7 +95,7 @@ def _find(name: str) -> Recipe:
     return recipe
 
 
-def _parser(name: str, recipe: Recipe) -> argparse.ArgumentParser:
+def _parser(name: str, recipe: Question) -> argparse.ArgumentParser:
     from alltrace.recipes.reference import description
 
     parser = _Parser(
@@ -118,7 +118,7 @@ def _parser(name: str, recipe: Recipe) -> argparse.ArgumentParser:
     return parser
 
 
-def _ask(name: str, recipe: Recipe, args: argparse.Namespace, *, quiet: bool) -> int:
+def _ask(name: str, recipe: Question, args: argparse.Namespace, *, quiet: bool) -> int:
     from alltrace.cli.command import add_run_argument, open_from
     from alltrace.recipes.execution.ask import answer_of, checked
 

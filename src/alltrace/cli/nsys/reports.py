@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from alltrace.api import OpenRun
     from alltrace.nvidia.report import Report
-    from alltrace.recipes.base import Answer, OptionValue, Recipe
+    from alltrace.recipes.base import Answer, OptionValue, Question
 
 EARLIER_NAMES = {
     "apigpusum": "cuda_api_gpu_sum",
@@ -54,7 +54,7 @@ OTHER_APIS = (
 
 
 def ask_report(
-    run: OpenRun, recipe: Recipe, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
+    run: OpenRun, recipe: Question, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
 ) -> Answer:
     """The answer of a report or rule, as a stream if it has many rows.
 
@@ -128,7 +128,7 @@ class Reports:
             yield Shown(f"{report.title} ({name})", [column_of(cell) for cell in cells], rows)
 
 
-def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Recipe:
+def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Question:
     from alltrace.nvidia.filters import FilteredReport
 
     return FilteredReport(report, filters)

@@ -17,10 +17,6 @@ KINDS: dict[str, tuple[str, str]] = {
     "training": ("alltrace.cli.logs.training", "training logs: step time, throughput, memory, slow steps"),
     "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder: which ranks are missing where"),
     "inspector": ("alltrace.cli.logs.inspector", "NCCL Inspector: missing records, bandwidth without waits, who arrives last"),
-    "nccl-profiler": (
-        "alltrace.cli.logs.nccl_profiler",
-        "NCCL's example profiler plugin: which link or GPU is slow",
-    ),
 }
 EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 

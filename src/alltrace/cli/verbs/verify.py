@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     import pyarrow as pa
 
     from alltrace.cli.output import check_output, write_answer
-    from alltrace.recipes.base import Answer, AnswerColumn
+    from alltrace.recipes.base import Answer, Column
     from alltrace.run.verify import Damage, verify
 
     check_output(args)
@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     types = {name: pa.int32() if name == "rank" else pa.string() for name in Damage._fields}
     table = pa.Table.from_pylist([damage._asdict() for damage in found], pa.schema(types))
     note = "some files are missing or damaged" if found else "all files are intact"
-    write_answer("verify", Answer(table, tuple(AnswerColumn(name, None, "") for name in types), (note,)), {}, args)
+    write_answer("verify", Answer(table, tuple(Column(name, "any", None, "") for name in types), (note,)), {}, args)
     return EXIT_INPUT if found else EXIT_DONE

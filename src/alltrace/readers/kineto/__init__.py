@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from alltrace.readers.nccl_profiler import looks_like
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16
 _ARRAY_HEAD_BYTES = 1 << 12
+# how a list of asynchronous events of NCCL's categories begins, which NCCL's example profiler plugin writes
+_OF_NCCL = re.compile(
+    rb'^\s*(\[\s*)?(\{\}\]|\{"name": ?"[^"]{0,64}", ?"cat": ?'
+    rb'"(GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|GROUP|COLL|P2P|CE_COLL|PROXY|NET|GPU)", '
+    rb'?"ph": ?"[be]", ?"id": ?[0-9]+, ?"pid": ?[0-9]+, ?"tid": ?1,)'
+)
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 
 
@@ -35,5 +41,5 @@ def is_report(path: Path) -> bool:
     except InputError:
         return False
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-        return b'"ph"' in head[:_ARRAY_HEAD_BYTES] and not looks_like(head[:_ARRAY_HEAD_BYTES])
+        return b'"ph"' in head[:_ARRAY_HEAD_BYTES] and not _OF_NCCL.match(head)
     return any(mark in head for mark in _MARKS)

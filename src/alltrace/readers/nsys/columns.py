@@ -196,7 +196,7 @@ def words_from(values: Any, words: tuple[str, ...]) -> Any:
 
 
 def _number(values: Any, how: str, kind: str) -> Any:
-    from alltrace.trace.schema import arrow_type
+    from alltrace.trace.columns import arrow_type
 
     wanted = arrow_type("int64" if kind == "time" else kind)
     if wanted == pa.float64():

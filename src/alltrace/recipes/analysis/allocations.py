@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import AnswerColumn
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import coded, integers, is_one_of
 
 if TYPE_CHECKING:
@@ -24,39 +24,26 @@ ALLOCATIONS = (
 """The columns of `allocations` that `pools_of` reads."""
 
 
-POOL = AnswerColumn("pool", None, "rank and kind of memory, and the device where the rank has several: a line of the picture")
-MEMORY = AnswerColumn("memory", None, "kind of device that has the memory, such as cuda or cpu")
+POOL = col.text("pool", "rank and kind of memory, and the device where the rank has several: a line of the picture")
+MEMORY = col.text("memory", "kind of device that has the memory, such as cuda or cpu")
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The events of the allocator in the memory of one device, n of them in order of time; int64 arrays of n.
+    """The events of the allocator in the memory of one device, n of them in order of time; int64 arrays of n."""
 
-    Attributes:
-        device: The device's row in the rank's `devices`; -1 for the host's memory.
-        memory: What kind of device it is.
-        time: When, ns.
-        thread: The thread; -1 if unknown.
-        size: Bytes of the block, negative if it is freed.
-        allocated: Bytes allocated after the event; if the trace does not state it, the sum of the sizes.
-        stated: Whether the trace states it.
-        reserved: Bytes that the allocator has taken from the device; -1 if unknown.
-        partner: The row of the event that takes the block back, or of the one that handed it out; -1 if there is none.
-        addressed: Whether the trace has addresses, without them no event has a partner.
-        stack: Id of the stack that allocated the block; 0 if the source has none with the event.
-    """
-
-    device: int
-    memory: str
-    time: Int64
-    thread: Int64
-    size: Int64
-    allocated: Int64
-    stated: bool
-    reserved: Int64
+    device: int  # the device's row in the rank's `devices`; -1 for the host's memory
+    memory: str  # what kind of device it is
+    time: Int64  # when, ns
+    thread: Int64  # the thread; -1 if unknown
+    size: Int64  # bytes of the block, negative if it is freed
+    allocated: Int64  # bytes allocated after the event; if the trace does not state it, the sum of the sizes
+    stated: bool  # whether the trace states it
+    reserved: Int64  # bytes that the allocator has taken from the device; -1 if unknown
+    # the row of the event that takes the block back, or of the one that handed it out; -1 if there is none
     partner: Int64
-    addressed: bool
-    stack: Int64
+    addressed: bool  # whether the trace has addresses, without them no event has a partner
+    stack: Int64  # id of the stack that allocated the block; 0 if the source has none with the event
 
     def __len__(self) -> int:
         return len(self.time)

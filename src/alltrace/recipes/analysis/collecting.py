@@ -34,12 +34,7 @@ def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: 
 
 
 class Growing:
-    """Columns of int64 that rows are added to; what was foreseen is written once and never moved.
-
-    Args:
-        columns: How many.
-        rows: The expected number of rows. Memory is touched only where rows are added.
-    """
+    """Columns of int64 that rows are added to; what was foreseen is written once and never moved."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self._columns = [np.empty(rows, np.int64) for _ in range(columns)]
@@ -65,11 +60,6 @@ def whole_columns(rank: RankTables, tables: Sequence[str], columns: Mapping[str,
     """Columns of whole numbers of some tables of a rank, one table after the other, as int64.
 
     They are read piece by piece, so that nothing but them takes memory.
-
-    Args:
-        rank: The rank.
-        tables: The tables.
-        columns: The columns, each with its value for null.
     """
     rows = getattr(getattr(rank, "record", None), "rows", {})
     found = Growing(len(columns), sum(rows.get(table, 0) for table in tables))

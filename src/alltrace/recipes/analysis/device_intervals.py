@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.recipes.base import AnswerColumn
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.intervals import merge, union
@@ -26,41 +26,26 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `device_activity` reads."""
 
-GPU = AnswerColumn("gpu", None, "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
+GPU = col.text("gpu", "the device's UUID, or bus id, or CUDA ordinal, whichever is known first")
 """The column `gpu` of `device_rows`."""
 
 
 @dataclass(frozen=True)
 class Activity:
-    """The GPU work of one rank on one device.
+    """The GPU work of one rank on one device."""
 
-    Attributes:
-        device: The device's row in the rank's `devices`.
-        compute: When at least one compute kernel, one that no rule names, or a graph traced as a whole, runs.
-        meeting: When a kernel runs that no rule names and in which ranks meet; it is in no other class.
-        communication: When at least one communication kernel runs, or a copy of a collective by copy engines.
-        copies: When at least one other copy, or fill, runs.
-        start_ns: First start of any of these.
-        end_ns: Last end.
-        kernel_ns: Summed duration of its kernels.
-        without_rule_ns: Of these, in kernels that no rule names and that count as compute.
-        meeting_ns: Of these, in kernels that no rule names and in which ranks meet.
-        exchange_ns: Of these, in kernels that wait for peers as they exchange.
-        graph_ns: Summed duration of graphs traced as a whole.
-    """
-
-    device: int
-    compute: Merged
-    meeting: Merged
-    communication: Merged
-    copies: Merged
-    start_ns: int
-    end_ns: int
-    kernel_ns: int
-    without_rule_ns: int
-    meeting_ns: int
-    exchange_ns: int
-    graph_ns: int
+    device: int  # the device's row in the rank's `devices`
+    compute: Merged  # when at least one compute kernel, one that no rule names, or a graph traced as a whole, runs
+    meeting: Merged  # when a kernel runs that no rule names and in which ranks meet; it is in no other class
+    communication: Merged  # when at least one communication kernel runs, or a copy of a collective by copy engines
+    copies: Merged  # when at least one other copy, or fill, runs
+    start_ns: int  # first start of any of these
+    end_ns: int  # last end
+    kernel_ns: int  # summed duration of its kernels
+    without_rule_ns: int  # of these, in kernels that no rule names and that count as compute
+    meeting_ns: int  # of these, in kernels that no rule names and in which ranks meet
+    exchange_ns: int  # of these, in kernels that wait for peers as they exchange
+    graph_ns: int  # summed duration of graphs traced as a whole
 
     def facts(self) -> dict[str, int]:
         """Everything but the sets, by name."""
@@ -125,8 +110,7 @@ def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
 def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know of how kernels were classed.
 
-    Args:
-        parts: Rows with the sums of `Activity.facts`.
+    `parts`: Rows with the sums of `Activity.facts`.
     """
     kernel = sum(p["kernel_ns"] for p in parts)
     unknown = sum(p["without_rule_ns"] for p in parts)

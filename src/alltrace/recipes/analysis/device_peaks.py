@@ -15,27 +15,16 @@ from alltrace.recipes.analysis.kernel_families import FP32, HALF, TF32, TF32X3
 
 
 class Peaks(NamedTuple):
-    """Rates of matrix products, 10^12 operations a second.
+    """Rates of matrix products, 10^12 operations a second."""
 
-    Attributes:
-        fp32: With fp32 units, or matrix units that keep fp32.
-        tf32: TF32.
-        half: fp16 or bf16 with sums in fp32.
-        fp64: With fp64 units, as the following None if the data sheet has none.
-        fp64_tensor: With matrix units.
-        fp8: FP8, of GeForce cards with sums in fp16.
-        int8: INT8.
-        fp4: FP4.
-    """
-
-    fp32: float
-    tf32: float | None
-    half: float
-    fp64: float | None = None
-    fp64_tensor: float | None = None
-    fp8: float | None = None
-    int8: float | None = None
-    fp4: float | None = None
+    fp32: float  # with fp32 units, or matrix units that keep fp32
+    tf32: float | None  # TF32
+    half: float  # fp16 or bf16 with sums in fp32
+    fp64: float | None = None  # with fp64 units, as the following None if the data sheet has none
+    fp64_tensor: float | None = None  # with matrix units
+    fp8: float | None = None  # FP8, of GeForce cards with sums in fp16
+    int8: float | None = None  # INT8
+    fp4: float | None = None  # FP4
 
     def rate(self, precision: str | None) -> float | None:
         """The rate in one of the formats of `kernel_families`; None if it has none."""

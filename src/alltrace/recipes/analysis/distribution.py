@@ -1,6 +1,6 @@
 """Exact statistics over all ranks without carrying every row: distributions as (key, value, count).
 
-A rank's million durations hold far fewer distinct (name, duration) pairs, so `reduce` gets a run-length table. Adding
+A rank's million durations hold far fewer distinct (name, duration) pairs, so `merge` gets a run-length table. Adding
 these tables loses nothing, so medians and quartiles over all ranks are exact.
 """
 
@@ -30,12 +30,9 @@ _SMALL = 1 << 16
 def collect(keys: Mapping[str, Any], values: Any) -> pa.Table:
     """The distribution of `values` for each key.
 
-    Args:
-        keys: The key columns by name, Arrow arrays of n rows.
-        values: Integers, an Arrow or NumPy array of n rows without nulls.
-
-    Returns:
-        The key columns, `value` and `count` (int64), one row per distinct (key, value), values ascending within a key.
+    `keys`: The key columns by name, Arrow arrays of n rows. `values`: Integers, an Arrow or NumPy array of n rows
+    without nulls. Returns the key columns, `value` and `count` (int64), one row per distinct (key, value), values
+    ascending within a key.
     """
     number = _int64(values)
     codes, first = group(list(keys.values()))
@@ -53,15 +50,13 @@ def collect(keys: Mapping[str, Any], values: Any) -> pa.Table:
 def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> pa.Table:
     """The statistics of each key of a distribution.
 
-    Args:
-        distribution: Key columns, `value` and `count`; rows with the same key and value may occur several times.
-        quantile: How quartiles are read off a sample: `hyndman-fan-2` (the mean of the two neighbours if p * n is whole, else
-            the next value; what `nsys stats` does) or `linear` (type 7, what pandas and NumPy do). Hyndman and Fan, "Sample
-            Quantiles in Statistical Packages", The American Statistician 50 (1996). The median is the same in both.
-
-    Returns:
-        A row per key: the key columns, `count` and `total` (int64; `total` is decimal128 if a sum does not fit), `mean`,
-        `median`, `q1`, `q3` (float64), `min`, `max` (int64), `stddev` (float64, of a sample: n - 1 below; 0 for one value).
+    `distribution`: Key columns, `value` and `count`; rows with the same key and value may occur several times.
+    `quantile`: How quartiles are read off a sample: `hyndman-fan-2` (the mean of the two neighbours if p * n is whole,
+    else the next value; what `nsys stats` does) or `linear` (type 7, what pandas and NumPy do). Hyndman and Fan,
+    "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996). The median is the same in both.
+    Returns a row per key: the key columns, `count` and `total` (int64; `total` is decimal128 if a sum does not fit),
+    `mean`, `median`, `q1`, `q3` (float64), `min`, `max` (int64), `stddev` (float64, of a sample: n - 1 below; 0 for one
+    value).
     """
     keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
     codes, first = group([distribution.column(name) for name in keys])
@@ -75,14 +70,9 @@ def statistics(
 ) -> dict[str, Any]:
     """The columns of `summarize` for keys that are numbered.
 
-    Args:
-        codes: The key of each row: int64 array of n numbers from 0, each of which occurs.
-        value: int64 array of n values.
-        count: How often each occurs: int64 array of n.
-        quantile: See `summarize`.
-
-    Returns:
-        The statistics by name, Arrow arrays of a row per key, in the order of the numbers.
+    `codes`: The key of each row: int64 array of n numbers from 0, each of which occurs. `value`: int64 array of n
+    values. `count`: How often each occurs: int64 array of n. `quantile`: See `summarize`. Returns the statistics by
+    name, Arrow arrays of a row per key, in the order of the numbers.
     """
     if not _are_distinct(codes, value):
         # equal values are counted together first, so that no rounding depends on how the rows came apart
@@ -113,11 +103,8 @@ def statistics(
 def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> NDArray[np.float64]:
     """A quartile of each of some samples.
 
-    Args:
-        n: How many values each has, all above zero: int64 array.
-        quarters: Which quartile: 1, 2 or 3.
-        quantile: See `summarize`.
-        kth: Returns the k-th smallest value of each, k 0-based, for an array of k.
+    `n`: How many values each has, all above zero: int64 array. `quarters`: Which quartile: 1, 2 or 3. `quantile`: See
+    `summarize`. `kth`: Returns the k-th smallest value of each, k 0-based, for an array of k.
     """
     if quantile == "linear" and quarters != 2:
         low, rest = np.divmod((n - 1) * quarters, 4)

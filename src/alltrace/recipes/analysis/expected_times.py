@@ -13,14 +13,8 @@ _FAR = 2.0
 def expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
     """The time of an operation of this size: as measured, or on the line between its neighbours, both logarithmic.
 
-    Args:
-        tests: What nccl-tests measured (`alltrace.run.nccl_tests_files.read_tests_table`).
-        op: The operation, such as `AllReduce`.
-        ranks: Ranks of the communicator.
-        size: The total buffer as nccl-tests counts it, bytes.
-
-    Returns:
-        Nanoseconds, the median over runs; None if the tests do not cover it.
+    `tests`: What nccl-tests measured (`alltrace.run.nccl_tests_files.read_tests_table`). `op`: The operation, such as
+    `AllReduce`. Returns nanoseconds, the median over runs; None if the tests do not cover it.
     """
     times: dict[int, list[float]] = {}
     for row in tests.to_pylist():

@@ -36,17 +36,11 @@ _MOST_ELEMENTS = 1 << 62
 
 @dataclass(frozen=True)
 class Call:
-    """What an operator was called with.
+    """What an operator was called with."""
 
-    Attributes:
-        shapes: The shape of each argument; empty for one that is not a tensor.
-        types: The type of each argument as the profiler names it.
-        values: Each argument that is not a tensor as the profiler writes it; empty if it did not.
-    """
-
-    shapes: tuple[Shape, ...]
-    types: tuple[str, ...]
-    values: tuple[str, ...]
+    shapes: tuple[Shape, ...]  # the shape of each argument; empty for one that is not a tensor
+    types: tuple[str, ...]  # the type of each argument as the profiler names it
+    values: tuple[str, ...]  # each argument that is not a tensor as the profiler writes it; empty if it did not
 
     def shape(self, at: int, least: int = 1) -> Shape:
         """The shape of a tensor with at least that many dimensions; ValueError if the argument is not one."""
@@ -72,15 +66,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Work:
-    """What a call does.
+    """What a call does."""
 
-    Attributes:
-        flops: Floating-point operations.
-        moved_bytes: The least bytes it moves; None if a type is not known.
-    """
-
-    flops: int
-    moved_bytes: int | None
+    flops: int  # floating-point operations
+    moved_bytes: int | None  # the least bytes it moves; None if a type is not known
 
 
 def call_of(payload: str | None) -> Call | None:

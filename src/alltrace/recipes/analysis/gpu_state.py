@@ -36,46 +36,30 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class GpuState:
-    """State of a rank's GPU over some time: medians of samples, without those of an idle GPU; None without samples.
-
-    Attributes:
-        sm_clock_mhz, memory_clock_mhz, power_w, temperature_c: The medians.
-        reasons: The bits of NVML's clock event reasons that hold in half of the samples.
-        samples: How many samples there are.
-    """
+    """State of a rank's GPU over some time: medians of samples, without those of an idle GPU; None without samples."""
 
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
-    reasons: int = 0
-    samples: int = 0
+    reasons: int = 0  # the bits of NVML's clock event reasons that hold in half of the samples
+    samples: int = 0  # how many samples there are
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """State of the GPUs of some ranks, and of the others.
+    """State of the GPUs of some ranks, and of the others."""
 
-    Attributes:
-        sentence: That in words; what to record if it is unknown.
-        evidence: That in numbers, by name; the peers' begin with `peers_`.
-        slower: Whether their clock is lower than the peers'.
-    """
-
-    sentence: str
-    evidence: dict[str, float]
-    slower: bool = False
+    sentence: str  # that in words; what to record if it is unknown
+    evidence: dict[str, float]  # that in numbers, by name; the peers' begin with `peers_`
+    slower: bool = False  # whether their clock is lower than the peers'
 
 
 def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
     """How the rank's GPU ran within some spans of time.
 
-    Args:
-        rank: The rank's tables.
-        spans: int64 array (n, 2): start and end of each, ns, in order and without overlap.
-
-    Returns:
-        None if no sample is in the spans.
+    `spans`: int64 array (n, 2): start and end of each, ns, in order and without overlap. Returns none if no sample is
+    in the spans.
     """
     log = rank.shared("gpu_log")
     found = None if log is None else state_of_log(log, spans)
@@ -120,12 +104,7 @@ def _median(values: NDArray[np.float64]) -> float | None:
 
 
 def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Comparison:
-    """State of the GPUs of `ranks` compared with those of the others.
-
-    Args:
-        states: By rank how its GPU ran.
-        ranks: The ranks in question.
-    """
+    """State of the GPUs of `ranks` compared with those of the others."""
     known = {r: s for r, s in states.items() if s is not None}
     own = [known[r] for r in sorted(set(ranks)) if r in known]
     if not own:

@@ -41,19 +41,13 @@ _LEAST_PIECES = 4
 
 
 class Replays(NamedTuple):
-    """What a rank's replays are, if its trace has a capture as well.
+    """What a rank's replays are, if its trace has a capture as well."""
 
-    Attributes:
-        work: The rank's work; kernels of replays have the launches of the capture for their calls, as far as these are known.
-        joined: Which of the work these are.
-        replayed_ns: The time of kernels that were replayed; 0 if the trace has no capture.
-        joined_ns: Of that, the time of kernels with a known launch.
-    """
-
+    # the rank's work; kernels of replays have the launches of the capture for their calls, as far as these are known
     work: GpuWork
-    joined: NDArray[np.bool_]
-    replayed_ns: int
-    joined_ns: int
+    joined: NDArray[np.bool_]  # which of the work these are
+    replayed_ns: int  # the time of kernels that were replayed; 0 if the trace has no capture
+    joined_ns: int  # of that, the time of kernels with a known launch
 
 
 def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
@@ -116,12 +110,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
     that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for the first and the last.
     Equal blocks do not determine a position, and an ambiguous assignment stays open.
 
-    Args:
-        captured: The kernels of each graph, in the order of the captures.
-        replayed: The kernels of each replay, in order.
-
-    Returns:
-        The number of the capture of each replay; None if it is not known.
+    Returns the number of the capture of each replay; None if it is not known.
     """
     count, nothing = len(captured), [None] * len(replayed)
     known: list[int | None] | None = None

@@ -47,33 +47,21 @@ _TAKEN = 0.2
 
 @dataclass(frozen=True)
 class HostState:
-    """What CPUs did over some time; None if the report does not say.
+    """What CPUs did over some time; None if the report does not say."""
 
-    Attributes:
-        on_cpu_share: Share of the time in which a launching thread was on a CPU.
-        taken_share: Share of the rest in which another recorded thread had the CPU that a launching thread had left.
-        running: How many recorded threads were on CPUs at once, the mean.
-        symbol: The function at the top of most CPU samples of launching threads; empty if none dominates.
-        symbol_share: In which share of these samples.
-    """
-
-    on_cpu_share: float | None = None
+    on_cpu_share: float | None = None  # share of the time in which a launching thread was on a CPU
+    # share of the rest in which another recorded thread had the CPU that a launching thread had left
     taken_share: float | None = None
-    running: float | None = None
-    symbol: str = ""
-    symbol_share: float = 0.0
+    running: float | None = None  # how many recorded threads were on CPUs at once, the mean
+    symbol: str = ""  # the function at the top of most CPU samples of launching threads; empty if none dominates
+    symbol_share: float = 0.0  # in which share of these samples
 
 
 def host_state(rank: RankTables, threads: Int64, spans: Merged) -> HostState | None:
     """What the CPUs did.
 
-    Args:
-        rank: The rank's tables.
-        threads: Rows of its `threads`: those that launch kernels.
-        spans: The time in question, ns.
-
-    Returns:
-        None if the report has no scheduling events or samples in that time.
+    `threads`: Rows of its `threads`: those that launch kernels. `spans`: The time in question, ns. Returns none if the
+    report has no scheduling events or samples in that time.
     """
     if not len(spans.starts) or not len(threads):
         return None
@@ -160,12 +148,7 @@ def _sampled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[str, floa
 
 
 def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int]) -> Comparison:
-    """What the launching threads of `ranks` did compared with those of the others.
-
-    Args:
-        states: By rank what its CPUs did.
-        ranks: The ranks in question.
-    """
+    """What the launching threads of `ranks` did compared with those of the others."""
     known = {r: s for r, s in states.items() if s is not None}
     told = sorted(r for r in set(ranks) if r in known)
     if not told:

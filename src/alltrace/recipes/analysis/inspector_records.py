@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import SYNCHRONISING
-from alltrace.recipes.base import AnswerColumn, Option
+from alltrace.recipes.base import Column, Option
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.nccl_words import GPU_TIMING
@@ -42,34 +42,24 @@ _CERTAIN_NS = 3_000
 
 
 class Recorded(NamedTuple):
-    """Instances of collectives, n of them, and their members, m of them, sorted by instance.
+    """Instances of collectives, n of them, and their members, m of them, sorted by instance."""
 
-    Attributes:
-        names: The communicators' ids.
-        ranks: The ranks of each communicator that have files.
-        communicator: Row of `names`; int64 array of n.
-        op: Operation; array of n texts.
-        bytes: Largest message size of a rank; int64 array of n.
-        group_size: Ranks of the communicator; likewise.
-        whole: Whether all ranks are there with a time of the GPU, of an operation that waits for all; bool array of n.
-        transfer: From the last arrival to the end, ns, if it is whole; int64 array of n.
-        skew: From the first arrival to the last, likewise.
-        wait, certain_wait: Time that ranks waited for the last, and of it waits that are more than rounding; likewise.
-        last_rank: The rank that arrived last; likewise.
-        instance, rank, waited: Of each member its instance, its rank and how long it waited; int64 arrays of m.
-    """
-
-    names: list[str]
-    ranks: list[list[int]]
-    communicator: Int64
-    op: NDArray[np.object_]
-    bytes: Int64
-    group_size: Int64
+    names: list[str]  # the communicators' ids
+    ranks: list[list[int]]  # the ranks of each communicator that have files
+    communicator: Int64  # row of `names`; int64 array of n
+    op: NDArray[np.object_]  # operation; array of n texts
+    bytes: Int64  # largest message size of a rank; int64 array of n
+    group_size: Int64  # ranks of the communicator; likewise
+    # whether all ranks are there with a time of the GPU, of an operation that waits for all; bool array of n
     whole: NDArray[np.bool_]
-    transfer: Int64
+    transfer: Int64  # from the last arrival to the end, ns, if it is whole; int64 array of n
+    # from the first arrival to the last, likewise. wait, certain_wait: Time that ranks waited for the last, and of it
+    # waits that are more than rounding; likewise
     skew: Int64
     wait: Int64
     certain_wait: Int64
+    # the rank that arrived last; likewise. instance, rank, waited: Of each member its instance, its rank and how long
+    # it waited; int64 arrays of m
     last_rank: Int64
     instance: Int64
     rank: Int64
@@ -196,6 +186,6 @@ def straggler_rows(found: Recorded, parts: Sequence[Part], hosts: Mapping[int, s
     return sorted(rows, key=lambda r: (-r["caused_ns"], r["rank"]))
 
 
-def select_columns(columns: Sequence[AnswerColumn]) -> tuple[AnswerColumn, ...]:
+def select_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of `stragglers` that these records provide."""
     return tuple(c for c in columns if c.name in STRAGGLER_COLUMNS)

@@ -43,15 +43,11 @@ FP64, FP32, TF32X3, TF32, HALF, FP8, FP4 = "fp64", "fp32", "3xtf32", "tf32", "ha
 
 
 class KernelFamily(NamedTuple):
-    """What a kernel does.
+    """What a kernel does."""
 
-    Attributes:
-        family: One of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `LOG_SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`.
-        precision: The format of the products, one of `FP64` to `FP4`; None if the name does not say.
-    """
-
+    # one of `GEMM`, `CONVOLUTION`, `ATTENTION`, `ELEMENTWISE`, `SOFTMAX`, `LOG_SOFTMAX`, `REDUCTION`, `FUSED`, `OTHER`
     family: str
-    precision: str | None = None
+    precision: str | None = None  # the format of the products, one of `FP64` to `FP4`; None if the name does not say
 
 
 _FAMILIES = (

@@ -32,33 +32,22 @@ _LIBRARY = re.compile(
 
 @dataclass(frozen=True)
 class Origins:
-    """The kernels of a rank, n of them, by where they come from; int64 arrays of n.
+    """The kernels of a rank, n of them, by where they come from; int64 arrays of n."""
 
-    Attributes:
-        name: Id of the kernel's name, of the short one if it has one.
-        full_name: Id of its name as it is.
-        length: Duration, ns.
-        operator: Row of `operators`, -1 for none.
-        module: Row of `modules`, -1 for none.
-        line: Row of `lines`, -1 for none.
-        operators: Names of operators; work that the backward of an autograd node launches is a separate operator.
-        modules: Paths of modules.
-        replayed_ns: Time of kernels of replayed graphs, if the trace has a capture; see `graph_captures`.
-        joined_ns: Of that, what is joined with the launches of the capture.
-        lines: Lines of the program, as `train.py(3): step`: the innermost outside of PyTorch and its libraries, else the innermost.
-    """
-
-    name: Int64
-    full_name: Int64
-    length: Int64
-    operator: Int64
-    module: Int64
-    line: Int64
+    name: Int64  # id of the kernel's name, of the short one if it has one
+    full_name: Int64  # id of its name as it is
+    length: Int64  # duration, ns
+    operator: Int64  # row of `operators`, -1 for none
+    module: Int64  # row of `modules`, -1 for none
+    line: Int64  # row of `lines`, -1 for none
+    # names of operators; work that the backward of an autograd node launches is a separate operator
     operators: Sequence[str | None]
-    modules: Sequence[str | None]
+    modules: Sequence[str | None]  # paths of modules
+    # lines of the program, as `train.py(3): step`: the innermost outside of PyTorch and its libraries, else the
+    # innermost
     lines: Sequence[str | None]
-    replayed_ns: int = 0
-    joined_ns: int = 0
+    replayed_ns: int = 0  # time of kernels of replayed graphs, if the trace has a capture; see `graph_captures`
+    joined_ns: int = 0  # of that, what is joined with the launches of the capture
 
 
 def origins_of(rank: RankTables) -> Origins:

@@ -29,18 +29,13 @@ _ROUNDING_NS = 4
 
 @dataclass(frozen=True)
 class Lateness:
-    """What a rank did before each of its matched operations; arrays of k operations.
+    """What a rank did before each of its matched operations; arrays of k operations."""
 
-    Attributes:
-        row: Rows of its `collectives`.
-        before_ns: int64 array (k, 4): time in each of `CAUSES` since the rank arrived at the communicator's previous operation, or
-            since the rank's first event.
-        compute: When compute kernels ran while one of the operations did.
-    """
-
-    row: Int64
+    row: Int64  # rows of its `collectives`
+    # int64 array (k, 4): time in each of `CAUSES` since the rank arrived at the communicator's previous operation, or
+    # since the rank's first event
     before_ns: Int64
-    compute: Merged
+    compute: Merged  # when compute kernels ran while one of the operations did
 
     def placed(self, clock: ClockMap) -> Lateness:
         """What a rank in the time of its files did, on the run's clock."""
@@ -75,27 +70,19 @@ def lateness(rank: RankTables) -> Lateness:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rank is late.
+    """Why a rank is late."""
 
-    Attributes:
-        name: One of `CAUSES`, `mixed` if none has four fifths of the excess, or None if there is no excess.
-        share: The share of the excess that the greatest class has.
-        excess_ns: Time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last.
-    """
-
-    name: str | None
-    share: float
+    name: str | None  # one of `CAUSES`, `mixed` if none has four fifths of the excess, or None if there is no excess
+    share: float  # the share of the excess that the greatest class has
+    # time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last
     excess_ns: tuple[int, ...]
 
 
 def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[int, Cause]:
     """The cause of each rank's lateness.
 
-    Args:
-        instance: int64 array of n members, ascending.
-        rank: int64 array of n.
-        last: int64 array of n: the rank that arrived last at the instance, or -1 if no wait counts.
-        before_ns: int64 array (n, 4), as in `Lateness`.
+    `instance`: int64 array of n members, ascending. `rank`: int64 array of n. `last`: int64 array of n: the rank that
+    arrived last at the instance, or -1 if no wait counts. `before_ns`: int64 array (n, 4), as in `Lateness`.
     """
     if not len(instance):
         return {}

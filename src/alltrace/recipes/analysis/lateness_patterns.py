@@ -28,15 +28,10 @@ _MESSAGES = ("Send", "Recv", "SendRecv")
 def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict[int, str]:
     """How the waits that each rank causes are spread over steps.
 
-    Args:
-        ranks: int64 array of the ranks, ascending.
-        last: int64 array of n members of operations: the rank that arrived last.
-        steps: int64 array of n: the step, -1 for none.
-        waits_ns: int64 array of n: the waits that count.
-
-    Returns:
-        For each rank that causes any: `recurring` if it causes the most in at least 70 % of the steps with waits, `transient`
-        if three steps hold half of what it causes, else `rotating`.
+    `ranks`: int64 array of the ranks, ascending. `last`: int64 array of n members of operations: the rank that arrived
+    last. `steps`: int64 array of n: the step, -1 for none. `waits_ns`: int64 array of n: the waits that count. Returns
+    for each rank that causes any: `recurring` if it causes the most in at least 70 % of the steps with waits,
+    `transient` if three steps hold half of what it causes, else `rotating`.
     """
     numbers = np.unique(steps[steps >= 0])
     found: dict[int, str] = {}
@@ -75,9 +70,8 @@ def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, in
 def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) -> set[int]:
     """The ranks of a group of which each is slow and no other rank is; empty without one.
 
-    Args:
-        groups: Groups of ranks, such as those of each host.
-        excess: For each rank the share of its work above its peers', as `own_excess` returns it.
+    `groups`: Groups of ranks, such as those of each host. `excess`: For each rank the share of its work above its
+    peers', as `own_excess` returns it.
     """
     most = max(excess.values(), default=0.0)
     if most < _SLOW_SHARE:
@@ -106,9 +100,8 @@ def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
 def stages(members: Any) -> list[list[int]]:
     """The ranks of each stage of a pipeline, in order, by who sends to whom; empty if the messages make no chains.
 
-    Args:
-        members: `Aligned.members`. Two ranks that exchange messages are neighbours; ranks at the same place of chains of equal
-            length are of one stage. A ring is cut before its lowest rank.
+    `members`: `Aligned.members`. Two ranks that exchange messages are neighbours; ranks at the same place of chains of
+    equal length are of one stage. A ring is cut before its lowest rank.
     """
     neighbours = _neighbours(members)
     chains: list[list[int]] = []

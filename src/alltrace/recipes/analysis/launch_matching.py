@@ -28,25 +28,15 @@ _PLACES = 16
 
 @dataclass(frozen=True)
 class Launches:
-    """The pairs of a GPU operation and an API call that launched it, grouped by call.
+    """The pairs of a GPU operation and an API call that launched it, grouped by call."""
 
-    Attributes:
-        thread: Thread of each call that launched something.
-        start: Its start.
-        end: Its end.
-        correlation: Its correlation id.
-        row: Its row in the table `api`.
-        op: Rows of the operations, pair by pair.
-        many: How many operations each call launched; None if each launched one, so that pairs are calls.
-    """
-
-    thread: Int64
-    start: Int64
-    end: Int64
-    correlation: Int64
-    row: Int64
-    op: Int64
-    many: Int64 | None
+    thread: Int64  # thread of each call that launched something
+    start: Int64  # its start
+    end: Int64  # its end
+    correlation: Int64  # its correlation id
+    row: Int64  # its row in the table `api`
+    op: Int64  # rows of the operations, pair by pair
+    many: Int64 | None  # how many operations each call launched; None if each launched one, so that pairs are calls
 
     def first_op(self) -> Int64:
         """For each call, the first of its pairs in `op`."""
@@ -67,13 +57,9 @@ class Launches:
 def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> Launches:
     """Match operations with API calls by process and correlation id.
 
-    Args:
-        calls: The table `api` with the columns `CALLS`, in pieces one after the other.
-        process: Process of each operation; negative for none.
-        correlation: Its correlation id; negative for none.
-
-    Returns:
-        All pairs; those of one call in the order of the operations. An operation without a recorded call is in none of them.
+    `calls`: The table `api` with the columns `CALLS`, in pieces one after the other. `process`: Process of each
+    operation; negative for none. `correlation`: Its correlation id; negative for none. Returns all pairs; those of one
+    call in the order of the operations. An operation without a recorded call is in none of them.
     """
     operations = _Operations(process, correlation)
     found, pairs = Growing(5, operations.count), Growing(1, operations.count)
@@ -100,10 +86,7 @@ def launches_of(rank: RankTables, process: Int64, correlation: Int64) -> Launche
 def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
     """The calls of a piece that have operations, as the first columns of `Launches`, how many each has, and their operations.
 
-    Args:
-        calls: The piece.
-        before: How many rows of `api` come before it.
-        operations: The operations.
+    `before`: How many rows of `api` come before it.
     """
     ids = integers(calls.column("correlation"), -1)
     if calls.column("thread").null_count:
@@ -116,12 +99,8 @@ def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[In
 class _Operations:
     """Operations to be found by the process and correlation id of a call.
 
-    Args:
-        process: Process of each; negative for none.
-        correlation: Its correlation id; negative for none.
-
-    Attributes:
-        count: How many there are that can be found.
+    `count`: How many there are that can be found. `process`: Process of each; negative for none. `correlation`: Its
+    correlation id; negative for none.
     """
 
     def __init__(self, process: Int64, correlation: Int64) -> None:

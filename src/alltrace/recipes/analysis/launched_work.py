@@ -34,31 +34,18 @@ GRAPHS = ("start", "end", "device", "stream", "correlation", "process")
 
 @dataclass(frozen=True)
 class GpuWork:
-    """The kernels, copies and fills of a rank, and with `with_graphs` its graphs; int64 arrays of one length.
+    """The kernels, copies and fills of a rank, and with `with_graphs` its graphs; int64 arrays of one length."""
 
-    Attributes:
-        start: Start on the device, ns.
-        end: End, ns; not before the start.
-        device: Row of `devices`, -1 if unknown.
-        stream: Stream id, -1 if unknown.
-        kind: Index into `KINDS`.
-        name: Id of the kernel's name, of the short one if it has one; 0 if there is none, and for all but kernels.
-        call: Row in `calls` of the call that launched it, the earliest of several; -1 if none is known.
-        direction: Of copies and fills the row of its word in `directions`; -1 for others.
-        directions: Such as `HtoD`.
-        calls: The rank's API calls: a table with `start`, `end`, `thread` and `name`.
-    """
-
-    start: Int64
-    end: Int64
-    device: Int64
-    stream: Int64
-    kind: Int64
-    name: Int64
-    call: Int64
-    direction: Int64
-    directions: list[str]
-    calls: Any
+    start: Int64  # start on the device, ns
+    end: Int64  # end, ns; not before the start
+    device: Int64  # row of `devices`, -1 if unknown
+    stream: Int64  # stream id, -1 if unknown
+    kind: Int64  # index into `KINDS`
+    name: Int64  # id of the kernel's name, of the short one if it has one; 0 if there is none, and for all but kernels
+    call: Int64  # row in `calls` of the call that launched it, the earliest of several; -1 if none is known
+    direction: Int64  # of copies and fills the row of its word in `directions`; -1 for others
+    directions: list[str]  # such as `HtoD`
+    calls: Any  # the rank's API calls: a table with `start`, `end`, `thread` and `name`
 
     def of_calls(self, column: str, rows: Int64) -> Int64:
         """A column of the calls of the work in `rows`; -1 if the call is not known."""

@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much of some work's time samples describe.
+    """How much of some work's time samples describe."""
 
-    Attributes:
-        covered: For each sample the time of the work in the time that it describes; int64 array of n, ns.
-        pure: Which of them describe that work alone, all their time long.
-    """
-
-    covered: Int64
-    pure: NDArray[np.bool_]
+    covered: Int64  # for each sample the time of the work in the time that it describes; int64 array of n, ns
+    pure: NDArray[np.bool_]  # which of them describe that work alone, all their time long
 
     @property
     def covered_ns(self) -> int:
@@ -48,19 +43,12 @@ class Weights:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Metrics of one device that were sampled at the same times.
+    """Metrics of one device that were sampled at the same times."""
 
-    Attributes:
-        device: The device's row in the rank's `devices`.
-        begins: Where the time begins that each sample describes; int64 array of n, ascending, ns.
-        times: When it was taken, and that time ends.
-        values: For each metric by name its float64 array of n.
-    """
-
-    device: int
-    begins: Int64
-    times: Int64
-    values: dict[str, Reals]
+    device: int  # the device's row in the rank's `devices`
+    begins: Int64  # where the time begins that each sample describes; int64 array of n, ascending, ns
+    times: Int64  # when it was taken, and that time ends
+    values: dict[str, Reals]  # for each metric by name its float64 array of n
 
     @property
     def known_ns(self) -> Int64:
@@ -78,10 +66,6 @@ def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
     """The samples of GPU metrics in the rank's report, by device.
 
     Metrics with a single time are left out, because what they describe is not known.
-
-    Args:
-        rank: The rank.
-        of_host: With the samples of the rank's GPUs that another report of its host has.
     """
     found: dict[tuple[int, bytes], Sampling] = {}
     for series in gpu_series_of_host(rank) if of_host else gpu_series(rank):

@@ -39,20 +39,13 @@ _FEW_TICKS = 1_000.0
 
 @dataclass(frozen=True)
 class NetworkState:
-    """Activity of a host's adapters over some time: means by time; None without samples.
-
-    Attributes:
-        sent_gb_per_s, received_gb_per_s: Of all adapters together.
-        wait_ticks_per_ms: How long the adapter that waited most waited to send.
-        adapter: The name of that adapter.
-        switch_wait_ticks_per_ms: The same of the switch that waited most.
-    """
+    """Activity of a host's adapters over some time: means by time; None without samples."""
 
     sent_gb_per_s: float | None = None
     received_gb_per_s: float | None = None
-    wait_ticks_per_ms: float | None = None
-    adapter: str = ""
-    switch_wait_ticks_per_ms: float | None = None
+    wait_ticks_per_ms: float | None = None  # how long the adapter that waited most waited to send
+    adapter: str = ""  # the name of that adapter
+    switch_wait_ticks_per_ms: float | None = None  # the same of the switch that waited most
 
 
 _VALUES = ("sent_gb_per_s", "received_gb_per_s", "wait_ticks_per_ms", "switch_wait_ticks_per_ms")
@@ -61,12 +54,7 @@ _VALUES = ("sent_gb_per_s", "received_gb_per_s", "wait_ticks_per_ms", "switch_wa
 def network_state(rank: RankTables, spans: Merged) -> NetworkState | None:
     """What the adapters did that the rank's report has samples of.
 
-    Args:
-        rank: The rank's tables.
-        spans: The time in question, ns.
-
-    Returns:
-        None if no sample describes that time.
+    `spans`: The time in question, ns. Returns none if no sample describes that time.
     """
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None
@@ -89,12 +77,7 @@ def _mean(of: Traffic, spans: Merged) -> float | None:
 
 
 def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) -> Comparison:
-    """Activity of the adapters of `hosts` compared with those of the other hosts.
-
-    Args:
-        states: By host what its adapters did.
-        hosts: The hosts in question.
-    """
+    """Activity of the adapters of `hosts` compared with those of the other hosts."""
     own = [states[h] for h in hosts if h in states]
     if not own:
         return Comparison(COLLECT, {})

@@ -60,9 +60,7 @@ PROJECTION_READS: dict[str, tuple[str, ...]] = {
 class Line:
     """One number line with the times of all threads, thread after thread, so that intervals of two threads never touch.
 
-    Args:
-        threads: Thread of every time that will be placed, 0-based.
-        times: All the times that will be placed.
+    `threads`: Thread of every time that will be placed, 0-based.
     """
 
     def __init__(self, threads: int, *times: Int64) -> None:
@@ -83,10 +81,7 @@ class Line:
 class Spans:
     """Ranges on a `Line`.
 
-    Args:
-        start: Place where each range starts.
-        end: Place where it ends, not before its start.
-        length: Its duration, since places have no distances. Only `parents` uses it.
+    `length`: Its duration, since places have no distances. Only `parents` uses it.
     """
 
     def __init__(self, start: Int64, end: Int64, length: Int64) -> None:
@@ -157,9 +152,7 @@ class Spans:
 def _nested(start: Int64, end: Int64) -> Int64 | None:
     """For each range the last one before it that is open when it starts, or -1; None if some cross, or one has no length.
 
-    Args:
-        start: Starts, ascending.
-        end: Ends, of equal starts descending.
+    `start`: Starts, ascending.
     """
     if not (start < end).all():
         return None
@@ -248,28 +241,19 @@ def prefix_minima(value: Int64, key: Int64, prefix: Int64, bound: Int64) -> Int6
 
 @dataclass(frozen=True)
 class Pieces:
-    """Some calls, sorted, and for each range which of them it contains.
+    """Some calls, sorted, and for each range which of them it contains."""
 
-    Attributes:
-        calls: Rows of the calls, in the order of their start and of their end; None if that is all of them in their order.
-        first: For each range, the first of `calls` inside.
-        stop: One past the last; not below `first`.
-    """
-
+    # rows of the calls, in the order of their start and of their end; None if that is all of them in their order
     calls: Int64 | None
-    first: Int64
-    stop: Int64
+    first: Int64  # for each range, the first of `calls` inside
+    stop: Int64  # one past the last; not below `first`
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values of `calls` among the values of all calls; not a copy if these are all."""
         return values if self.calls is None else values[self.calls]
 
     def within_any(self, calls: int) -> NDArray[np.bool_]:
-        """Whether each of `calls` is in any range.
-
-        Args:
-            calls: How many calls there are in all pieces.
-        """
+        """Whether each of `calls` is in any range."""
         count = calls if self.calls is None else len(self.calls)
         ranges_around = np.cumsum(np.bincount(self.first, minlength=count + 1) - np.bincount(self.stop, minlength=count + 1))
         result: NDArray[np.bool_] = ranges_around[:count] > 0
@@ -297,13 +281,7 @@ class Pieces:
 
 
 def calls_within(spans: Spans, start: Int64, end: Int64) -> Iterator[Pieces]:
-    """The calls inside each range; every contained call is in the piece of exactly one of the results.
-
-    Args:
-        spans: The ranges.
-        start: Place where each call starts.
-        end: Place where it ends.
-    """
+    """The calls inside each range; every contained call is in the piece of exactly one of the results."""
     rest: Int64 | None = None if (start[1:] > start[:-1]).all() else np.lexsort((end, start))
     while rest is None or len(rest):
         starts, ends = (start, end) if rest is None else (start[rest], end[rest])
@@ -342,8 +320,8 @@ def launch_spans(rank: RankTables) -> Any:
     These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
     the latest start or end of any range of the rank.
 
-    Returns:
-        A `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether it was).
+    Returns a `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether
+    it was).
     """
     table = _spans_of(rank)
     rows = integers(table.column("source_row"), -1)
@@ -366,22 +344,14 @@ def _spans_of(rank: RankTables) -> Any:
 
 @dataclass(frozen=True)
 class Projection:
-    """The ranges of a rank that GPU work belongs to, and where that work ran.
+    """The ranges of a rank that GPU work belongs to, and where that work ran."""
 
-    Attributes:
-        ranges: The ranges, as `launch_spans` returns them, only those with work.
-        first: First start of the work of each, ns.
-        last: Last end.
-        operations: Distinct correlation ids of the work.
-        parent: Row of the shortest other of these ranges that contains each, -1 for none.
-        outside: The work with a call in no range: a table with `start`, `end`, `correlation` and `thread` of the call.
-    """
-
-    ranges: Any
-    first: Int64
-    last: Int64
-    operations: Int64
-    parent: Int64
+    ranges: Any  # the ranges, as `launch_spans` returns them, only those with work
+    first: Int64  # first start of the work of each, ns
+    last: Int64  # last end
+    operations: Int64  # distinct correlation ids of the work
+    parent: Int64  # row of the shortest other of these ranges that contains each, -1 for none
+    # the work with a call in no range: a table with `start`, `end`, `correlation` and `thread` of the call
     outside: Any
 
 
@@ -479,12 +449,6 @@ def innermost_ranges(rank: RankTables, thread: Int64, start: Int64, end: Int64) 
     """The name of the innermost range around each call, as name ids: an int64 array, null if there is none or it has no name.
 
     Innermost is the containing range that starts last.
-
-    Args:
-        rank: The rank.
-        thread: Thread of each call.
-        start: Its start.
-        end: Its end.
     """
     table = launch_spans(rank)
     spans, call_start, call_end = on_one_line(table, thread, start, end)

@@ -56,23 +56,14 @@ class Nodes:
 
 @dataclass(frozen=True)
 class _Operators:
-    """The operators of a rank.
+    """The operators of a rank."""
 
-    Attributes:
-        at: Where they are.
-        name: Of each the row of its name in `names`.
-        names: The names.
-        payload: Of each the row of its payload in `payloads`.
-        payloads: The payloads, the last null.
-        sequence: Its number in the autograd graph, -1 for none.
-    """
-
-    at: Intervals
-    name: Int64
-    names: Sequence[str | None]
-    payload: Int64
-    payloads: Sequence[str | None]
-    sequence: Int64
+    at: Intervals  # where they are
+    name: Int64  # of each the row of its name in `names`
+    names: Sequence[str | None]  # the names
+    payload: Int64  # of each the row of its payload in `payloads`
+    payloads: Sequence[str | None]  # the payloads, the last null
+    sequence: Int64  # its number in the autograd graph, -1 for none
 
     @cached_property
     def work(self) -> tuple[Floats, Int64]:

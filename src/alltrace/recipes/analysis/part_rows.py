@@ -20,12 +20,9 @@ _RANK = "rank"
 class PartRows:
     """The rows of all parts, with `rank` as a column, one batch after the other; a statement may scan them several times.
 
-    Args:
-        parts: Parts whose `table`s have the same columns, besides `rank`, which is added if missing; at least one part.
-
-    Attributes:
-        schema: The types of the rows: for each column the one that holds the types of all parts; words are plain text.
-        failure: Why the rows cannot be read, once that was tried: a statement itself fails with an error of DuckDB.
+    `schema`: The types of the rows: for each column the one that holds the types of all parts; words are plain text.
+    `failure`: Why the rows cannot be read, once that was tried: a statement itself fails with an error of DuckDB.
+    `parts`: Parts whose `table`s have the same columns, besides `rank`, which is added if missing; at least one part.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:

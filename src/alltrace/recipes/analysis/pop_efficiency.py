@@ -15,49 +15,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceTree:
-    """The device side: `parallel` is the product of the other three.
+    """The device side: `parallel` is the product of the other three."""
 
-    Attributes:
-        parallel: Useful time of the devices' time: sum U / (D T).
-        load_balance: Mean useful time of the largest: what is lost by waiting for a device with more work.
-        communication: Largest useful time divided by the largest active time: the loss from exposed copies and communication.
-        orchestration: Largest active time divided by the whole time: the loss while no device has work.
-    """
-
-    parallel: float | None
-    load_balance: float | None
+    parallel: float | None  # useful time of the devices' time: sum U / (D T)
+    load_balance: float | None  # mean useful time of the largest: what is lost by waiting for a device with more work
+    # largest useful time divided by the largest active time: the loss from exposed copies and communication
     communication: float | None
-    orchestration: float | None
+    orchestration: float | None  # largest active time divided by the whole time: the loss while no device has work
 
 
 @dataclass(frozen=True)
 class HostTree:
-    """The host side: `parallel` is `mpi_parallel` times `offload`, and `mpi_parallel` is `load_balance` times `communication`.
+    """The host side: `parallel` is `mpi_parallel` times `offload`, and `mpi_parallel` is `load_balance` times `communication`."""
 
-    Attributes:
-        parallel: Time outside of MPI and of the GPU runtime, of the hosts' time.
-        mpi_parallel: Time outside of MPI, of the hosts' time.
-        load_balance: Mean time outside of MPI of the largest.
-        communication: Largest time outside of MPI of the whole time.
-        offload: Of the time outside of MPI, what is not spent in calls of the GPU runtime.
-    """
-
-    parallel: float | None
-    mpi_parallel: float | None
-    load_balance: float | None
-    communication: float | None
-    offload: float | None
+    parallel: float | None  # time outside of MPI and of the GPU runtime, of the hosts' time
+    mpi_parallel: float | None  # time outside of MPI, of the hosts' time
+    load_balance: float | None  # mean time outside of MPI of the largest
+    communication: float | None  # largest time outside of MPI of the whole time
+    offload: float | None  # of the time outside of MPI, what is not spent in calls of the GPU runtime
 
 
 def device_tree(useful: Sequence[int], active: Sequence[int], span: int, *, processes: Sequence[int] | None = None) -> DeviceTree:
     """The efficiencies of D devices.
 
-    Args:
-        useful: Useful time of each device.
-        active: Useful time and exposed communication of each device.
-        span: The region's time T, in the same unit.
-        processes: The process of each device, as TALP takes the maxima over processes; None for maxima over devices. With several
-            devices in a process the parts may then exceed 1.
+    `processes`: The process of each device, as TALP takes the maxima over processes; None for maxima over devices. With
+    several devices in a process the parts may then exceed 1.
     """
     if not useful or span <= 0:
         return DeviceTree(None, None, None, None)
@@ -68,13 +50,7 @@ def device_tree(useful: Sequence[int], active: Sequence[int], span: int, *, proc
 
 
 def host_tree(mpi: Sequence[int], runtime: Sequence[int], span: int) -> HostTree:
-    """The efficiencies of H ranks on the host.
-
-    Args:
-        mpi: Time in MPI of each rank.
-        runtime: Time in calls of the GPU runtime of each rank, outside of MPI.
-        span: The region's time T, in the same unit.
-    """
+    """The efficiencies of H ranks on the host."""
     if not mpi or span <= 0:
         return HostTree(None, None, None, None, None)
     outside = [span - m for m in mpi]
@@ -86,15 +62,7 @@ def host_tree(mpi: Sequence[int], runtime: Sequence[int], span: int) -> HostTree
 
 
 def scalability(reference: int, reference_count: int, useful: int, count: int, *, weak: bool) -> float | None:
-    """The computation scalability of a run against a reference: 1 if the useful time did not grow.
-
-    Args:
-        reference: Summed useful time of the reference.
-        reference_count: Its devices or ranks.
-        useful: Summed useful time of the run.
-        count: Its devices or ranks.
-        weak: The problem grew with the devices, so that the useful time may grow with them.
-    """
+    """The computation scalability of a run against a reference: 1 if the useful time did not grow."""
     strong = _ratio(reference, useful)
     if strong is None or not weak:
         return strong

@@ -23,12 +23,8 @@ _FEW_NAMES = 1_000
 def stems_of(rank: RankTables, ids: Any) -> tuple[Int64, list[str | None]]:
     """The stems of ranges' names.
 
-    Args:
-        rank: The rank.
-        ids: The ids of the names, an array of n whole numbers; an id without a name counts as none.
-
-    Returns:
-        Of each (n, int64) the row of its stem in the list; the stems, each once, None for no name.
+    `ids`: The ids of the names, an array of n whole numbers; an id without a name counts as none. Returns of each (n,
+    int64) the row of its stem in the list; the stems, each once, None for no name.
     """
     kinds, places = distinct(ids)
     names = rank.texts(pa.array(kinds, pa.int64()))

@@ -74,15 +74,9 @@ def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
 def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], separator: str) -> tuple[Int64, list[str]]:
     """The path of labels from the outermost range to each range.
 
-    Args:
-        depth: Of each range, 0 for one without a parent.
-        parent: Row of its parent, -1 for none.
-        labels: Its label, a row of `texts`.
-        texts: The labels.
-        separator: The text between two labels of a path.
-
-    Returns:
-        The path of each range as an index, and the paths. A range below the 64th level has the path of its parent.
+    `depth`: Of each range, 0 for one without a parent. `parent`: Row of its parent, -1 for none. `labels`: Its label, a
+    row of `texts`. Returns the path of each range as an index, and the paths. A range below the 64th level has the path
+    of its parent.
     """
     found = np.full(len(depth), -1, np.int64)
     known: list[str] = []

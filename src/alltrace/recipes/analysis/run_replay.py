@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.analysis.unrecorded import refuse_unrecorded
-from alltrace.recipes.base import Answer, Part, Recipe, alignment_of
+from alltrace.recipes.base import Answer, Part, alignment_of
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
@@ -29,43 +28,30 @@ TABLES: dict[str, tuple[str, ...]] = {
 """What a rank must have some of to be replayed."""
 
 
-class ReplayRecipe(Recipe):
-    """A recipe that is answered from the graph of the whole run."""
+def merged_replay(
+    answer: Callable[[Replay, Any, RunFacts, Options], Answer], parts: Sequence[Part], run: RunFacts, options: Options
+) -> Answer:
+    """What `answer` makes of the joined graph and the members of operations, for a question whose `map` is `graph_of`.
 
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    aligned: ClassVar[bool] = True
-    rereads: ClassVar[bool] = True
-    kept_parts: ClassVar[tuple[str, ...]] = ("graph",)
+    Raises:
+        InputError: A rank's reports lost too many records to distinguish waits from work.
+    """
+    refuse_unrecorded(run, {p.rank for p in parts})
+    members, _ = alignment_tables(run)
+    replay = replay_of([p.table for p in parts], run)
+    if replay.unplaced is not None:
+        raise InputError(
+            getattr(run, "path", "the run"),
+            found=replay.unplaced,
+            expected="the kernels or copies of all, because the replay has no other waits between ranks",
+            advice="capture the rank again with cuda in the profiler's list of traces, and graphs by node",
+        )
+    return answer(replay, members, run, options)
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """What graphs are made from."""
-        return with_graph(super().reads(options))
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """The rank's graph."""
-        return graph_of(rank)
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The answer from the joined graph.
-
-        Raises:
-            InputError: A rank's reports lost too many records to distinguish waits from work.
-        """
-        refuse_unrecorded(run, {p.rank for p in parts})
-        members, _ = alignment_tables(run)
-        replay = replay_of([p.table for p in parts], run)
-        if replay.unplaced is not None:
-            raise InputError(
-                getattr(run, "path", "the run"),
-                found=replay.unplaced,
-                expected="the kernels or copies of all, because the replay has no other waits between ranks",
-                advice="capture the rank again with cuda in the profiler's list of traces, and graphs by node",
-            )
-        return self.answer(replay, members, run, options)
-
-    @abstractmethod
-    def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The answer for a replay of the run."""
+def graph_reads(_options: Options) -> dict[str, tuple[str, ...]]:
+    """What graphs are made from."""
+    return with_graph(TABLES)
 
 
 def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -75,7 +61,7 @@ def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...
     return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in (*reads, *(t for t in WORK if t not in reads))}
 
 
-def graph_of(rank: RankTables) -> RankGraph:
+def graph_of(rank: RankTables, _options: Options | None = None) -> RankGraph:
     """The rank's graph, made once for all recipes that share the rank's tables, and kept with the run."""
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.replay.rank_graph import RankGraph, rank_graph
@@ -126,15 +112,7 @@ def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, in
 
 
 def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection[int], why: str) -> list[str]:
-    """A note if the rank that would save most is not among those that an answer names first.
-
-    Args:
-        replay: The run.
-        peers: What the peers take.
-        run: The run's facts.
-        named: The ranks that the answer names first.
-        why: What puts them first.
-    """
+    """A note if the rank that would save most is not among those that an answer names first."""
     best = costliest_rank(replay, peers, run)
     if best is None or not named or best[0] in named:
         return []

@@ -36,19 +36,12 @@ def plain_metric(name: str) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """The samples of one metric of one source, by their times.
+    """The samples of one metric of one source, by their times."""
 
-    Attributes:
-        key: The source: the row of a device, or name ids.
-        metric: The metric's name.
-        times: int64 array of n, ns.
-        values: float64 array of n.
-    """
-
-    key: tuple[int, ...]
-    metric: str
-    times: Int64
-    values: Reals
+    key: tuple[int, ...]  # the source: the row of a device, or name ids
+    metric: str  # the metric's name
+    times: Int64  # int64 array of n, ns
+    values: Reals  # float64 array of n
 
 
 def gpu_series(rank: RankTables) -> list[Series]:

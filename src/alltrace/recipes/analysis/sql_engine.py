@@ -82,13 +82,9 @@ def _engine() -> _Engine:
 def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping[str, Any] | None = None) -> Any:
     """The rows of one SELECT.
 
-    Args:
-        statement: The statement; `$name` is a parameter.
-        tables: Arrow tables by the names that the statement has for them.
-        parameters: Values by name; those that the statement does not mention are left out.
-
-    Returns:
-        A `pyarrow.Table`. Integers beyond 64 bits are decimals; a column is int64 if all its values fit.
+    `statement`: The statement; `$name` is a parameter. `parameters`: Values by name; those that the statement does not
+    mention are left out. Returns a `pyarrow.Table`. Integers beyond 64 bits are decimals; a column is int64 if all its
+    values fit.
 
     Raises:
         AlltraceError: Memory and disk do not suffice, or a sum does not fit into 128 bits.
@@ -139,9 +135,7 @@ def whole_numbers(table: Any) -> Any:
 def no_memory(folder: str, error: Exception) -> AlltraceError:
     """What to say of a statement for which memory and disk do not suffice.
 
-    Args:
-        folder: The temporary folder that it may go to; empty if none could be made.
-        error: DuckDB's.
+    `folder`: The temporary folder that it may go to; empty if none could be made.
     """
     lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"
     larger = "a larger disk" if folder else "a writable disk"

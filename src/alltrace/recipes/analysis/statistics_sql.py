@@ -51,9 +51,7 @@ FROM summed JOIN (SELECT DISTINCT g, {names} FROM grouped) USING (g)
 def distribution_statement(keys: Sequence[str], events: str) -> str:
     """The distribution of a rank's values by key: `rank`, and a row for each distinct key and value, with its `count`.
 
-    Args:
-        keys: The columns that identify values.
-        events: A SELECT of `rank`, `keys` and `value`, a row for each event; events without a value are left out.
+    `events`: A SELECT of `rank`, `keys` and `value`, a row for each event; events without a value are left out.
     """
     return (
         f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
@@ -65,9 +63,8 @@ def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:
 
     The statistics of these rows equal those of the parts, except by rank.
 
-    Args:
-        keys: The columns of the parts that identify values.
-        ranks: Whether further aggregates need the ranks that had a key: then there is also a row for each, with `count` 0.
+    `ranks`: Whether further aggregates need the ranks that had a key: then there is also a row for each, with `count`
+    0.
     """
     columns = ", ".join(keys)
     added = f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
@@ -88,19 +85,9 @@ def statistics_statement(
 ) -> str:
     """The statistics of values over `parts`, which are distributions; keys of equal labels are one.
 
-    Args:
-        labels: The names of keys: expressions over the keys by the name of their column.
-        keys: The columns of the parts that identify values.
-        quantile: How quartiles are read.
-        quartiles: Whether to add the first and third quartile to the median.
-        by_rank: Whether each rank has its own rows, with `rank` in front.
-        further: More aggregates by name, over rows of `value`, `count` and `carried` (and, unless by rank, `rank`).
-        carried: Further columns of the parts.
-        source: The relation that has the distributions.
-
-    Returns:
-        A SELECT of the labels, `count`, `total`, `mean`, `q1`, `median`, `q3`, `min`, `max`, `stddev` (of a sample, n - 1 below; 0
-        for one value) and `further`.
+    `by_rank`: Whether each rank has its own rows, with `rank` in front. `further`: More aggregates by name, over rows
+    of `value`, `count` and `carried` (and, unless by rank, `rank`). Returns a SELECT of the labels, `count`, `total`,
+    `mean`, `q1`, `median`, `q3`, `min`, `max`, `stddev` (of a sample, n - 1 below; 0 for one value) and `further`.
     """
     group = "rank, g" if by_rank else "g"
     statement = _STATISTICS.format(

@@ -29,27 +29,17 @@ _WORDS = {"bytes sent": "Bytes Sent", "bytes received": "Bytes Recv", "send wait
 
 @dataclass(frozen=True)
 class Traffic:
-    """The samples of one metric of one adapter or switch.
+    """The samples of one metric of one adapter or switch."""
 
-    Attributes:
-        device: `NIC` or `Switch`.
-        name: The adapter's name; empty for a switch.
-        guid: Its GUID in hexadecimal; empty if it is not known.
-        word: `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name.
-        metric: `word`, or the metric's own name if the adapter has several with that word, as for Ethernet and InfiniBand.
-        starts: Starts, ascending; int64 array of n, ns.
-        ends: Ends.
-        values: What was sampled, per millisecond; float64 array of n.
-    """
-
-    device: str
-    name: str
-    guid: str
-    word: str
+    device: str  # `NIC` or `Switch`
+    name: str  # the adapter's name; empty for a switch
+    guid: str  # its GUID in hexadecimal; empty if it is not known
+    word: str  # `Bytes Sent`, `Bytes Recv` or `Congestion`, or else the metric's own name
+    # `word`, or the metric's own name if the adapter has several with that word, as for Ethernet and InfiniBand
     metric: str
-    starts: Int64
-    ends: Int64
-    values: NDArray[np.float64]
+    starts: Int64  # starts, ascending; int64 array of n, ns
+    ends: Int64  # ends
+    values: NDArray[np.float64]  # what was sampled, per millisecond; float64 array of n
 
 
 def traffic(rank: RankTables) -> list[Traffic]:

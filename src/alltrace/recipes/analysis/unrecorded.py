@@ -1,4 +1,4 @@
-"""Time with possibly lost records, for the `reduce` of questions about idle devices."""
+"""Time with possibly lost records, for the `merge` of questions about idle devices."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alltrace.recipes.base import Answer, Option, Part, Recipe, alignment_of
+from alltrace.recipes.base import Answer, Option, Part, Question, alignment_of
 from alltrace.recipes.execution.availability import (
     able_ranks,
     check_imported,
@@ -31,25 +31,18 @@ if TYPE_CHECKING:
     from alltrace.run.store import Run, StoredRank
 
 
-class Question(NamedTuple):
-    """A question that fits its recipe, made by `checked`.
+class Asked(NamedTuple):
+    """A question that fits its recipe, made by `checked`."""
 
-    Attributes:
-        recipe: The recipe.
-        options: All its options.
-        ranks: The ranks to ask; None for all.
-        selection: The steps to count; empty for the whole run.
-    """
-
-    recipe: Recipe
-    options: Mapping[str, Any]
-    ranks: tuple[int, ...] | None
-    selection: Selection
+    recipe: Question  # the recipe
+    options: Mapping[str, Any]  # all its options
+    ranks: tuple[int, ...] | None  # the ranks to ask; None for all
+    selection: Selection  # the steps to count; empty for the whole run
 
 
 def ask(
     run: Run,
-    recipe: Recipe | str,
+    recipe: Question | str,
     options: Mapping[str, Any] | None = None,
     *,
     ranks: Sequence[int] | None = None,
@@ -61,16 +54,10 @@ def ask(
 ) -> Answer:
     """The answer of `recipe` for `run`.
 
-    Args:
-        run: The run.
-        recipe: A recipe, or the name of one.
-        options: The recipe's options by name; missing ones have their defaults.
-        ranks: The ranks to use, in any order; None for all.
-        steps: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for the whole run.
-        skip_warmup: Leave out warm-up steps, and time outside of steps.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-        stream: Whether rows may come as the `stream` of a table, instead of the table; only some recipes have one.
+    `options`: The recipe's options by name; missing ones have their defaults. `ranks`: The ranks to use, in any order;
+    None for all. `steps`: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for
+    the whole run. `jobs`: The most processes; None lets the number of rows decide. `stream`: Whether rows may come as
+    the `stream` of a table, instead of the table; only some recipes have one.
 
     Raises:
         UsageError: The recipe, option, rank or step does not exist, or a required option is missing.
@@ -81,13 +68,13 @@ def ask(
 
 
 def checked(
-    recipe: Recipe | str,
+    recipe: Question | str,
     options: Mapping[str, Any] | None = None,
     *,
     ranks: Sequence[int] | None = None,
     steps: str | None = None,
     skip_warmup: bool = False,
-) -> Question:
+) -> Asked:
     """The question, after all checks that need no run; the arguments are those of `ask`.
 
     Raises:
@@ -100,12 +87,12 @@ def checked(
         raise UsageError(f"{asked.name} describes the whole run; leave out {selection}")
     given = resolve_options(asked, options or {})
     asked.reads(given)  # raises for filters that cannot be understood
-    return Question(asked, given, None if ranks is None else tuple(ranks), selection)
+    return Asked(asked, given, None if ranks is None else tuple(ranks), selection)
 
 
 def answer_of(
     run: Run,
-    question: Question,
+    question: Asked,
     *,
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
@@ -114,13 +101,9 @@ def answer_of(
 ) -> Answer:
     """The answer to a checked question.
 
-    Args:
-        run: The run; it is aligned first if the question needs that.
-        question: The question.
-        jobs: The most processes.
-        progress: Called with the number of ranks done.
-        stream: Whether a large table may be a stream, as of `ask`.
-        aligning: Called with the number of ranks aligned, if the question needs that and it was not done before.
+    `run`: The run; it is aligned first if the question needs that. `stream`: Whether a large table may be a stream, as
+    of `ask`. `aligning`: Called with the number of ranks aligned, if the question needs that and it was not done
+    before.
 
     Raises:
         UsageError: The rank or step does not exist.
@@ -157,7 +140,7 @@ def answer_of(
     answer = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
     if answer is None:
         with PartFiles() as files:
-            answer = asked.reduce(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
+            answer = asked.merge(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
     if _is_kept(run, question):
         from alltrace.recipes.execution.kept_findings import keep_findings
 
@@ -166,7 +149,7 @@ def answer_of(
     return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=wanted)), chart=chart)
 
 
-def kept_answer(run: Run, question: Question) -> Answer | None:
+def kept_answer(run: Run, question: Asked) -> Answer | None:
     """The answer to a question, if it is stored with an aligned run; None if it must be computed."""
     if run.alignment is None or not _is_kept(run, question):
         return None
@@ -181,11 +164,11 @@ def kept_answer(run: Run, question: Question) -> Answer | None:
     return kept._replace(notes=notes, chart=recipe.answer_chart(options))
 
 
-def _is_kept(run: Run, question: Question) -> bool:
+def _is_kept(run: Run, question: Asked) -> bool:
     return question.recipe.keeps and question.ranks is None and not question.selection and run.manifest.complete
 
 
-def in_its_time(recipe: Recipe, run: Run) -> Run:
+def in_its_time(recipe: Question, run: Run) -> Run:
     """The run with the times that `recipe` reports: from the run's first event, or from the session's start."""
     if not recipe.session_time:
         return run
@@ -198,7 +181,7 @@ def in_its_time(recipe: Recipe, run: Run) -> Run:
 
 
 def answer_notes(
-    recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer, *, aligned: bool
+    recipe: Question, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer, *, aligned: bool
 ) -> tuple[str, ...]:
     """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
@@ -217,14 +200,15 @@ def answer_notes(
     return (*missing, *answer.notes, *([note_on_empty(recipe)] if silent else []))
 
 
-def wants_alignment(recipe: Recipe, run: Run, options: Mapping[str, Any]) -> bool:
+def wants_alignment(recipe: Question, run: Run, options: Mapping[str, Any]) -> bool:
     """Whether the run is aligned before `recipe` runs with all its `options`."""
-    if recipe.aligned or not recipe.lays_together(options):
-        return recipe.aligned
+    clock = recipe.clock_for(options)
+    if clock != "one":
+        return clock == "aligned"
     return run.samples_for_others if recipe.host_samples else len(run.hosts) > 1
 
 
-def resolve_options(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_options(recipe: Question, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `recipe` with defaults filled in.
 
     Raises:
@@ -244,7 +228,7 @@ def resolve_options(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def _typed(recipe: Recipe, option: Option, value: Any) -> Any:
+def _typed(recipe: Question, option: Option, value: Any) -> Any:
     """The value of an option, or the content of the file that it names."""
     value = option.checked(value, f"{option.flag} of {recipe.name}")
     if option.reads is not None:
@@ -256,7 +240,7 @@ def _typed(recipe: Recipe, option: Option, value: Any) -> Any:
 
 def _map(
     run: Run,
-    recipe: Recipe,
+    recipe: Question,
     options: Mapping[str, Any],
     ranks: Sequence[Rank],
     window: Window | None,
@@ -293,7 +277,7 @@ def _map(
     return [found[r] for r in sorted(found)]
 
 
-def _worth_processes(recipe: Recipe, ranks: Sequence[Rank], jobs: int | None) -> bool:
+def _worth_processes(recipe: Question, ranks: Sequence[Rank], jobs: int | None) -> bool:
     if jobs is not None:
         return jobs > 1 and len(ranks) > 1
     if _remote():
@@ -321,7 +305,7 @@ def _streamed(run: Run, ranks: Sequence[Rank], window: Window | None) -> list[St
 
 def _ask_rank(
     sent: SentRun,
-    recipe: Recipe,
+    recipe: Question,
     options: Mapping[str, Any],
     item: tuple[int, RankWindow | None, RankParts | None],
     advance: Callable[[int], None],
@@ -330,7 +314,7 @@ def _ask_rank(
     rank, window, kept = item
     stored = sent.run.rank(rank)
     tables: RankTables = stored if window is None else WindowedRank(stored, window)
-    if recipe.rereads:
+    if recipe.kept_parts:
         wanted = recipe.reads(options)
         tables = SharedRank(tables, wanted, _placed(kept, stored, wanted))
     part = Part(rank, recipe.map(tables, options))

@@ -22,7 +22,7 @@ from alltrace.trace.errors import AlltraceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from alltrace.recipes.base import Recipe, RunFacts
+    from alltrace.recipes.base import Question, RunFacts
     from alltrace.recipes.execution.kept_parts import RankParts
     from alltrace.run.manifest import Rank
     from alltrace.run.store import Run
@@ -32,25 +32,19 @@ _ROWS_WORTH_PROCESSES = 1_000_000
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of one question.
+    """What became of one question."""
 
-    Attributes:
-        recipe: The recipe.
-        answer: Its answer, or None if it was skipped.
-        skipped: Why it was, or None.
-    """
-
-    recipe: Recipe
-    answer: Answer | None
-    skipped: str | None
+    recipe: Question  # the recipe
+    answer: Answer | None  # its answer, or None if it was skipped
+    skipped: str | None  # why it was, or None
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Asked:
     """A question that at least one rank can answer; `options` are the ones in `given` as the recipe prepared them."""
 
     number: int
-    recipe: Recipe
+    recipe: Question
     given: Mapping[str, Any]
     options: Mapping[str, Any]
     ranks: frozenset[int]
@@ -58,7 +52,7 @@ class _Question:
 
 def ask_all(
     run: Run,
-    questions: Sequence[tuple[Recipe, Mapping[str, Any]]],
+    questions: Sequence[tuple[Question, Mapping[str, Any]]],
     *,
     ranks: Sequence[int] | None = None,
     jobs: int | None = None,
@@ -71,7 +65,7 @@ def ask_all(
 
 def each_reply(
     run: Run,
-    questions: Sequence[tuple[Recipe, Mapping[str, Any]]],
+    questions: Sequence[tuple[Question, Mapping[str, Any]]],
     *,
     ranks: Sequence[int] | None = None,
     jobs: int | None = None,
@@ -81,25 +75,18 @@ def each_reply(
 ) -> Iterator[tuple[int, Reply]]:
     """The answers to `questions` one after the other; none is made before the last was taken.
 
-    Args:
-        run: The run; it is aligned first if a recipe needs that.
-        questions: Recipes with their options by name; missing ones have their defaults.
-        ranks: The ranks to use; None for all.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-        aligning: Called with the number of ranks aligned, if that is needed and was not done before.
-        stream: Whether large tables may be streams, which can be read until the next reply is requested.
-
-    Yields:
-        The number of a question and its reply, each question once, in any order. A recipe that no rank can answer, that has
-        invalid options, or that rejects the run is skipped, with the reason.
+    `run`: The run; it is aligned first if a recipe needs that. `questions`: Recipes with their options by name; missing
+    ones have their defaults. `ranks`: The ranks to use; None for all. `jobs`: The most processes; None lets the number
+    of rows decide. `aligning`: Called with the number of ranks aligned, if that is needed and was not done before.
+    Yields the number of a question and its reply, each question once, in any order. A recipe that no rank can answer,
+    that has invalid options, or that rejects the run is skipped, with the reason.
 
     Raises:
         UsageError: The rank does not exist.
         InputError: A file of the run is damaged.
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
-    resolved: list[tuple[int, Recipe, dict[str, Any]]] = []
+    resolved: list[tuple[int, Question, dict[str, Any]]] = []
     wanted = False
     for number, (recipe, given) in enumerate(questions):
         try:
@@ -121,7 +108,7 @@ def each_reply(
     else:
         notes = run.manifest.notes
     runs = {r.session_time: in_its_time(r, run) for _, r, _ in resolved}
-    asked: list[_Question] = []
+    asked: list[_Asked] = []
     for number, recipe, options in resolved:
         try:
             prepared = recipe.prepared(options, runs[recipe.session_time])
@@ -137,7 +124,7 @@ def each_reply(
             said = answer_notes(recipe, run, chosen, options, kept, aligned=True)
             yield number, Reply(recipe, kept._replace(notes=(*notes, *said)), None)
             continue
-        asked.append(_Question(number, recipe, options, prepared, frozenset(r.rank for r in able)))
+        asked.append(_Asked(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     with PartStore() as parts:
         _map(run, asked, jobs, progress, parts)
         shared = {session: SharedRun(of) for session, of in runs.items()}
@@ -153,7 +140,7 @@ def each_reply(
 def _reduce(
     run: Run,
     facts: RunFacts,
-    question: _Question,
+    question: _Asked,
     parts: Sequence[Part | str],
     chosen: Sequence[Rank],
     notes: Sequence[str],
@@ -165,7 +152,7 @@ def _reduce(
     if failed is not None:
         return Reply(recipe, None, failed)
     try:
-        made = recipe.streamed if stream else recipe.reduce
+        made = recipe.streamed if stream else recipe.merge
         answer = made([p for p in parts if isinstance(p, Part)], facts, question.options)
         if _keeps(run, recipe, chosen):
             keep_findings(run, recipe, question.given, answer)
@@ -176,14 +163,12 @@ def _reduce(
     return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
 
 
-def _keeps(run: Run, recipe: Recipe, chosen: Sequence[Rank]) -> bool:
+def _keeps(run: Run, recipe: Question, chosen: Sequence[Rank]) -> bool:
     """Whether what a recipe says about the chosen ranks is kept."""
     return recipe.keeps and len(chosen) == len(run.ranks) and run.manifest.complete
 
 
-def _map(
-    run: Run, questions: Sequence[_Question], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore
-) -> None:
+def _map(run: Run, questions: Sequence[_Asked], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore) -> None:
     """Keep for each question the parts of its ranks; a text if a rank's part could not be made."""
     import pyarrow as pa
 
@@ -208,7 +193,7 @@ def _map(
 
 
 def _ask_rank(
-    sent: SentRun, questions: Sequence[_Question], item: tuple[int, RankParts | None], advance: Callable[[int], None]
+    sent: SentRun, questions: Sequence[_Asked], item: tuple[int, RankParts | None], advance: Callable[[int], None]
 ) -> dict[int, Part | str]:
     number, kept = item
     own = [q for q in questions if number in q.ranks]
@@ -228,7 +213,7 @@ def _ask_rank(
 
 
 def shared_rank(
-    run: Run, rank: int, questions: Sequence[tuple[Recipe, Mapping[str, Any]]], kept: RankParts | None = None
+    run: Run, rank: int, questions: Sequence[tuple[Question, Mapping[str, Any]]], kept: RankParts | None = None
 ) -> SharedRank:
     """The tables of one rank, each read once for all of `questions`."""
     reads, stored = _reads_of(questions), run.rank(rank)
@@ -240,7 +225,7 @@ def shared_rank(
     return SharedRank(stored, reads, PlacedParts(kept, stored, _reads_of(parted)))
 
 
-def _reads_of(questions: Sequence[tuple[Recipe, Mapping[str, Any]]]) -> dict[str, list[str]]:
+def _reads_of(questions: Sequence[tuple[Question, Mapping[str, Any]]]) -> dict[str, list[str]]:
     """The tables and columns that some questions read."""
     wanted: dict[str, set[str]] = {}
     for recipe, options in questions:

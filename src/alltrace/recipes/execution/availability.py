@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
     from alltrace.run.manifest import Manifest, Rank
     from alltrace.run.store import Run
 
@@ -53,7 +53,7 @@ EVENTS = {
 """What the rows of each event table are."""
 
 
-def not_imported(manifest: Manifest, recipe: Recipe, options: Mapping[str, Any], *, aligned: bool) -> list[str]:
+def not_imported(manifest: Manifest, recipe: Question, options: Mapping[str, Any], *, aligned: bool) -> list[str]:
     """The event tables that an answer needs, also through the alignment, and that the import left out on request."""
     read = recipe.reads(options)
     if manifest.tables is None or not read:
@@ -64,7 +64,7 @@ def not_imported(manifest: Manifest, recipe: Recipe, options: Mapping[str, Any],
     return [t for t in EVENT_TABLES if t in wanted and t not in manifest.tables]
 
 
-def check_imported(run: Run, recipe: Recipe, options: Mapping[str, Any], *, aligned: bool) -> None:
+def check_imported(run: Run, recipe: Question, options: Mapping[str, Any], *, aligned: bool) -> None:
     """See that all tables were imported that an answer is made from.
 
     Raises:
@@ -80,13 +80,13 @@ def check_imported(run: Run, recipe: Recipe, options: Mapping[str, Any], *, alig
         )
 
 
-def able_ranks(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[Rank]:
+def able_ranks(recipe: Question, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[Rank]:
     """The chosen ranks that have the tables of `recipe`."""
     groups = recipe.needs(options)
     return [r for r in chosen if all(_has(recipe, run, r, group) for group in groups)]
 
 
-def notes_on_missing(recipe: Recipe, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[str]:
+def notes_on_missing(recipe: Question, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[str]:
     """Which of the chosen ranks lack a table that `recipe` needs, and what follows from that."""
     if not chosen:
         return ["no rank was selected, so the answer is empty"]
@@ -129,14 +129,7 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
 
     A rank that is left out for lack of a table is warned of too: that may be why it has none.
 
-    Args:
-        run: The run.
-        chosen: The selected ranks.
-        read: The tables and columns that are read.
-        aligned: Whether the answer is made by way of the alignment too.
-
-    Returns:
-        A sentence for each; empty if no table is read, as in `info`, which reports all warnings.
+    Returns a sentence for each; empty if no table is read, as in `info`, which reports all warnings.
     """
     from alltrace.run.report_warnings import warnings_of
 
@@ -161,12 +154,12 @@ def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequenc
     return notes
 
 
-def note_on_empty(recipe: Recipe) -> str:
+def note_on_empty(recipe: Question) -> str:
     """The note for an answer without rows if its recipe has no note."""
     return f"nothing in {_listed(list(recipe.tables), 'or')} matches what {recipe.name} lists, so the answer is empty"
 
 
-def _has(recipe: Recipe, run: Run, rank: Rank, group: Sequence[str]) -> bool:
+def _has(recipe: Question, run: Run, rank: Rank, group: Sequence[str]) -> bool:
     """Whether a rank has any table of `group`."""
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)
 

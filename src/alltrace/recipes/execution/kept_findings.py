@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from alltrace.recipes.base import Recipe
+    from alltrace.recipes.base import Question
     from alltrace.run.store import Run
 
 _SIGNATURE, _NOTES = b"alltrace.signature", b"alltrace.notes"
 
 
-def kept_findings(run: Run, recipe: Recipe, options: Mapping[str, Any]) -> Answer | None:
+def kept_findings(run: Run, recipe: Question, options: Mapping[str, Any]) -> Answer | None:
     """What `recipe` last found in all of `run`, which is aligned; None if it must be computed again."""
     signature = _signature(run, recipe, options)
     for place in _places(run, recipe, signature):
@@ -39,11 +39,11 @@ def kept_findings(run: Run, recipe: Recipe, options: Mapping[str, Any]) -> Answe
             facts = dict(table.schema.metadata or {})
             if facts.pop(_SIGNATURE) == signature.encode():
                 notes = tuple(json.loads(facts.pop(_NOTES)))
-                return Answer(table.replace_schema_metadata(facts or None), recipe.columns, notes)
+                return Answer(table.replace_schema_metadata(facts or None), recipe.answer_columns(options), notes)
     return None
 
 
-def keep_findings(run: Run, recipe: Recipe, options: Mapping[str, Any], answer: Answer) -> None:
+def keep_findings(run: Run, recipe: Question, options: Mapping[str, Any], answer: Answer) -> None:
     """Store what `recipe` found; if nothing can be written, it is computed again the next time."""
     signature = _signature(run, recipe, options)
     facts = {**(answer.table.schema.metadata or {}), _SIGNATURE: signature.encode(), _NOTES: json.dumps(answer.notes).encode()}
@@ -59,14 +59,14 @@ def keep_findings(run: Run, recipe: Recipe, options: Mapping[str, Any], answer: 
         write_table(place, answer.table.replace_schema_metadata(facts))
 
 
-def _places(run: Run, recipe: Recipe, signature: str) -> Iterator[Path]:
+def _places(run: Run, recipe: Question, signature: str) -> Iterator[Path]:
     yield _with_run(run, recipe)
     cache = existing_folder()
     if cache is not None:
         yield _in_cache(cache, signature)
 
 
-def _with_run(run: Run, recipe: Recipe) -> Path:
+def _with_run(run: Run, recipe: Question) -> Path:
     return run.path / FINDINGS / f"{recipe.name}.arrow"
 
 
@@ -74,7 +74,7 @@ def _in_cache(cache: Path, signature: str) -> Path:
     return cache / FINDINGS / f"{signature}.arrow"
 
 
-def _signature(run: Run, recipe: Recipe, options: Mapping[str, Any]) -> str:
+def _signature(run: Run, recipe: Question, options: Mapping[str, Any]) -> str:
     """What findings are made from: all that is known of the run, its alignment, and the code."""
     alignment = None if run.overlay is None else run.overlay.facts
     text = json.dumps([code_version(), recipe.name, options, plain(run.manifest), alignment], sort_keys=True)

@@ -165,7 +165,7 @@ class MovedRank:
 
 
 class SharedRun:
-    """A run for the `reduce` of several recipes.
+    """A run for the `merge` of several recipes.
 
     Args:
         run: The run; this object has its attributes too.

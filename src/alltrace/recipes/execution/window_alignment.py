@@ -75,7 +75,7 @@ class WindowedAlignment(Aligned):
 
 
 class WindowedRun:
-    """The facts of a run for `reduce`, with the chosen steps' span."""
+    """The facts of a run for `merge`, with the chosen steps' span."""
 
     def __init__(self, run: RunFacts, window: Window) -> None:
         self._inner = run

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from alltrace.align.capture_slowdown import slowdown_by_recorder
 from alltrace.align.recorded_steps import recorded_steps
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import number_ranges
 
@@ -25,58 +26,55 @@ if TYPE_CHECKING:
 
 VIEWS = ("hangs", "entries", "times", "steps")
 _MOST_ROWS_A_GROUP = 20
-COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
+COLUMNS: dict[str, col.Columns] = {
     "hangs": (
-        AnswerColumn("group", None, "The process group"),
-        AnswerColumn("description", None, "Its name in the program"),
-        AnswerColumn("sequence", None, "The collective's number in the group"),
-        AnswerColumn(
+        col.text("group", "The process group"),
+        col.text("description", "Its name in the program"),
+        col.whole("sequence", "The collective's number in the group"),
+        col.text(
             "kind",
-            None,
             "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: other "
             "sizes or data types; `not completed`: all issued it, and it did not end; `unmatched send`, `unmatched receive`: "
             "the peer never issued the other end; `no dump`: ranks of the group have no file",
         ),
-        AnswerColumn("op", None, "The operation of most ranks"),
-        AnswerColumn("sizes", None, "Its input sizes on most ranks"),
-        AnswerColumn("missing_ranks", None, "Ranks that did not issue it, or issued something else"),
-        AnswerColumn("waiting_ranks", None, "Ranks that issued it and have not completed it"),
-        AnswerColumn("completed_ranks", None, "Ranks that completed it"),
-        AnswerColumn("found", None, "What the ranks of a mismatch issued instead; otherwise the last of the missing ranks"),
-        AnswerColumn("frame", None, "The source line that issued it"),
+        col.text("op", "The operation of most ranks"),
+        col.text("sizes", "Its input sizes on most ranks"),
+        col.numbers("missing_ranks", "Ranks that did not issue it, or issued something else"),
+        col.numbers("waiting_ranks", "Ranks that issued it and have not completed it"),
+        col.numbers("completed_ranks", "Ranks that completed it"),
+        col.text("found", "What the ranks of a mismatch issued instead; otherwise the last of the missing ranks"),
+        col.text("frame", "The source line that issued it"),
     ),
     "entries": (
-        AnswerColumn("rank", None, "The rank"),
-        AnswerColumn("group", None, "The process group"),
-        AnswerColumn("sequence", None, "Its number in the group"),
-        AnswerColumn("op", None, "The operation"),
-        AnswerColumn("state", None, "scheduled, started or completed"),
-        AnswerColumn("bytes", "bytes", "Bytes of its input; null if the type is unknown"),
-        AnswerColumn("sizes", None, "Shapes of its inputs"),
-        AnswerColumn("datatypes", None, "Their types"),
-        AnswerColumn("peer", None, "The peer of a point-to-point operation"),
-        AnswerColumn("created_ns", "ns", "When it was issued, since 1970"),
-        AnswerColumn("duration_us", "us", "Its duration, if measured"),
-        AnswerColumn("frame", None, "The source line that issued it"),
+        col.whole("rank", "The rank"),
+        col.text("group", "The process group"),
+        col.whole("sequence", "Its number in the group"),
+        col.text("op", "The operation"),
+        col.text("state", "scheduled, started or completed"),
+        col.size("bytes", "Bytes of its input; null if the type is unknown"),
+        col.text("sizes", "Shapes of its inputs"),
+        col.text("datatypes", "Their types"),
+        col.whole("peer", "The peer of a point-to-point operation"),
+        col.ns("created_ns", "When it was issued, since 1970"),
+        col.real("duration_us", "Its duration, if measured", "us"),
+        col.text("frame", "The source line that issued it"),
     ),
     "times": (
-        AnswerColumn("op", None, "The operation"),
-        AnswerColumn("bytes", "bytes", "The size"),
-        AnswerColumn("operations", None, "Operations with a time, over all ranks"),
-        AnswerColumn("min_us", "us", "The shortest"),
-        AnswerColumn("median_us", "us", "The median, exact"),
-        AnswerColumn("mean_us", "us", "The mean"),
-        AnswerColumn("max_us", "us", "The longest"),
-        AnswerColumn("max_rank", None, "The rank of the longest"),
+        col.text("op", "The operation"),
+        col.size("bytes", "The size"),
+        col.whole("operations", "Operations with a time, over all ranks"),
+        col.real("min_us", "The shortest", "us"),
+        col.real("median_us", "The median, exact", "us"),
+        col.real("mean_us", "The mean", "us"),
+        col.real("max_us", "The longest", "us"),
+        col.whole("max_rank", "The rank of the longest"),
     ),
     "steps": (
-        AnswerColumn("rank", None, "The rank"),
-        AnswerColumn("start_ns", "ns", "When the first collective of the step was issued, since 1970"),
-        AnswerColumn("duration_us", "us", "Until the first collective of the next step was issued"),
-        AnswerColumn("collectives", None, "How many collectives a step has, after which the same come again"),
-        AnswerColumn(
-            "captured", None, "With `--run`: whether it lies within the capture; null for a step that is partly outside of it"
-        ),
+        col.whole("rank", "The rank"),
+        col.ns("start_ns", "When the first collective of the step was issued, since 1970"),
+        col.real("duration_us", "Until the first collective of the next step was issued", "us"),
+        col.whole("collectives", "How many collectives a step has, after which the same come again"),
+        col.flag("captured", "With `--run`: whether it lies within the capture; null for a step that is partly outside of it"),
     ),
 }
 CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median time by size", log_x=True, log_y=True)}
@@ -85,10 +83,7 @@ CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median
 def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, CapturedSteps] | None = None) -> Answer:
     """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read.
 
-    Args:
-        recordings: The files.
-        view: One of `VIEWS`.
-        captured: Of `steps`: what a run of the job says of each rank; None without a run.
+    `view`: One of `VIEWS`. `captured`: Of `steps`: what a run of the job says of each rank; None without a run.
     """
     further: list[str] = []
     if view == "steps":
@@ -100,7 +95,6 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
     lists = ("missing_ranks", "waiting_ranks", "completed_ranks")
     types: dict[str, Any] = {**dict.fromkeys(whole, pa.int64()), **dict.fromkeys(number, pa.float64())}
     types |= {**dict.fromkeys(lists, pa.list_(pa.int64())), "captured": pa.bool_()}
-    schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS[view]])
     notes = [
         f"{path_text(r.path)}: flight recorder {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
         f"{r.unread} not understood"
@@ -116,7 +110,7 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
         notes.append("every operation that all ranks still have in their records was issued by all of them, alike, and completed")
     for row in rows:  # JSON can write half of a character, which is not text
         row.update({k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()})
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
+    return Answer.of(rows, COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
 
 
 def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | None) -> tuple[list[dict[str, Any]], list[str]]:

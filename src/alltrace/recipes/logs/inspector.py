@@ -11,12 +11,11 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-
 from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, answer_schema
+from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.questions.collectives import ZERO_SKEW_SHARE, bus_share, total_bytes
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import GPU_TIMING
 from alltrace.trace.number_text import counted
@@ -25,82 +24,79 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 VIEWS = ("missing", "collectives", "stragglers", "operations")
-_GROUP = AnswerColumn("communicator", None, "The communicator's id")
-_NAME = AnswerColumn("description", None, "Its name in the program")
-_OP = AnswerColumn("op", None, "The operation; `messages` for sends and receives")
-COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
+_GROUP = col.text("communicator", "The communicator's id")
+_NAME = col.text("description", "Its name in the program")
+_OP = col.text("op", "The operation; `messages` for sends and receives")
+COLUMNS: dict[str, col.Columns] = {
     "missing": (
         _GROUP,
         _NAME,
         _OP,
-        AnswerColumn(
+        col.text(
             "kind",
-            None,
             "`missing`: other ranks have a record of these, and these ranks have later records; `behind`: these ranks have no "
             "later records; `unrecorded`: no rank has a record; `no file`: ranks without a file; `mismatch`: ranks "
             "have other sizes",
         ),
-        AnswerColumn("operations", None, "How many operations"),
-        AnswerColumn("sequences", None, "Their sequence numbers for the operation on the communicator"),
-        AnswerColumn("ranks", None, "Ranks of the communicator that have no record of them, or a record with another size"),
-        AnswerColumn("dropped", None, "Records that these ranks say their buffers lost; null if the files do not state it"),
-        AnswerColumn("why", None, "The likely reason"),
+        col.whole("operations", "How many operations"),
+        col.text("sequences", "Their sequence numbers for the operation on the communicator"),
+        col.numbers("ranks", "Ranks of the communicator that have no record of them, or a record with another size"),
+        col.whole("dropped", "Records that these ranks say their buffers lost; null if the files do not state it"),
+        col.text("why", "The likely reason"),
     ),
     "collectives": (
         _GROUP,
         _NAME,
-        AnswerColumn("op", None, "The operation"),
-        AnswerColumn("bytes", "bytes", "Size of the message, as NCCL counts it"),
-        AnswerColumn("group_size", None, "Ranks of the communicator"),
-        AnswerColumn("instances", None, "Operations with a record of at least one rank"),
-        AnswerColumn("complete", None, "Of these, those with GPU times of all ranks; the following columns use these"),
-        AnswerColumn("skew_median_us", "us", "From the first arrival to the last: median"),
-        AnswerColumn("skew_max_us", "us", "The same: largest"),
-        AnswerColumn("zero_skew_percent", "%", "Share of operations with a longest wait of at most a tenth of the transfer"),
-        AnswerColumn("transfer_median_us", "us", "From the last arrival to the end: median"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth of that transfer, without waits"),
-        AnswerColumn("stated_busbw_gb_per_s", "GB/s", "Bus bandwidth as Inspector states it, waits included: median over ranks"),
-        AnswerColumn("expected_busbw_gb_per_s", "GB/s", "nccl-tests' bus bandwidth for this operation, size and number of ranks"),
-        AnswerColumn("expected_percent", "%", "busbw_gb_per_s as a share of expected_busbw_gb_per_s"),
-        AnswerColumn("algorithm", None, "The most frequent algorithm and protocol; null if the files do not state it"),
-        AnswerColumn("wait_us", "us", "Time that ranks waited for the last, summed over ranks and operations"),
+        col.text("op", "The operation"),
+        col.size("bytes", "Size of the message, as NCCL counts it"),
+        col.whole("group_size", "Ranks of the communicator"),
+        col.whole("instances", "Operations with a record of at least one rank"),
+        col.whole("complete", "Of these, those with GPU times of all ranks; the following columns use these"),
+        col.real("skew_median_us", "From the first arrival to the last: median", "us", 1),
+        col.real("skew_max_us", "The same: largest", "us", 1),
+        col.percent("zero_skew_percent", "Share of operations with a longest wait of at most a tenth of the transfer"),
+        col.real("transfer_median_us", "From the last arrival to the end: median", "us", 1),
+        col.real("busbw_gb_per_s", "Bus bandwidth of that transfer, without waits", "GB/s", 3),
+        col.real("stated_busbw_gb_per_s", "Bus bandwidth as Inspector states it, waits included: median over ranks", "GB/s", 3),
+        col.real("expected_busbw_gb_per_s", "nccl-tests' bus bandwidth for this operation, size and number of ranks", "GB/s", 3),
+        col.percent("expected_percent", "busbw_gb_per_s as a share of expected_busbw_gb_per_s"),
+        col.text("algorithm", "The most frequent algorithm and protocol; null if the files do not state it"),
+        col.real("wait_us", "Time that ranks waited for the last, summed over ranks and operations", "us", 1),
     ),
     "stragglers": (
         _GROUP,
         _NAME,
-        AnswerColumn("rank", None, "The rank in the communicator"),
-        AnswerColumn("host", None, "Its host"),
-        AnswerColumn("pid", None, "Its process id"),
-        AnswerColumn("operations", None, "Complete synchronizing operations"),
-        AnswerColumn("last", None, "Of these, those at which it arrived last and another rank waited"),
-        AnswerColumn("last_percent", "%", "last as a share of operations"),
-        AnswerColumn("caused_wait_us", "us", "Time that others waited for it, summed"),
-        AnswerColumn("waited_us", "us", "Time that it waited for others"),
+        col.rank("rank", "The rank in the communicator"),
+        col.text("host", "Its host"),
+        col.whole("pid", "Its process id"),
+        col.whole("operations", "Complete synchronizing operations"),
+        col.whole("last", "Of these, those at which it arrived last and another rank waited"),
+        col.percent("last_percent", "last as a share of operations"),
+        col.real("caused_wait_us", "Time that others waited for it, summed", "us", 1),
+        col.real("waited_us", "Time that it waited for others", "us", 1),
     ),
     "operations": (
         _GROUP,
         _NAME,
-        AnswerColumn("rank", None, "The rank in the communicator"),
-        AnswerColumn("host", None, "Its host"),
-        AnswerColumn("pid", None, "Its process id"),
-        AnswerColumn("op", None, "The operation"),
-        AnswerColumn("sequence", None, "For a collective, its number for the operation; for a message, its number for the rank"),
-        AnswerColumn("peer", None, "The peer of a message"),
-        AnswerColumn("bytes", "bytes", "Size of the message"),
-        AnswerColumn("duration_us", "us", "Its duration"),
-        AnswerColumn("timing_source", None, "Source of duration_us: kernel_gpu, kernel_cpu or collective_cpu"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth as stated in the file"),
-        AnswerColumn("algorithm", None, "Algorithm and protocol"),
-        AnswerColumn("start_ns", "ns", "Start by the host's clock, since 1970; only in verbose files"),
-        AnswerColumn("end_ns", "ns", "End by the host's clock"),
+        col.rank("rank", "The rank in the communicator"),
+        col.text("host", "Its host"),
+        col.whole("pid", "Its process id"),
+        col.text("op", "The operation"),
+        col.whole("sequence", "For a collective, its number for the operation; for a message, its number for the rank"),
+        col.whole("peer", "The peer of a message"),
+        col.size("bytes", "Size of the message"),
+        col.real("duration_us", "Its duration", "us", 1),
+        col.text("timing_source", "Source of duration_us: kernel_gpu, kernel_cpu or collective_cpu"),
+        col.real("busbw_gb_per_s", "Bus bandwidth as stated in the file", "GB/s", 3),
+        col.text("algorithm", "Algorithm and protocol"),
+        col.ns("start_ns", "Start by the host's clock, since 1970; only in verbose files"),
+        col.ns("end_ns", "End by the host's clock"),
     ),
 }
 CHARTS = {
     "collectives": Chart("scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", log_x=True),
     "stragglers": Chart("bars", "rank", ("caused_wait_us",), detail="communicator"),
 }
-_TEXTS = ("communicator", "description", "op", "kind", "sequences", "why", "algorithm", "host", "timing_source")
-_REALS = ("skew_median_us", "skew_max_us", "transfer_median_us", "wait_us", "caused_wait_us", "waited_us", "duration_us")
 
 _WHY = {
     "missing": "other ranks ended them, so they ran; the records were dropped, or not timed by the GPU",
@@ -124,10 +120,8 @@ class _Group(NamedTuple):
 def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
     """The answer of a view.
 
-    Args:
-        files: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`).
-        view: One of `VIEWS`.
-        tests: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` returns it, or None.
+    `files`: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`). `view`: One of
+    `VIEWS`. `tests`: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` returns it, or None.
     """
     groups, notes = _grouped(files)
     notes = [*_file_notes(files), *notes]
@@ -145,12 +139,7 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
     else:
         rows = [row for name, group in sorted(groups.items()) for row in _operations(name, group)]
     columns = COLUMNS[view]
-    decimals = {c.name: 3 if c.name.endswith("gb_per_s") else 1 for c in columns if c.name.endswith(("_per_s", "_percent"))}
-    schema = answer_schema(columns, _TEXTS, {**decimals, **{name: 1 for name in _REALS if any(c.name == name for c in columns)}})
-    if view == "missing":
-        place = schema.get_field_index("ranks")
-        schema = schema.set(place, pa.field("ranks", pa.list_(pa.int64())))
-    return Answer(pa.Table.from_pylist([_plain(r) for r in rows], schema), columns, tuple(notes), chart=CHARTS.get(view))
+    return Answer.of([_plain(r) for r in rows], columns, tuple(notes), chart=CHARTS.get(view))
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

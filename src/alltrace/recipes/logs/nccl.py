@@ -24,19 +24,13 @@ _SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
 
 @dataclass(frozen=True)
 class NcclOptions:
-    """The options of a view.
+    """The options of a view."""
 
-    Attributes:
-        steps: The steps; None for everything.
-        edges: Upper edges in bytes of the histogram's classes, or None for those of `preset`.
-        preset: Name of a list of edges.
-        ranks: The ranks wanted, or None for all.
-    """
-
-    steps: Span | None = None
+    steps: Span | None = None  # the steps; None for everything
+    # upper edges in bytes of the histogram's classes, or None for those of `preset`
     edges: tuple[int, ...] | None = None
-    preset: str = "powers"
-    ranks: frozenset[int] | None = None
+    preset: str = "powers"  # name of a list of edges
+    ranks: frozenset[int] | None = None  # the ranks wanted, or None for all
 
 
 def refuse_a_choice(view: str, options: NcclOptions) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.logs.nccl import check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
 
@@ -18,34 +19,32 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("rank", None, "The caller's rank in the communicator, from the INIT line of the same process and communicator"),
-    AnswerColumn(
-        "global_rank",
-        None,
-        "The rank of its process in the job: from the communicator of all processes, else from the launcher's prefix",
+    col.whole("rank", "The caller's rank in the communicator, from the INIT line of the same process and communicator"),
+    col.whole(
+        "global_rank", "The rank of its process in the job: from the communicator of all processes, else from the launcher's prefix"
     ),
-    AnswerColumn("communicator", None, "The communicator: its commId if the log has one"),
-    AnswerColumn("group_size", None, "Ranks of the communicator"),
-    AnswerColumn("sequence", None, "The index of the call among the caller's calls on this communicator in the log, from 0"),
-    AnswerColumn("op", None, "The operation"),
-    AnswerColumn("op_count", None, "NCCL's opCount, which counts launches: all calls of a group have the same"),
-    AnswerColumn("count", None, "Elements in the call's count"),
-    AnswerColumn("datatype", None, "The type"),
-    AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact"),
-    AnswerColumn("payload_bytes", "bytes", "As nccl-tests counts a size: times the ranks if the count is one rank's share"),
-    AnswerColumn("redop", None, "The reduction, `user` for one that the program defines; null for operations without one"),
-    AnswerColumn("root", None, "The root of Broadcast, Reduce, Gather and Scatter"),
-    AnswerColumn("peer", None, "The peer of Send and Recv"),
-    AnswerColumn("step", None, "The step: from the next step line in the log; null after the last one"),
-    AnswerColumn("time_ns", "ns", "When the line was written, since 1970: by its time zone, or read as UTC without one"),
-    AnswerColumn("host", None, "The host"),
-    AnswerColumn("pid", None, "The process id"),
-    AnswerColumn("tid", None, "The thread id"),
-    AnswerColumn("device", None, "The CUDA ordinal in the line's brackets"),
-    AnswerColumn("stream", None, "The stream's pointer; null if the record was cut before it"),
-    AnswerColumn("log", None, "The log's file"),
-    AnswerColumn("line", None, "The line in it, from 1"),
-    AnswerColumn("state", None, "`whole`, `cut` after the required fields, or `rejoined` from two pieces"),
+    col.Column("communicator", "enum", None, "The communicator: its commId if the log has one"),
+    col.whole("group_size", "Ranks of the communicator"),
+    col.whole("sequence", "The index of the call among the caller's calls on this communicator in the log, from 0"),
+    col.Column("op", "enum", None, "The operation"),
+    col.whole("op_count", "NCCL's opCount, which counts launches: all calls of a group have the same"),
+    col.whole("count", "Elements in the call's count"),
+    col.Column("datatype", "enum", None, "The type"),
+    col.size("bytes", "Count times the bytes of the datatype, exact"),
+    col.size("payload_bytes", "As nccl-tests counts a size: times the ranks if the count is one rank's share"),
+    col.Column("redop", "enum", None, "The reduction, `user` for one that the program defines; null for operations without one"),
+    col.whole("root", "The root of Broadcast, Reduce, Gather and Scatter"),
+    col.whole("peer", "The peer of Send and Recv"),
+    col.whole("step", "The step: from the next step line in the log; null after the last one"),
+    col.ns("time_ns", "When the line was written, since 1970: by its time zone, or read as UTC without one"),
+    col.Column("host", "enum", None, "The host"),
+    col.whole("pid", "The process id"),
+    col.whole("tid", "The thread id"),
+    col.whole("device", "The CUDA ordinal in the line's brackets"),
+    col.text("stream", "The stream's pointer; null if the record was cut before it"),
+    col.Column("log", "enum", None, "The log's file"),
+    col.whole("line", "The line in it, from 1"),
+    col.Column("state", "enum", None, "`whole`, `cut` after the required fields, or `rejoined` from two pieces"),
 )
 CHART = Chart("scatter", "time_ns", ("bytes",), "op", title="Size of each call", log_y=True)
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
@@ -60,7 +59,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
     check_ranks(logs, options)
-    schema = _schema()
+    schema = col.schema_of(COLUMNS)
     path = logs.calls_to / "answer.arrow"
     rows = _Rows(logs, options)
     with pa.ipc.new_file(str(path), schema) as writer:
@@ -76,15 +75,6 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
             f"the clock of {rows.hours} processes went back by an hour, as summer time ends: an hour was added from there on"
         )
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
-
-
-def _schema() -> Any:
-    words = pa.dictionary(pa.int32(), pa.string())
-    types = {
-        **dict.fromkeys(("communicator", "op", "datatype", "redop", "host", "log", "state"), words),
-        "stream": pa.string(),
-    }
-    return pa.schema([(c.name, types.get(c.name, pa.int64())) for c in COLUMNS])
 
 
 class _Rows:

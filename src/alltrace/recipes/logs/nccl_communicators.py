@@ -7,29 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
 from alltrace.recipes.logs.nccl import size_rows, whole_numbers
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.run.nccl_logs import Member, NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator: its commId, or a generated name if the log has none"),
-    AnswerColumn(
-        "identified", None, "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others unknown)"
-    ),
-    AnswerColumn("group_size", None, "Its ranks"),
-    AnswerColumn("seen", None, "Its ranks that are in the logs"),
-    AnswerColumn("ranks", None, "The members' ranks in the job, in the order of the communicator's ranks; processes if unknown"),
-    AnswerColumn("hosts", None, "The hosts seen"),
-    AnswerColumn("nodes", None, "Nodes that it spans: as logged in INIT, otherwise the hosts seen if all members are seen"),
-    AnswerColumn("role", None, "A guess: `world`, `TP`, `DP`, `PP`, `EP` or null"),
-    AnswerColumn("role_reason", None, "The reason for the guess"),
-    AnswerColumn("calls", None, "Calls on it over all ranks"),
-    AnswerColumn("total_bytes", "bytes", "Bytes of these calls, exact"),
-    AnswerColumn("ops", None, "Calls by operation, the most frequent first"),
-    AnswerColumn("made_by", None, "The function that created it"),
+    col.text("communicator", "The communicator: its commId, or a generated name if the log has none"),
+    col.text("identified", "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others unknown)"),
+    col.whole("group_size", "Its ranks"),
+    col.whole("seen", "Its ranks that are in the logs"),
+    col.texts("ranks", "The members' ranks in the job, in the order of the communicator's ranks; processes if unknown"),
+    col.texts("hosts", "The hosts seen"),
+    col.whole("nodes", "Nodes that it spans: as logged in INIT, otherwise the hosts seen if all members are seen"),
+    col.text("role", "A guess: `world`, `TP`, `DP`, `PP`, `EP` or null"),
+    col.text("role_reason", "The reason for the guess"),
+    col.whole("calls", "Calls on it over all ranks"),
+    col.size("total_bytes", "Bytes of these calls, exact"),
+    col.text("ops", "Calls by operation, the most frequent first"),
+    col.text("made_by", "The function that created it"),
 )
 
 

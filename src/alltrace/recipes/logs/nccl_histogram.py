@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.logs.nccl import rank_of, size_rows, whole_numbers
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ PRESETS: dict[str, tuple[int, ...]] = {
 """Lower edges in bytes of the classes after the first. `four` is <64 KiB, 64 KiB-1 MiB, 1-16 MiB and from 16 MiB on."""
 
 COLUMNS = (
-    AnswerColumn("rank", None, "The rank, or null for all ranks together"),
-    AnswerColumn("process", None, "Its `host:pid`, or null for all"),
-    AnswerColumn("op", None, "The operation"),
-    AnswerColumn("from_bytes", "bytes", "Lower bound of the size class, inclusive"),
-    AnswerColumn("to_bytes", "bytes", "Upper bound, exclusive; null for the last class"),
-    AnswerColumn("calls", None, "Calls with a size in the class"),
-    AnswerColumn("total_bytes", "bytes", "Their bytes, exact"),
+    col.whole("rank", "The rank, or null for all ranks together"),
+    col.text("process", "Its `host:pid`, or null for all"),
+    col.text("op", "The operation"),
+    col.size("from_bytes", "Lower bound of the size class, inclusive"),
+    col.size("to_bytes", "Upper bound, exclusive; null for the last class"),
+    col.whole("calls", "Calls with a size in the class"),
+    col.size("total_bytes", "Their bytes, exact"),
 )
 CHART = Chart("histogram", "from_bytes", ("calls",), "op", title="Calls by size", where=("process", None))
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
 from alltrace.recipes.logs.nccl import datatype_name, reduction_name, refuse_a_choice
 from alltrace.recipes.logs.nccl_steps import FROM_CALL
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
 
@@ -25,21 +26,20 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator"),
-    AnswerColumn("sequence", None, "The index among the collectives that the ranks have in common on it, from 0"),
-    AnswerColumn(
+    col.text("communicator", "The communicator"),
+    col.whole("sequence", "The index among the collectives that the ranks have in common on it, from 0"),
+    col.text(
         "kind",
-        None,
         "What differs: `operation`, `order` (the same calls, in another order), `count`, `datatype`, `reduction`, "
         "`root`, or `missing`",
     ),
-    AnswerColumn("expected", None, "The call of most ranks"),
-    AnswerColumn("found", None, "The call of these ranks; empty if it is missing"),
-    AnswerColumn("ranks", None, "The ranks that differ; processes if the log does not show ranks"),
-    AnswerColumn("agreeing", None, "How many ranks made the expected call"),
-    AnswerColumn("op_count", None, "NCCL's opCount on the first of these ranks, or of the expected call if it is missing"),
-    AnswerColumn("log", None, "The log of the first of these ranks"),
-    AnswerColumn("line", None, "The line of the call in it, from 1; the rank's last call if one is missing"),
+    col.text("expected", "The call of most ranks"),
+    col.text("found", "The call of these ranks; empty if it is missing"),
+    col.texts("ranks", "The ranks that differ; processes if the log does not show ranks"),
+    col.whole("agreeing", "How many ranks made the expected call"),
+    col.whole("op_count", "NCCL's opCount on the first of these ranks, or of the expected call if it is missing"),
+    col.text("log", "The log of the first of these ranks"),
+    col.whole("line", "The line of the call in it, from 1; the rank's last call if one is missing"),
 )
 _SAME = ("operation", "count", "datatype", "redop", "root")
 _KINDS = ("operation", "count", "datatype", "reduction", "root")
@@ -71,8 +71,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     notes.append(f"{compared} communicators were compared" + (f"; {alone} have one rank in the logs" if alone else ""))
     types = {"sequence": pa.int64(), "agreeing": pa.int64(), "op_count": pa.int64(), "line": pa.int64()}
     types["ranks"] = pa.list_(pa.string())
-    schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS])
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS, tuple(notes))
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 def _collectives(logs: NcclLogs) -> dict[int, Any]:

@@ -6,21 +6,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.logs.nccl import size_rows, whole_numbers
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("op", None, "The operation, as NCCL names it"),
-    AnswerColumn("calls", None, "Calls over all ranks, one for each rank that calls"),
-    AnswerColumn("min_bytes", "bytes", "The smallest call: count times the bytes of the datatype"),
-    AnswerColumn("mean_bytes", "bytes", "total_bytes divided by calls"),
-    AnswerColumn("max_bytes", "bytes", "The largest call"),
-    AnswerColumn("total_bytes", "bytes", "The sum over all calls, exact"),
-    AnswerColumn("unknown_calls", None, "Calls with a datatype of unknown size; no column of bytes includes them"),
+    col.text("op", "The operation, as NCCL names it"),
+    col.whole("calls", "Calls over all ranks, one for each rank that calls"),
+    col.size("min_bytes", "The smallest call: count times the bytes of the datatype"),
+    col.real("mean_bytes", "total_bytes divided by calls", "bytes"),
+    col.size("max_bytes", "The largest call"),
+    col.size("total_bytes", "The sum over all calls, exact"),
+    col.whole("unknown_calls", "Calls with a datatype of unknown size; no column of bytes includes them"),
 )
 CHART = Chart("bars", "op", ("total_bytes",), title="Bytes of each operation")
 

@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.logs.nccl import payload_bytes, size_rows, whole_numbers
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("op", None, "The operation"),
-    AnswerColumn("count", None, "Elements in the call's count: one rank's share for AllGather, ReduceScatter, AlltoAll"),
-    AnswerColumn("datatype", None, "The type; NCCL up to 2.21 prints AllGather and Broadcast as int8 with the count in bytes"),
-    AnswerColumn("bytes", "bytes", "Count times the bytes of the datatype, exact; null for an unknown datatype"),
-    AnswerColumn("group_size", None, "Ranks of the communicator"),
-    AnswerColumn(
-        "payload_bytes", "bytes", "The size as nccl-tests counts it: bytes, times the ranks if the count is one rank's share"
-    ),
-    AnswerColumn("calls", None, "Calls over all ranks"),
-    AnswerColumn("total_bytes", "bytes", "Bytes times calls, exact"),
+    col.text("op", "The operation"),
+    col.whole("count", "Elements in the call's count: one rank's share for AllGather, ReduceScatter, AlltoAll"),
+    col.text("datatype", "The type; NCCL up to 2.21 prints AllGather and Broadcast as int8 with the count in bytes"),
+    col.size("bytes", "Count times the bytes of the datatype, exact; null for an unknown datatype"),
+    col.whole("group_size", "Ranks of the communicator"),
+    col.size("payload_bytes", "The size as nccl-tests counts it: bytes, times the ranks if the count is one rank's share"),
+    col.whole("calls", "Calls over all ranks"),
+    col.size("total_bytes", "Bytes times calls, exact"),
 )
 CHART = Chart("scatter", "bytes", ("calls",), "op", title="Calls by size", log_x=True, log_y=True)
 

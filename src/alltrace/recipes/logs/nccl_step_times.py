@@ -32,16 +32,8 @@ _BACK_NS = 60_000_000_000
 class StepsByTime:
     """The steps of calls in some logs, by time.
 
-    Args:
-        logs: The logs.
-        which: Those to look at.
-        times: When the steps ended.
-        span: The steps wanted, or None for all.
-
-    Attributes:
-        which: The logs with times of calls.
-        refused: Why times cannot determine the steps; None if they can.
-        note: What a reader must know of the calls without a step.
+    `which`: The logs with times of calls. `refused`: Why times cannot determine the steps; None if they can. `note`:
+    What a reader must know of the calls without a step. `span`: The steps wanted, or None for all.
     """
 
     def __init__(self, logs: NcclLogs, which: set[int], times: StepTimes, span: Span | None) -> None:

@@ -36,13 +36,8 @@ class StepFinder:
 
     If the lines state their rank, a rank's calls are compared with its own lines; otherwise with the first line of each step.
 
-    Args:
-        logs: The logs.
-        span: The steps wanted, or None for all.
-
-    Attributes:
-        any: Whether any log has a step's line.
-        notes: What a reader must know of logs that have none.
+    `any`: Whether any log has a step's line. `notes`: What a reader must know of logs that have none. `span`: The steps
+    wanted, or None for all.
 
     Raises:
         UsageError: A span is set, and no log has a step line, or none in the span, or no call belongs to a step.

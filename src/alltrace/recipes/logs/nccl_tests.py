@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
 
@@ -42,63 +43,61 @@ _FAMILY = {
     "hypercube": _PLAIN,
 }
 
-_RUN = AnswerColumn("run", None, "The run: the file's name, with the run's number in the file if there are several")
-_PLACE = AnswerColumn("place", None, "`out` of place or `in` place")
-COLUMNS: dict[str, tuple[AnswerColumn, ...]] = {
+_RUN = col.text("run", "The run: the file's name, with the run's number in the file if there are several")
+_PLACE = col.text("place", "`out` of place or `in` place")
+COLUMNS: dict[str, col.Columns] = {
     "sizes": (
         _RUN,
-        AnswerColumn("program", None, "The program, from the output or the file's name"),
-        AnswerColumn("ranks", None, "Ranks of the run; of a group if the run was split"),
-        AnswerColumn("size_bytes", "bytes", "The size column: the larger of what a rank sends and receives"),
-        AnswerColumn("count", None, "Elements"),
-        AnswerColumn("datatype", None, "The type"),
-        AnswerColumn("redop", None, "The reduction, or null"),
-        AnswerColumn("root", None, "The root, or null"),
+        col.text("program", "The program, from the output or the file's name"),
+        col.whole("ranks", "Ranks of the run; of a group if the run was split"),
+        col.size("size_bytes", "The size column: the larger of what a rank sends and receives"),
+        col.whole("count", "Elements"),
+        col.text("datatype", "The type"),
+        col.text("redop", "The reduction, or null"),
+        col.whole("root", "The root, or null"),
         _PLACE,
-        AnswerColumn("time_us", "us", "Time of one call; of the CPU if the run used -C"),
-        AnswerColumn("algbw_gb_per_s", "GB/s", "Size divided by time, as printed; 1 GB is 1e9 bytes"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "Bus bandwidth, as printed"),
-        AnswerColumn("peak_share", "%", "Bus bandwidth as a share of --peak; null without --peak"),
-        AnswerColumn("wrong", None, "Wrong values, or the largest error in old versions; null if not checked"),
-        AnswerColumn("outlier", None, "Whether the bus bandwidth is below 80 % of both neighboring sizes"),
+        col.real("time_us", "Time of one call; of the CPU if the run used -C", "us"),
+        col.real("algbw_gb_per_s", "Size divided by time, as printed; 1 GB is 1e9 bytes", "GB/s"),
+        col.real("busbw_gb_per_s", "Bus bandwidth, as printed", "GB/s"),
+        col.percent("peak_share", "Bus bandwidth as a share of --peak; null without --peak", None),
+        col.real("wrong", "Wrong values, or the largest error in old versions; null if not checked"),
+        col.flag("outlier", "Whether the bus bandwidth is below 80 % of both neighboring sizes"),
     ),
     "summary": (
         _RUN,
-        AnswerColumn("program", None, "The program"),
-        AnswerColumn("ranks", None, "Ranks"),
-        AnswerColumn("hosts", None, "Hosts"),
+        col.text("program", "The program"),
+        col.whole("ranks", "Ranks"),
+        col.whole("hosts", "Hosts"),
         _PLACE,
-        AnswerColumn("sizes", None, "Rows of the table"),
-        AnswerColumn("average_busbw_gb_per_s", "GB/s", "Mean bus bandwidth over all rows"),
-        AnswerColumn("printed_average_gb_per_s", "GB/s", "What the program printed: the mean over all rows of both halves"),
-        AnswerColumn("peak_busbw_gb_per_s", "GB/s", "The largest bus bandwidth"),
-        AnswerColumn("peak_size_bytes", "bytes", "The size with the largest bus bandwidth"),
-        AnswerColumn("peak_share", "%", "peak_busbw_gb_per_s as a share of --peak; null without --peak"),
-        AnswerColumn("latency_us", "us", "The smallest time of any size above 0: the latency floor"),
-        AnswerColumn("knee_bytes", "bytes", "The smallest size that reaches 80 % of the largest bus bandwidth"),
-        AnswerColumn("outlier_sizes", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
-        AnswerColumn("wrong", None, "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"),
-        AnswerColumn("failed", None, "Whether the run says that it failed"),
+        col.whole("sizes", "Rows of the table"),
+        col.real("average_busbw_gb_per_s", "Mean bus bandwidth over all rows", "GB/s"),
+        col.real("printed_average_gb_per_s", "What the program printed: the mean over all rows of both halves", "GB/s"),
+        col.real("peak_busbw_gb_per_s", "The largest bus bandwidth", "GB/s"),
+        col.size("peak_size_bytes", "The size with the largest bus bandwidth"),
+        col.percent("peak_share", "peak_busbw_gb_per_s as a share of --peak; null without --peak", None),
+        col.real("latency_us", "The smallest time of any size above 0: the latency floor", "us"),
+        col.size("knee_bytes", "The smallest size that reaches 80 % of the largest bus bandwidth"),
+        col.Column("outlier_sizes", "numbers", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
+        col.real("wrong", "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"),
+        col.flag("failed", "Whether the run says that it failed"),
     ),
     "compare": (
-        AnswerColumn("program", None, "The program"),
-        AnswerColumn("datatype", None, "The type"),
-        AnswerColumn("size_bytes", "bytes", "The size"),
+        col.text("program", "The program"),
+        col.text("datatype", "The type"),
+        col.size("size_bytes", "The size"),
         _PLACE,
         _RUN,
-        AnswerColumn("time_us", "us", "The smallest time that the run has for the size"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "The largest bus bandwidth that the run has for the size"),
-        AnswerColumn("ratio", None, "Bus bandwidth divided by that of the first run with this size, computed from the times"),
+        col.real("time_us", "The smallest time that the run has for the size", "us"),
+        col.real("busbw_gb_per_s", "The largest bus bandwidth that the run has for the size", "GB/s"),
+        col.real("ratio", "Bus bandwidth divided by that of the first run with this size, computed from the times"),
     ),
     "hosts": (
-        AnswerColumn("host", None, "The host"),
-        AnswerColumn("runs", None, "Comparable runs that it took part in: one program, the same number of ranks"),
-        AnswerColumn(
-            "median_ratio",
-            None,
-            "Median over these runs: peak bus bandwidth divided by the median of comparable runs; null without any",
+        col.text("host", "The host"),
+        col.whole("runs", "Comparable runs that it took part in: one program, the same number of ranks"),
+        col.real(
+            "median_ratio", "Median over these runs: peak bus bandwidth divided by the median of comparable runs; null without any"
         ),
-        AnswerColumn("outlier", None, "Whether median_ratio is below 90 % in two runs or more"),
+        col.flag("outlier", "Whether median_ratio is below 90 % in two runs or more"),
     ),
 }
 CHARTS = {
@@ -143,10 +142,8 @@ class _Series:
 def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) -> Answer:
     """The answer to a view of files that `alltrace.readers.nccl_tests.read.read_tests` read.
 
-    Args:
-        files: The files.
-        view: One of `VIEWS`.
-        peak_gb_per_s: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths against.
+    `view`: One of `VIEWS`. `peak_gb_per_s`: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths
+    against.
     """
     series = _series(files)
     rows = {"sizes": _sizes, "summary": _summary, "compare": _compare, "hosts": _hosts}[view](series, peak_gb_per_s)
@@ -155,11 +152,10 @@ def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) 
     text = ("run", "program", "datatype", "redop", "place", "host")
     types: dict[str, Any] = {**lists, **dict.fromkeys(whole, pa.int64()), **dict.fromkeys(text, pa.string())}
     types |= dict.fromkeys(("outlier", "failed"), pa.bool_())
-    schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in COLUMNS[view]])
     extra = {
         "not_understood": [{"file": path_text(f.path), "line": line + 1, "text": text} for f in files for line, text in f.samples]
     }
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS[view], _notes(files, series), extra, CHARTS.get(view))
+    return Answer.of(rows, COLUMNS[view], _notes(files, series), extra, CHARTS.get(view))
 
 
 def _series(files: Sequence[Any]) -> list[_Series]:

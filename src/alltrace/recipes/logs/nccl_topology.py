@@ -6,26 +6,25 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
 from alltrace.recipes.logs.nccl import refuse_a_choice
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null if the log does not show it"),
-    AnswerColumn("from_rank", None, "The sender, as a rank of the communicator"),
-    AnswerColumn("to_rank", None, "The receiver"),
-    AnswerColumn("from_host", None, "The sender's host, if its INIT line is in the logs"),
-    AnswerColumn("to_host", None, "The receiver's host"),
-    AnswerColumn("transport", None, "P2P, SHM, NET or COLLNET"),
-    AnswerColumn("via", None, "The transport with its kind: `P2P/CUMEM/read`, `NET/IB/0/GDRDMA`, `NET/Socket/1`"),
-    AnswerColumn("gpu_direct", None, "For NET: whether the network card reads the GPU's memory"),
-    AnswerColumn("channels", None, "Channels that use it"),
-    AnswerColumn("suspect", None, "Why it is slower than expected, or null"),
+    col.text("communicator", "The communicator; null if the log does not show it"),
+    col.whole("from_rank", "The sender, as a rank of the communicator"),
+    col.whole("to_rank", "The receiver"),
+    col.text("from_host", "The sender's host, if its INIT line is in the logs"),
+    col.text("to_host", "The receiver's host"),
+    col.text("transport", "P2P, SHM, NET or COLLNET"),
+    col.text("via", "The transport with its kind: `P2P/CUMEM/read`, `NET/IB/0/GDRDMA`, `NET/Socket/1`"),
+    col.flag("gpu_direct", "For NET: whether the network card reads the GPU's memory"),
+    col.whole("channels", "Channels that use it"),
+    col.text("suspect", "Why it is slower than expected, or null"),
 )
 
 
@@ -67,9 +66,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
             }
         )
     rows.sort(key=lambda r: (r["suspect"] is None, r["communicator"] or "", r["from_rank"], r["to_rank"], r["via"]))
-    types = {"from_rank": pa.int64(), "to_rank": pa.int64(), "channels": pa.int64(), "gpu_direct": pa.bool_()}
-    schema = pa.schema([(c.name, types.get(c.name, pa.string())) for c in COLUMNS])
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS, _notes(logs, rows), _beside(logs, rings, trees))
+    return Answer.of(rows, COLUMNS, _notes(logs, rows), _beside(logs, rings, trees))
 
 
 def communicator_names(logs: NcclLogs, log: int) -> Any:

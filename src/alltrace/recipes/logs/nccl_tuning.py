@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
 from alltrace.recipes.logs.nccl import refuse_a_choice
 from alltrace.recipes.logs.nccl_topology import communicator_names
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
-    AnswerColumn("communicator", None, "The communicator; null if the log does not show it"),
-    AnswerColumn("op", None, "The operation; empty in NCCL 2.20 to 2.22, which do not print it"),
-    AnswerColumn("bytes", "bytes", "The size of the call"),
-    AnswerColumn("algorithm", None, "TREE, RING, NVLS, ..., or the kernel's name if NCCL prints that"),
-    AnswerColumn("protocol", None, "LL, LL128 or SIMPLE; empty if a kernel is named"),
-    AnswerColumn("channels", None, "Channels used, from NCCL 2.24 on"),
-    AnswerColumn("choices", None, "How often it was chosen; only rank 0 of a communicator prints it"),
+    col.text("communicator", "The communicator; null if the log does not show it"),
+    col.text("op", "The operation; empty in NCCL 2.20 to 2.22, which do not print it"),
+    col.size("bytes", "The size of the call"),
+    col.text("algorithm", "TREE, RING, NVLS, ..., or the kernel's name if NCCL prints that"),
+    col.text("protocol", "LL, LL128 or SIMPLE; empty if a kernel is named"),
+    col.whole("channels", "Channels used, from NCCL 2.24 on"),
+    col.whole("choices", "How often it was chosen; only rank 0 of a communicator prints it"),
 )
 
 

@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart
+from alltrace.recipes.base import Answer, Chart
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
 
@@ -42,29 +42,29 @@ _LEAST_SHIFT = 0.03
 _MOST_PAIRS_OF = 1000
 
 SUMMARY = (
-    AnswerColumn("run", None, "The log's file"),
-    AnswerColumn("metric", None, "The metric; its unit is in `unit`"),
-    AnswerColumn("unit", None, "The metric's unit"),
-    AnswerColumn("steps", None, "Steps of the range that log it"),
-    AnswerColumn("mean", None, "Mean over these steps"),
-    AnswerColumn("median", None, "Median"),
-    AnswerColumn("p5", None, "5th percentile, interpolated"),
-    AnswerColumn("p95", None, "95th percentile"),
-    AnswerColumn("p99", None, "99th percentile"),
-    AnswerColumn("min", None, "The smallest"),
-    AnswerColumn("max", None, "The largest"),
-    AnswerColumn(
-        "trend_percent", "%", "Change over the range by the median slope of all pairs of steps (Theil and Sen), over the median"
+    col.text("run", "The log's file"),
+    col.text("metric", "The metric; its unit is in `unit`"),
+    col.text("unit", "The metric's unit"),
+    col.whole("steps", "Steps of the range that log it"),
+    col.real("mean", "Mean over these steps"),
+    col.real("median", "Median"),
+    col.real("p5", "5th percentile, interpolated"),
+    col.real("p95", "95th percentile"),
+    col.real("p99", "99th percentile"),
+    col.real("min", "The smallest"),
+    col.real("max", "The largest"),
+    col.percent(
+        "trend_percent", "Change over the range by the median slope of all pairs of steps (Theil and Sen), over the median", None
     ),
-    AnswerColumn("ratio", None, "Mean divided by that of the first run with the metric"),
+    col.real("ratio", "Mean divided by that of the first run with the metric"),
 )
 STEPS = (
-    AnswerColumn("run", None, "The log's file"),
-    AnswerColumn("step", None, "The step"),
-    *(AnswerColumn(name, unit, "As logged; the mean over the ranks that printed it") for name, unit in UNITS.items()),
-    AnswerColumn("slow", None, "Whether the step took 20 % and 5 deviations (1.4826 MAD) longer than the median of its stretch"),
-    AnswerColumn("copies", None, "Ranks that printed the step"),
-    AnswerColumn("line", None, "The line of the log, from 1"),
+    col.text("run", "The log's file"),
+    col.whole("step", "The step"),
+    *(col.real(name, "As logged; the mean over the ranks that printed it", unit) for name, unit in UNITS.items()),
+    col.flag("slow", "Whether the step took 20 % and 5 deviations (1.4826 MAD) longer than the median of its stretch"),
+    col.whole("copies", "Ranks that printed the step"),
+    col.whole("line", "The line of the log, from 1"),
 )
 CHART = Chart("lines", "step", ("step_time_s",), "run", title="Time of each step")
 
@@ -72,10 +72,7 @@ CHART = Chart("lines", "step", ("step_time_s",), "run", title="Time of each step
 def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
     """The answer to a view of logs that `alltrace.readers.training_log.read.read_training` read.
 
-    Args:
-        logs: The logs.
-        view: One of `VIEWS`.
-        span: The steps; None for all.
+    `view`: One of `VIEWS`. `span`: The steps; None for all.
     """
     names = _names(logs)
     chosen = [[s for s in log.steps if span is None or span.holds(s[0])] for log in logs]
@@ -104,19 +101,9 @@ def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
             for name, steps in zip(names, chosen, strict=True)
             for step, values, line, copies in steps
         ]
-        types: dict[str, Any] = {
-            "run": pa.string(),
-            "slow": pa.bool_(),
-            "step": pa.int64(),
-            "copies": pa.int64(),
-            "line": pa.int64(),
-        }
-        schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in STEPS])
-        return Answer(pa.Table.from_pylist(rows, schema), STEPS, notes, extra, CHART)
+        return Answer.of(rows, STEPS, notes, extra, CHART)
     rows = _summary(names, chosen)
-    types = {"run": pa.string(), "metric": pa.string(), "unit": pa.string(), "steps": pa.int64()}
-    schema = pa.schema([(c.name, types.get(c.name, pa.float64())) for c in SUMMARY])
-    return Answer(pa.Table.from_pylist(rows, schema), SUMMARY, notes, extra)
+    return Answer.of(rows, SUMMARY, notes, extra)
 
 
 def _names(logs: Sequence[Any]) -> list[str]:

@@ -16,7 +16,8 @@ from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import SECTOR
 from alltrace.recipes.ncu.metrics import limiter, main_of, top_stall
 from alltrace.recipes.ncu.stalls import MEANING
-from alltrace.recipes.ncu.tables import IDENTITY, identity, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,15 +25,14 @@ if TYPE_CHECKING:
     from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.launches import Launch
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("rule", str, None, "what was found: `memory-bound`, `tail-effect` and so on"),
-    typed("evidence", str, None, "the numbers that support it"),
-    typed("gain_percent", float, "%", "upper bound of the gain, as a share of the launch's time"),
-    typed("gain_ns", int, "ns", "upper bound of the gain in time"),
-    typed("advice", str, None, "what to do"),
+    col.text("rule", "what was found: `memory-bound`, `tail-effect` and so on"),
+    col.text("evidence", "the numbers that support it"),
+    col.percent("gain_percent", "upper bound of the gain, as a share of the launch's time", None),
+    col.ns("gain_ns", "upper bound of the gain in time"),
+    col.text("advice", "what to do"),
 )  # fmt: skip
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "name", ("gain_percent",), "rule", detail="launch", title="What could be gained at most, by rule")
 _FULL, _NEAR = 80.0, 10.0  # an occupancy that is enough; points below the theoretical one that are too many
 _BUSY = 60.0  # a unit that is used as much bounds the launch
@@ -44,19 +44,12 @@ _WIDEST = 16  # sectors of a request of a warp with threads that read 16 adjacen
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found.
+    """What a rule found."""
 
-    Attributes:
-        rule: The rule.
-        evidence: Numbers by name.
-        gain: Share of the launch's time, 0 to 1, at most.
-        advice: What to do.
-    """
-
-    rule: str
-    evidence: dict[str, float | str]
-    gain: float | None
-    advice: str
+    rule: str  # the rule
+    evidence: dict[str, float | str]  # numbers by name
+    gain: float | None  # share of the launch's time, 0 to 1, at most
+    advice: str  # what to do
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
@@ -68,7 +61,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
             gain = None if found.gain is None or duration is None else round(found.gain * duration)
             share = None if found.gain is None else 100 * found.gain
             rows.append((*identity(each), found.rule, _words(found.evidence), share, gain, found.advice))
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(notes), chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(notes), chart=CHART)
 
 
 def _words(evidence: dict[str, float | str]) -> str:

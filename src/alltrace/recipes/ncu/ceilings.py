@@ -49,22 +49,14 @@ _SHEETS = {"FP64": "fp64", "FP32": "fp32", "FP64 tensor": "fp64_tensor", "TF32 t
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A ceiling of a roofline.
+    """A ceiling of a roofline."""
 
-    Attributes:
-        device: The GPU.
-        name: A precision or a level of memory.
-        kind: `compute` or `memory`.
-        value: FLOP/s or bytes/s, at the clock of the launch.
-        greatest: The same at the device's highest clock; None if that is not known.
-        source: Where the rate per cycle is from: `metric`, `device attributes`, or `data sheet` of the GPU of that name.
-    """
-
-    device: str
-    name: str
-    kind: str
-    value: float
-    greatest: float | None
+    device: str  # the GPU
+    name: str  # a precision or a level of memory
+    kind: str  # `compute` or `memory`
+    value: float  # FLOP/s or bytes/s, at the clock of the launch
+    greatest: float | None  # the same at the device's highest clock; None if that is not known
+    # where the rate per cycle is from: `metric`, `device attributes`, or `data sheet` of the GPU of that name
     source: str
 
 

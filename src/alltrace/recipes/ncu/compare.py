@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, main_of
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed, wanted
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, wanted
+from alltrace.trace import columns as col
 from alltrace.trace.launch_units import unit_of
 from alltrace.trace.launches import plain_name
 
@@ -17,22 +18,21 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
-    typed("name", str, None, "kernel"),
+COLUMNS = (
+    col.text("name", "kernel"),
     *CONFIGURATION,
-    typed("launch_a", int, None, "number of the launch in the first report"),
-    typed("report_b", str, None, "the other report"),
-    typed("launch_b", int, None, "number of the launch in the other report"),
-    typed("name_b", str, None, "kernel there"),
-    typed("metric", str, None, "metric, with its column name in the view `launches`, or for `--metric` with its own name"),
-    typed("unit", str, None, "its unit"),
-    typed("a", float, None, "its value in the first report"),
-    typed("b", float, None, "its value in the other report"),
-    typed("change", float, None, "b minus a"),
-    typed("change_percent", float, "%", "change as a share of a"),
+    col.whole("launch_a", "number of the launch in the first report"),
+    col.text("report_b", "the other report"),
+    col.whole("launch_b", "number of the launch in the other report"),
+    col.text("name_b", "kernel there"),
+    col.text("metric", "metric, with its column name in the view `launches`, or for `--metric` with its own name"),
+    col.text("unit", "its unit"),
+    col.real("a", "its value in the first report"),
+    col.real("b", "its value in the other report"),
+    col.real("change", "b minus a"),
+    col.percent("change_percent", "change as a share of a", None),
 )
 _UNMATCHED = (*IDENTITY, *CONFIGURATION)
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "metric", ("change_percent",), "name", detail="launch_a", title="Change from the first report")
 
 
@@ -48,12 +48,7 @@ def answer(
     The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other report,
     and so on.
 
-    Args:
-        first: Launches of the first report, which the others are compared with.
-        others: Launches of each other report.
-        notes: What a reader must know of the reports.
-        match: One of `MATCHES`.
-        patterns: Compare the metrics of these names, in which * is any text, in place of the main ones.
+    `match`: One of `MATCHES`.
     """
     rows: list[tuple[Any, ...]] = []
     alone: list[Profiled] = []
@@ -76,8 +71,8 @@ def answer(
         )
         said.append(f"{len(alone)} launches have no partner {what} in the other report: table unmatched")
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
-    further = {"unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), tables.plain(_UNMATCHED))}
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="compared")
+    further = {"unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), _UNMATCHED)}
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="compared")
 
 
 def _key(each: Profiled, match: str) -> Any:
@@ -106,7 +101,7 @@ def _values(
 ) -> Iterator[tuple[str, str | None, float | None, float | None]]:
     """Name, unit and both values of the main metrics, or of all with such names."""
     if not patterns:
-        for (column, _), _ in MAIN:
+        for column, _ in MAIN:
             before, after = (None if (v := main_of(each.launch, column.name)) is None else float(v) for each in (a, b))
             yield column.name, column.unit, before, after
         return

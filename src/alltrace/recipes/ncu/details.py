@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, identity, lacking, number_and_text, typed
+from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, identity, lacking, number_and_text
+from alltrace.trace import columns as col
 from alltrace.trace.launch_units import unit_of
 
 if TYPE_CHECKING:
@@ -15,14 +16,13 @@ if TYPE_CHECKING:
     from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.launches import Launch, SectionMetric
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("section", str, None, "section"),
-    typed("part", str, None, "`header`, the table that a section shows first, or `body`, its charts and tables"),
-    typed("label", str, None, "the section's name for the metric; null if it has none"),
+    col.text("section", "section"),
+    col.text("part", "`header`, the table that a section shows first, or `body`, its charts and tables"),
+    col.text("label", "the section's name for the metric; null if it has none"),
     *METRIC_VALUE,
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = None
 
 
@@ -37,7 +37,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
                         place = (section.name, shown.part, label or None, metric, unit_of(metric))
                         rows.append((*identity(each), *place, *number_and_text(value)))
     said = lacking(notes, profiled, [bool(p.launch.sections) for p in profiled], "sections", "a printed page has none")
-    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
 
 
 def _expanded(launch: Launch, shown: SectionMetric) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, number_and_text, typed, wanted
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, number_and_text, wanted
+from alltrace.trace import columns as col
 from alltrace.trace.launch_units import unit_of
 
 if TYPE_CHECKING:
@@ -14,15 +15,14 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("metric", str, None, "metric"),
-    typed("instance", str, None, "what the value belongs to: an address of the code in hexadecimal, an opcode, or a number"),
-    typed("unit", str, None, "unit of the value; null for a plain count, or if the name does not state it"),
-    typed("value", float, None, "its value if it is a number, in its unit"),
-    typed("text", str, None, "its value if it is text"),
+    col.text("metric", "metric"),
+    col.text("instance", "what the value belongs to: an address of the code in hexadecimal, an opcode, or a number"),
+    col.text("unit", "unit of the value; null for a plain count, or if the name does not state it"),
+    col.real("value", "its value if it is a number, in its unit"),
+    col.text("text", "its value if it is text"),
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = None
 _LEAST_ADDRESS = 1 << 32
 """Addresses of code are above this; numbers of instances are small."""
@@ -42,7 +42,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequenc
                 if value is not None
             ]
     said = lacking(notes, profiled, [bool(p.launch.instances) for p in profiled], "values of instances", "a printed page has none")
-    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
 
 
 def _shown(instance: Any) -> str | None:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, limiter, main_of, top_stall
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
     *CONFIGURATION,
     *(column for column, _ in MAIN),
-    typed("occupancy_limiter", str, None, "the resource that limits the blocks per multiprocessor; several if equal"),
-    typed("top_stall", str, None, "the most frequent stall reason"),
-    typed("device", str, None, "the GPU"),
+    col.text("occupancy_limiter", "the resource that limits the blocks per multiprocessor; several if equal"),
+    col.text("top_stall", "the most frequent stall reason"),
+    col.text("device", "the GPU"),
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart("scatter", "memory_percent", ("sm_percent",), "name", detail="launch", title="Speed of light of work and memory")
 
 
@@ -38,10 +38,10 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
                 *identity(each),
                 sizes(launch.grid),
                 sizes(launch.block),
-                *(main_of(launch, column.name) for (column, _), _ in MAIN),
+                *(main_of(launch, column.name) for column, _ in MAIN),
                 limiter(launch),
                 stall[0] if stall else None,
                 device if isinstance(device, str) else None,
             )
         )
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(notes), chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(notes), chart=CHART)

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.recipes.ncu.tables import Typed, typed
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from alltrace.trace.launches import Launch
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"
-MAIN: tuple[tuple[Typed, tuple[str, ...]], ...] = (
-    (typed("duration_ns", int, "ns", "time on the device"), ("gpu__time_duration.sum",)),
-    (typed("registers", int, None, "registers per thread"), ("launch__registers_per_thread",)),
-    (typed("shared_memory_bytes", int, "bytes", "shared memory per block"), ("launch__shared_mem_per_block",)),
-    (typed("waves", float, None, "waves of blocks per multiprocessor"), ("launch__waves_per_multiprocessor",)),
-    (typed("theoretical_occupancy_percent", float, "%", "warps that fit, of all"), ("sm__maximum_warps_per_active_cycle_pct",)),
-    (typed("achieved_occupancy_percent", float, "%", "warps that were there"), (f"sm__warps_active{_ACTIVE}",)),
-    (typed("sm_percent", float, "%", "speed of light of the multiprocessors"), (f"sm__throughput{_ELAPSED}",)),
-    (typed("memory_percent", float, "%", "speed of light of memory"), (f"gpu__compute_memory_throughput{_ELAPSED}",)),
-    (typed("dram_percent", float, "%", "throughput of DRAM, of its peak"),
+MAIN: tuple[tuple[col.Column, tuple[str, ...]], ...] = (
+    (col.ns("duration_ns", "time on the device"), ("gpu__time_duration.sum",)),
+    (col.whole("registers", "registers per thread"), ("launch__registers_per_thread",)),
+    (col.size("shared_memory_bytes", "shared memory per block"), ("launch__shared_mem_per_block",)),
+    (col.real("waves", "waves of blocks per multiprocessor"), ("launch__waves_per_multiprocessor",)),
+    (col.percent("theoretical_occupancy_percent", "warps that fit, of all", None), ("sm__maximum_warps_per_active_cycle_pct",)),
+    (col.percent("achieved_occupancy_percent", "warps that were there", None), (f"sm__warps_active{_ACTIVE}",)),
+    (col.percent("sm_percent", "speed of light of the multiprocessors", None), (f"sm__throughput{_ELAPSED}",)),
+    (col.percent("memory_percent", "speed of light of memory", None), (f"gpu__compute_memory_throughput{_ELAPSED}",)),
+    (col.percent("dram_percent", "throughput of DRAM, of its peak", None),
      (f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")),
-    (typed("l2_percent", float, "%", "throughput of the L2 cache, of its peak"), (f"lts__throughput{_ELAPSED}",)),
-    (typed("l1_percent", float, "%", "likewise L1"), (f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")),
+    (col.percent("l2_percent", "throughput of the L2 cache, of its peak", None), (f"lts__throughput{_ELAPSED}",)),
+    (col.percent("l1_percent", "likewise L1", None), (f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")),
     (
-        typed("tensor_percent", float, "%", "share of cycles in which the tensor pipe was active"),
+        col.percent("tensor_percent", "share of cycles in which the tensor pipe was active", None),
         (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_tensor{_ELAPSED}"),
     ),
     (
-        typed("issue_percent", float, "%", "share of the cycles with active warps in which a scheduler issued an instruction"),
+        col.percent("issue_percent", "share of the cycles with active warps in which a scheduler issued an instruction", None),
         (f"smsp__issue_active{_ACTIVE}", f"smsp__inst_issued{_ACTIVE}", f"sm__inst_issued{_ACTIVE}"),
     ),
 )  # fmt: skip
@@ -50,10 +50,10 @@ WORKING = "selected"
 
 def main_of(launch: Launch, name: str) -> float | int | None:
     """The main metric called `name`."""
-    for (column, kind), known_as in MAIN:
+    for column, known_as in MAIN:
         if column.name == name:
             value = _shared(launch) if name == "shared_memory_bytes" else launch.number_of(*known_as)
-            return _whole(value) if kind is int else value
+            return _whole(value) if column.type == "int64" else value
     raise KeyError(name)
 
 

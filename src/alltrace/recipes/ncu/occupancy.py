@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,18 +20,17 @@ if TYPE_CHECKING:
     from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.launches import Launch
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("block_size", int, None, "threads per block"),
-    typed("own", bool, None, "whether it is the launch's own block size"),
-    typed("registers", int, None, "registers per thread: the launch's own, or --registers"),
-    typed("shared_memory_bytes", int, "bytes", "shared memory per block with the driver's part: the launch's, or --shared-memory"),
-    typed("blocks", int, None, "blocks that fit on a multiprocessor"),
-    typed("warps", int, None, "warps of these blocks"),
-    typed("occupancy_percent", float, "%", "warps as a share of the most warps per multiprocessor"),
-    typed("limiter", str, None, "the resource that limits the blocks per multiprocessor; several if equal"),
+    col.whole("block_size", "threads per block"),
+    col.flag("own", "whether it is the launch's own block size"),
+    col.whole("registers", "registers per thread: the launch's own, or --registers"),
+    col.size("shared_memory_bytes", "shared memory per block with the driver's part: the launch's, or --shared-memory"),
+    col.whole("blocks", "blocks that fit on a multiprocessor"),
+    col.whole("warps", "warps of these blocks"),
+    col.percent("occupancy_percent", "warps as a share of the most warps per multiprocessor", None),
+    col.text("limiter", "the resource that limits the blocks per multiprocessor; several if equal"),
 )  # fmt: skip
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart(
     "scatter", "block_size", ("occupancy_percent",), "name", detail="limiter", title="Theoretical occupancy by block size"
 )
@@ -47,23 +47,14 @@ _NEEDED = {
 
 
 class Limits(NamedTuple):
-    """What a multiprocessor has, and what the launch took of it.
+    """What a multiprocessor has, and what the launch took of it."""
 
-    Attributes:
-        warps: Warps that it holds at most.
-        blocks: Blocks.
-        registers: Registers.
-        shared: Shared memory as the launch had it configured, bytes; None if it is not known or not used.
-        schedulers: Schedulers, of which each has its share of the registers.
-        barriers: Blocks that barriers allow; None if the report does not say.
-    """
-
-    warps: int
-    blocks: int
-    registers: int
-    shared: int | None
-    schedulers: int
-    barriers: int | None
+    warps: int  # warps that it holds at most
+    blocks: int  # blocks
+    registers: int  # registers
+    shared: int | None  # shared memory as the launch had it configured, bytes; None if it is not known or not used
+    schedulers: int  # schedulers, of which each has its share of the registers
+    barriers: int | None  # blocks that barriers allow; None if the report does not say
 
 
 def limits_of(launch: Launch) -> Limits | None:
@@ -85,14 +76,7 @@ def limits_of(launch: Launch) -> Limits | None:
 
 
 def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[int, dict[str, int]]:
-    """How many blocks fit, and how many each limit would let on.
-
-    Args:
-        limits: Of the multiprocessor.
-        block_size: Threads per block.
-        registers: Registers per thread.
-        shared: Shared memory per block, bytes, the driver's part included.
-    """
+    """How many blocks fit, and how many each limit would let on."""
     warps = -(-block_size // WARP)
     allowed = {"warps": limits.warps // warps, "blocks": limits.blocks}
     if registers > 0:
@@ -108,10 +92,7 @@ def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[str, int] | None = None) -> Answer:
     """One row per launch and block size, from one warp to 1,024 threads.
 
-    Args:
-        profiled: The launches.
-        notes: What a reader must know of the reports.
-        chosen: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
+    `chosen`: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
     """
     chosen = chosen or {}
     rows: list[tuple[Any, ...]] = []
@@ -136,7 +117,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
                  100 * warps / limits.warps, limiter)
             )  # fmt: skip
     said = lacking(notes, profiled, known, "device attributes or no registers", "a printed page has them with `--page raw`")
-    return Answer(tables.table(_TYPED, rows), COLUMNS, said, chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
 
 
 def _product(sizes: tuple[int, int, int]) -> int:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (*IDENTITY, *METRIC_VALUE)
-COLUMNS = tables.plain(_TYPED)
+COLUMNS = (*IDENTITY, *METRIC_VALUE)
 CHART = None
 
 
@@ -27,4 +26,4 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequenc
         for metric, value in sorted(each.launch.metrics.items())
         if wanted(metric, patterns)
     ]
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(notes), chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(notes), chart=CHART)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import LEVELS, PRECISIONS, ceilings
-from alltrace.recipes.ncu.tables import IDENTITY, identity, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity
 from alltrace.recipes.ncu.work import moved, operations
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,22 +21,21 @@ if TYPE_CHECKING:
     from alltrace.recipes.ncu.ceilings import Ceiling
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("precision", str, None, "FP64, FP32, or a format of tensor cores; null if the report counts no operations"),
-    typed("level", str, None, "L1, L2 or DRAM"),
-    typed("point", str, None, "precision and level"),
-    typed("work_flop_per_s", float, "FLOP/s", "operations done"),
-    typed("moved_bytes_per_s", float, "bytes/s", "bytes moved at this level"),
-    typed("intensity_flop_per_byte", float, "FLOP/byte", "operations per byte moved"),
-    typed("peak_flop_per_s", float, "FLOP/s", "the precision's ceiling at the clock of the launch"),
-    typed("peak_bytes_per_s", float, "bytes/s", "the level's ceiling"),
-    typed("roof_flop_per_s", float, "FLOP/s", "the smaller of peak_flop_per_s and intensity times peak_bytes_per_s"),
-    typed("roof_percent", float, "%", "work_flop_per_s as a share of roof_flop_per_s"),
-    typed("under", str, None, "the ceiling that the point is under: compute or memory"),
-    typed("basis", str, None, "how operations were counted: instructions, operations or pipe activity"),
+    col.text("precision", "FP64, FP32, or a format of tensor cores; null if the report counts no operations"),
+    col.text("level", "L1, L2 or DRAM"),
+    col.text("point", "precision and level"),
+    col.real("work_flop_per_s", "operations done", "FLOP/s"),
+    col.real("moved_bytes_per_s", "bytes moved at this level", "bytes/s"),
+    col.real("intensity_flop_per_byte", "operations per byte moved", "FLOP/byte"),
+    col.real("peak_flop_per_s", "the precision's ceiling at the clock of the launch", "FLOP/s"),
+    col.real("peak_bytes_per_s", "the level's ceiling", "bytes/s"),
+    col.real("roof_flop_per_s", "the smaller of peak_flop_per_s and intensity times peak_bytes_per_s", "FLOP/s"),
+    col.percent("roof_percent", "work_flop_per_s as a share of roof_flop_per_s", None),
+    col.text("under", "the ceiling that the point is under: compute or memory"),
+    col.text("basis", "how operations were counted: instructions, operations or pipe activity"),
 )
-COLUMNS = tables.plain(_TYPED)
 _LACKS = {
     "counts": "have no count of floating-point operations in their report; `ncu --set roofline` collects them",
     "work": "did no operation that their report counts, so they have no point: they move bytes, or work on integers",
@@ -66,7 +66,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
         for precision in counted or [None]:
             rows += [_row(each, precision, level, work, traffic[level], known) for level in LEVELS]
     said = [*notes, *(f"{n} of {len(profiled)} launches {_LACKS[what]}" for what, n in lacks.items() if n)]
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), {"ceilings": _shown(list(best.values()))}, CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), {"ceilings": _shown(list(best.values()))}, CHART)
 
 
 def _row(

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import main_of
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("section", str, None, "section that the rule belongs to, as Nsight Compute names it"),
-    typed("rule", str, None, "rule of Nsight Compute, such as `SOLBottleneck`"),
-    typed("kind", str, None, "`optimization`, `warning`, `error`, `ok` or `none`"),
-    typed("title", str, None, "title of the message"),
-    typed("speedup_percent", float, "%", "largest speedup that Nsight Compute estimates; null if it states none"),
-    typed("speedup_of", str, None, "what gets faster: `global`, the launch, or `local`, the part that the rule examines"),
-    typed("gain_ns", int, "ns", "speedup_percent applied to the launch's time, for a `global` one"),
-    typed("message", str, None, "message of the rule"),
+    col.text("section", "section that the rule belongs to, as Nsight Compute names it"),
+    col.text("rule", "rule of Nsight Compute, such as `SOLBottleneck`"),
+    col.text("kind", "`optimization`, `warning`, `error`, `ok` or `none`"),
+    col.text("title", "title of the message"),
+    col.percent("speedup_percent", "largest speedup that Nsight Compute estimates; null if it states none", None),
+    col.text("speedup_of", "what gets faster: `global`, the launch, or `local`, the part that the rule examines"),
+    col.ns("gain_ns", "speedup_percent applied to the launch's time, for a `global` one"),
+    col.text("message", "message of the rule"),
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "name", ("speedup_percent",), "rule", detail="launch", title="Speed-up that Nsight Compute expects at most")
 
 
@@ -45,4 +45,4 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
     said_notes = lacking(
         notes, profiled, [bool(p.launch.rules) for p in profiled], "results of rules", "`ncu --apply-rules yes` stores them"
     )
-    return Answer(tables.table(_TYPED, rows), COLUMNS, said_notes, chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, said_notes, chart=CHART)

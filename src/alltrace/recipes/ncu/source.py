@@ -9,51 +9,51 @@ from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import WORKING, state_of_sample
 from alltrace.recipes.ncu.stalls import MEANING
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from alltrace.recipes.ncu.tables import Profiled, Typed
+    from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.kernel_code import Instruction, Listing
 
-_PLACE: tuple[Typed, ...] = (
-    typed("function", str, None, "function of the device, by its mangled name"),
-    typed("file", str, None, "source file; the PTX with `--lines ptx`; null without line information"),
-    typed("line", int, None, "line in it"),
-    typed("address", str, None, "address of the instruction with `--lines sass`; null for lines of several instructions"),
+_PLACE: col.Columns = (
+    col.text("function", "function of the device, by its mangled name"),
+    col.text("file", "source file; the PTX with `--lines ptx`; null without line information"),
+    col.whole("line", "line in it"),
+    col.text("address", "address of the instruction with `--lines sass`; null for lines of several instructions"),
 )
-_SUMS: tuple[tuple[Typed, str], ...] = (
-    (typed("executed", int, None, "instructions that warps executed there"), "inst_executed"),
-    (typed("threads_executed", int, None, "the same, counted for each thread"), "thread_inst_executed"),
-    (typed("threads_predicated_on", int, None, "the same for threads with a true predicate"), "thread_inst_executed_true"),
-    (typed("global_sectors", int, None, "sectors of 32 bytes that its global accesses took"),
+_SUMS: tuple[tuple[col.Column, str], ...] = (
+    (col.whole("executed", "instructions that warps executed there"), "inst_executed"),
+    (col.whole("threads_executed", "the same, counted for each thread"), "thread_inst_executed"),
+    (col.whole("threads_predicated_on", "the same for threads with a true predicate"), "thread_inst_executed_true"),
+    (col.whole("global_sectors", "sectors of 32 bytes that its global accesses took"),
      "memory_l2_theoretical_sectors_global"),
-    (typed("global_sectors_ideal", int, None, "the least that would have done"), "memory_l2_theoretical_sectors_global_ideal"),
-    (typed("shared_wavefronts", int, None, "passes of its accesses to shared memory"), "memory_l1_wavefronts_shared"),
-    (typed("shared_wavefronts_ideal", int, None, "the least that would have done"), "memory_l1_wavefronts_shared_ideal"),
+    (col.whole("global_sectors_ideal", "the least that would have done"), "memory_l2_theoretical_sectors_global_ideal"),
+    (col.whole("shared_wavefronts", "passes of its accesses to shared memory"), "memory_l1_wavefronts_shared"),
+    (col.whole("shared_wavefronts_ideal", "the least that would have done"), "memory_l1_wavefronts_shared_ideal"),
 )  # fmt: skip
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
     *_PLACE,
-    typed("instructions", int, None, "machine instructions in the row"),
-    typed("text", str, None, "the line's text: null if the report lacks it; for `--lines sass` only with `--sass`"),
-    typed("samples", int, None, "samples of the program counter there; null if the report has none"),
-    typed("samples_not_issued", int, None, "samples in cycles in which the scheduler issued nothing"),
-    typed("share_percent", float, "%", "samples as a share of all samples of the launch"),
-    typed("top_stall", str, None, "the most frequent stall reason there"),
-    typed("top_stall_percent", float, "%", "its share of the row's samples"),
+    col.whole("instructions", "machine instructions in the row"),
+    col.text("text", "the line's text: null if the report lacks it; for `--lines sass` only with `--sass`"),
+    col.whole("samples", "samples of the program counter there; null if the report has none"),
+    col.whole("samples_not_issued", "samples in cycles in which the scheduler issued nothing"),
+    col.percent("share_percent", "samples as a share of all samples of the launch", None),
+    col.text("top_stall", "the most frequent stall reason there"),
+    col.percent("top_stall_percent", "its share of the row's samples", None),
     *(column for column, _ in _SUMS),
 )
 _STALLS = (
     *IDENTITY,
     *_PLACE,
-    typed("state", str, None, "why the warp did not issue; `selected` is a warp that did"),
-    typed("samples", int, None, "samples in this state"),
-    typed("samples_not_issued", int, None, "samples in cycles in which the scheduler issued nothing"),
-    typed("meaning", str, None, "what the warp waits for"),
+    col.text("state", "why the warp did not issue; `selected` is a warp that did"),
+    col.whole("samples", "samples in this state"),
+    col.whole("samples_not_issued", "samples in cycles in which the scheduler issued nothing"),
+    col.text("meaning", "what the warp waits for"),
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart("bars", "text", ("samples",), "name", detail="line", title="Samples by line")
 _COUNT = "smsp__pcsamp_sample_count"
 
@@ -66,11 +66,8 @@ def answer(
 ) -> Answer:
     """One row per launch and line that has code; the table `stalls` has a row for each line and state with samples.
 
-    Args:
-        profiled: Launches that were read with their instructions; others have no rows.
-        notes: What a reader must know of the reports.
-        lines: `source`, `ptx` or `sass`; None for `source` if any launch has line information, else `sass`.
-        text_of: Returns the lines of a source file that the report lacks, by its path there.
+    `profiled`: Launches that were read with their instructions; others have no rows. `lines`: `source`, `ptx` or
+    `sass`; None for `source` if any launch has line information, else `sass`.
     """
     listed = [(each, each.listing) for each in profiled if each.listing is not None]
     chosen = lines or ("source" if any(i.source for _, found in listed for i in found.instructions) else "sass")
@@ -89,8 +86,8 @@ def answer(
         said += lacking((), listed, with_lines, what, "compile with -lineinfo, or use `--lines sass`")
     sampled = [any(_COUNT in i.values or _samples(i.values) is not None for i in found.instructions) for _, found in listed]
     said += lacking((), listed, sampled, "samples by line", "`ncu --section SourceCounters` collects them")
-    further = {"stalls": AnswerTable(tables.table(_STALLS, stalls), tables.plain(_STALLS))}
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="lines")
+    further = {"stalls": AnswerTable(tables.table(_STALLS, stalls), _STALLS)}
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="lines")
 
 
 _Key = tuple[str, str | None, int | None, str | None]

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import stalls
-from alltrace.recipes.ncu.tables import IDENTITY, identity, typed
+from alltrace.recipes.ncu.tables import IDENTITY, identity
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
+COLUMNS = (
     *IDENTITY,
-    typed("state", str, None, "why the warp did not issue; `selected` is a warp that did"),
-    typed("warps_per_issue", float, None, "warps in this state, on average, per cycle in which an instruction was issued"),
-    typed("share_percent", float, "%", "share of the time of all warps; from warps_per_issue, otherwise from samples"),
-    typed("samples", int, None, "samples of the program counter that found a warp in this state"),
-    typed("meaning", str, None, "what the warp waits for"),
+    col.text("state", "why the warp did not issue; `selected` is a warp that did"),
+    col.real("warps_per_issue", "warps in this state, on average, per cycle in which an instruction was issued"),
+    col.percent("share_percent", "share of the time of all warps; from warps_per_issue, otherwise from samples", None),
+    col.whole("samples", "samples of the program counter that found a warp in this state"),
+    col.text("meaning", "what the warp waits for"),
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart("stacked_bars", "name", ("share_percent",), "state", detail="launch", title="What warps waited for")
 MEANING = {
     "barrier": "other warps of the block, at a barrier",
@@ -69,4 +69,4 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
             f"{lacking} of {len(profiled)} launches have no states of warps in their report; "
             "`ncu --section WarpStateStats --section SourceCounters` collects them"
         )
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART)

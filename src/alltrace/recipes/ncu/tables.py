@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from alltrace.recipes.base import AnswerColumn
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.trace.kernel_code import Listing
     from alltrace.trace.launches import Launch, Metric, Sizes
-
-Typed = tuple[AnswerColumn, type]
 
 
 @dataclass(frozen=True)
@@ -28,25 +26,20 @@ class Profiled:
     listing: Listing | None = None
 
 
-def typed(name: str, kind: type, unit: str | None, doc: str) -> Typed:
-    """A column and whether its cells are `str`, `int`, `float` or `bool`."""
-    return AnswerColumn(name, unit, doc), kind
-
-
-IDENTITY: tuple[Typed, ...] = (
-    typed("report", str, None, "file"),
-    typed("launch", int, None, "number of the launch in its report"),
-    typed("name", str, None, "kernel"),
+IDENTITY: col.Columns = (
+    col.text("report", "file"),
+    col.whole("launch", "number of the launch in its report"),
+    col.text("name", "kernel"),
 )
-METRIC_VALUE: tuple[Typed, ...] = (
-    typed("metric", str, None, "metric"),
-    typed("unit", str, None, "unit of its value; null for a plain count, or if the name does not state it"),
-    typed("value", float, None, "its value if it is a number, in its unit"),
-    typed("text", str, None, "its value if it is text"),
+METRIC_VALUE: col.Columns = (
+    col.text("metric", "metric"),
+    col.text("unit", "unit of its value; null for a plain count, or if the name does not state it"),
+    col.real("value", "its value if it is a number, in its unit"),
+    col.text("text", "its value if it is text"),
 )
-CONFIGURATION: tuple[Typed, ...] = (
-    typed("grid", str, None, "blocks in x, y and z"),
-    typed("block", str, None, "threads in x, y and z"),
+CONFIGURATION: col.Columns = (
+    col.text("grid", "blocks in x, y and z"),
+    col.text("block", "threads in x, y and z"),
 )
 
 
@@ -78,13 +71,9 @@ def lacking(notes: Sequence[str], profiled: Sequence[Any], has: Sequence[bool], 
     return (*notes, f"{without} of {len(profiled)} launches have no {what} in their report; {advice}")
 
 
-def plain(columns: Sequence[Typed]) -> tuple[AnswerColumn, ...]:
-    """The columns without their types."""
-    return tuple(c for c, _ in columns)
-
-
-def table(columns: Sequence[Typed], rows: Sequence[Sequence[Any]]) -> Any:
+def table(columns: col.Columns, rows: Sequence[Sequence[Any]]) -> Any:
     """Rows as a `pyarrow.Table`; None is null."""
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    parts = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    return pa.table({c.name: pa.array(part, kinds[kind]) for (c, kind), part in zip(columns, parts, strict=True)})
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    return pa.table(
+        [pa.array(own, col.arrow_type(c.type)) for c, own in zip(columns, values, strict=True)], [c.name for c in columns]
+    )

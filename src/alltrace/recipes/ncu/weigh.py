@@ -9,7 +9,8 @@ from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.advice import findings
 from alltrace.recipes.ncu.metrics import main_of
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, typed
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes
+from alltrace.trace import columns as col
 from alltrace.trace.launches import plain_name, short_name
 
 if TYPE_CHECKING:
@@ -17,33 +18,32 @@ if TYPE_CHECKING:
 
     from alltrace.recipes.ncu.tables import Profiled
 
-_TYPED = (
-    typed("name", str, None, "kernel"),
+COLUMNS = (
+    col.text("name", "kernel"),
     *CONFIGURATION,
-    typed("matched_by", str, None, "`name`; or `function`, if either side has no arguments that distinguish kernels"),
-    typed("profiled", int, None, "launches in the reports; values are their means"),
-    typed("profiled_ns", int, "ns", "time of one launch under Nsight Compute, which may set clocks and empty caches"),
-    typed("mean_ns", int, "ns", "time of one launch in the run"),
-    typed("ranks", int, None, "ranks of the run that launched it"),
-    typed("count", int, None, "launches in the run"),
-    typed("total_ns", int, "ns", "their time in the run, over all ranks"),
-    typed("share_percent", float, "%", "total_ns as a share of the time of all kernels of the run"),
-    typed("rule", str, None, "the advice with the largest gain"),
-    typed("gain_percent", float, "%", "upper bound of the gain, as a share of a launch's time"),
-    typed("gain_ns", int, "ns", "upper bound of the gain over the run, summed over ranks"),
-    typed("gain_share_percent", float, "%", "gain_ns as a share of the time of all kernels of the run"),
-    typed("advice", str, None, "what to do"),
+    col.text("matched_by", "`name`; or `function`, if either side has no arguments that distinguish kernels"),
+    col.whole("profiled", "launches in the reports; values are their means"),
+    col.ns("profiled_ns", "time of one launch under Nsight Compute, which may set clocks and empty caches"),
+    col.ns("mean_ns", "time of one launch in the run"),
+    col.whole("ranks", "ranks of the run that launched it"),
+    col.whole("count", "launches in the run"),
+    col.ns("total_ns", "their time in the run, over all ranks"),
+    col.percent("share_percent", "total_ns as a share of the time of all kernels of the run", None),
+    col.text("rule", "the advice with the largest gain"),
+    col.percent("gain_percent", "upper bound of the gain, as a share of a launch's time", None),
+    col.ns("gain_ns", "upper bound of the gain over the run, summed over ranks"),
+    col.percent("gain_share_percent", "gain_ns as a share of the time of all kernels of the run", None),
+    col.text("advice", "what to do"),
 )  # fmt: skip
 _UNMATCHED = (*IDENTITY, *CONFIGURATION)
 _REST = (
-    typed("name", str, None, "kernel"),
+    col.text("name", "kernel"),
     *CONFIGURATION,
-    typed("ranks", int, None, "ranks that ran it"),
-    typed("count", int, None, "launches"),
-    typed("total_ns", int, "ns", "their time, over all ranks"),
-    typed("share_percent", float, "%", "total_ns as a share of the time of all kernels of the run"),
+    col.whole("ranks", "ranks that ran it"),
+    col.whole("count", "launches"),
+    col.ns("total_ns", "their time, over all ranks"),
+    col.percent("share_percent", "total_ns as a share of the time of all kernels of the run", None),
 )
-COLUMNS = tables.plain(_TYPED)
 CHART = Chart(
     "bars", "name", ("total_ns", "gain_ns"), detail="grid", title="Time of profiled kernels in the run, and the most to gain"
 )
@@ -52,13 +52,8 @@ CHART = Chart(
 def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> Answer:
     """One row per profiled kernel and configuration that the run launched, the largest time first.
 
-    Args:
-        profiled: The launches of the reports.
-        configurations: The rows of the recipe `launch-configurations`.
-        notes: What a reader must know of the reports and the run.
-
-    Returns:
-        The answer; what has no partner is in its tables `unmatched` (of the reports) and `not_profiled` (of the run).
+    `configurations`: The rows of the recipe `launch-configurations`. Returns the answer; what has no partner is in its
+    tables `unmatched` (of the reports) and `not_profiled` (of the run).
     """
     groups: defaultdict[Any, list[Profiled]] = defaultdict(list)
     for each in profiled:
@@ -101,10 +96,10 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
         for row in rest
     ]
     further = {
-        "unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), tables.plain(_UNMATCHED)),
-        "not_profiled": AnswerTable(tables.table(_REST, others), tables.plain(_REST)),
+        "unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), _UNMATCHED),
+        "not_profiled": AnswerTable(tables.table(_REST, others), _REST),
     }
-    return Answer(tables.table(_TYPED, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="weighed")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="weighed")
 
 
 _TOTAL = [c.name for c in COLUMNS].index("total_ns")

@@ -1,21 +1,32 @@
-"""The recipe `activity`."""
+"""What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
+
+The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond.
+Kernels that `breakdown` lists as unclassified count as communication here, because ranks wait for one another in them. Bins
+are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
+to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
+null in bins with possibly lost records.
+
+A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than what the
+clocks may be off are not counted, and a rank without a matched operation has none, which is null.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge, union
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "communication_ns")
 _TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")
@@ -24,83 +35,65 @@ _SHARES = ("busy_percent", "compute_percent", "communication_percent", "exposed_
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
-class Activity(Recipe):
-    """What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
+COLUMNS: col.Columns = (
+    col.RANK,
+    col.ns("start_ns", "start of the bin on the run's aligned clock"),
+    col.ns("end_ns", "its end"),
+    col.rank("devices", "devices of the rank; their times are summed"),
+    col.ns("compute_ns", "a compute kernel runs"),
+    col.ns("exposed_communication_ns", "a communication kernel runs and no compute kernel"),
+    col.ns("exposed_copy_ns", "a copy or fill runs and no kernel"),
+    col.ns("idle_ns", "nothing runs"),
+    col.ns("communication_ns", "a communication kernel runs, under compute or not"),
+    col.ns("waiting_ns", "the rank waits for another at an operation; of the rank, not of each device"),
+    col.percent("busy_percent", "share of the devices' time in which anything runs"),
+    col.percent("compute_percent", "share of compute_ns"),
+    col.percent("communication_percent", "share of communication_ns"),
+    col.percent("exposed_percent", "share of exposed_communication_ns and exposed_copy_ns together"),
+    col.percent("idle_percent", "share of idle_ns"),
+    col.percent("waiting_percent", "waiting_ns as a share of the bin's length"),
+)
 
-    The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond.
-    Kernels that `breakdown` lists as unclassified count as communication here, because ranks wait for one another in them. Bins
-    are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
-    to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
-    null in bins with possibly lost records.
 
-    A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than what the
-    clocks may be off are not counted, and a rank without a matched operation has none, which is null.
-    """
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""
+    rows = []
+    for work in device_activity(rank):
+        shift = _shift(work.start_ns, work.end_ns, options["bins"])
+        edges = _edges(work.start_ns, work.end_ns, shift)
+        communication = union((work.communication, work.meeting))
+        sets = (*exclusive((work.compute, communication, work.copies)), communication)
+        bins = {c: bin_coverage_ns(s, edges) for c, s in zip(_CLASSES, sets, strict=True)}
+        rows.append({**work.facts(), "shift": shift, **bins})
+    return pa.Table.from_pylist(rows)
 
-    name = "activity"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("devices", None, "devices of the rank; their times are summed"),
-        AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
-        AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
-        AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
-        AnswerColumn("idle_ns", "ns", "nothing runs"),
-        AnswerColumn("communication_ns", "ns", "a communication kernel runs, under compute or not"),
-        AnswerColumn("waiting_ns", "ns", "the rank waits for another at an operation; of the rank, not of each device"),
-        AnswerColumn("busy_percent", "%", "share of the devices' time in which anything runs"),
-        AnswerColumn("compute_percent", "%", "share of compute_ns"),
-        AnswerColumn("communication_percent", "%", "share of communication_ns"),
-        AnswerColumn("exposed_percent", "%", "share of exposed_communication_ns and exposed_copy_ns together"),
-        AnswerColumn("idle_percent", "%", "share of idle_ns"),
-        AnswerColumn("waiting_percent", "%", "waiting_ns as a share of the bin's length"),
-    )
-    chart: ClassVar[Chart | None] = Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time")
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""
-        rows = []
-        for work in device_activity(rank):
-            shift = _shift(work.start_ns, work.end_ns, options["bins"])
-            edges = _edges(work.start_ns, work.end_ns, shift)
-            communication = union((work.communication, work.meeting))
-            sets = (*exclusive((work.compute, communication, work.copies)), communication)
-            bins = {c: bin_coverage_ns(s, edges) for c, s in zip(_CLASSES, sets, strict=True)}
-            rows.append({**work.facts(), "shift": shift, **bins})
-        return pa.Table.from_pylist(rows)
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
-        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
-        notes = class_notes([row for _, row in found])
-        first = min((row["start_ns"] for _, row in found), default=0)
-        last = max((row["end_ns"] for _, row in found), default=0)
-        if last <= first:
-            if found:
-                notes.append("no device work takes any time, so the answer is empty")
-            return Answer(_schema(self.columns).empty_table(), self.columns, tuple(notes))
-        shift = _shift(first, last, options["bins"])
-        edges = _edges(first, last, shift)
-        edges[0], edges[-1] = first, last
-        ranks: dict[int, int] = {}
-        times: dict[int, Any] = {}
-        for rank, row in found:
-            ranks[rank] = ranks.get(rank, 0) + 1
-            own = times.setdefault(rank, np.zeros((len(_CLASSES), len(edges) - 1), np.int64))
-            bins = (row["start_ns"] >> row["shift"]) + np.arange(len(row[_CLASSES[0]]), dtype=np.int64)
-            # work without length at the very end begins where the last bin ends
-            at = np.minimum((bins >> (shift - row["shift"])) - (first >> shift), len(edges) - 2)
-            for into, name in zip(own, _CLASSES, strict=True):
-                np.add.at(into, at, np.array(row[name], np.int64))
-        waits = _waiting(run, edges)
-        hidden = {rank: bin_coverage_ns(spans, edges) > 0 for rank, spans in unrecorded_of(run).items()}
-        return Answer(_table(ranks, times, waits, hidden, edges, self.columns), self.columns, tuple(notes))
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
+    found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+    notes = class_notes([row for _, row in found])
+    first = min((row["start_ns"] for _, row in found), default=0)
+    last = max((row["end_ns"] for _, row in found), default=0)
+    if last <= first:
+        if found:
+            notes.append("no device work takes any time, so the answer is empty")
+        return Answer.of((), COLUMNS, tuple(notes))
+    shift = _shift(first, last, options["bins"])
+    edges = _edges(first, last, shift)
+    edges[0], edges[-1] = first, last
+    ranks: dict[int, int] = {}
+    times: dict[int, Any] = {}
+    for rank, row in found:
+        ranks[rank] = ranks.get(rank, 0) + 1
+        own = times.setdefault(rank, np.zeros((len(_CLASSES), len(edges) - 1), np.int64))
+        bins = (row["start_ns"] >> row["shift"]) + np.arange(len(row[_CLASSES[0]]), dtype=np.int64)
+        # work without length at the very end begins where the last bin ends
+        at = np.minimum((bins >> (shift - row["shift"])) - (first >> shift), len(edges) - 2)
+        for into, name in zip(own, _CLASSES, strict=True):
+            np.add.at(into, at, np.array(row[name], np.int64))
+    waits = _waiting(run, edges)
+    hidden = {rank: bin_coverage_ns(spans, edges) > 0 for rank, spans in unrecorded_of(run).items()}
+    return Answer(_table(ranks, times, waits, hidden, edges, COLUMNS), COLUMNS, tuple(notes))
 
 
 def _shift(start: int, end: int, bins: int) -> int:
@@ -138,7 +131,7 @@ def _table(
     waits: Mapping[int, Any],
     hidden: Mapping[int, Any],
     edges: Any,
-    columns: Sequence[AnswerColumn],
+    columns: Sequence[col.Column],
 ) -> Any:
     bins = len(edges) - 1
     devices = np.repeat(np.array(list(ranks.values()), np.int64), bins)
@@ -164,16 +157,18 @@ def _table(
     known = np.zeros(bins, np.bool_)
     unjudged = np.concatenate([hidden.get(r, known) for r in ranks])
     data |= {name: pa.array(data[name], mask=unjudged) for name in ("idle_ns", "idle_percent")}
-    schema = _schema(columns)
+    schema = col.schema_of(columns)
     return pa.table([pa.array(data[f.name]).cast(f.type) for f in schema], schema=schema)
 
 
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    fields = []
-    for column in columns:
-        kind = pa.float64() if column.unit == "%" else pa.int32() if column.name in ("rank", "devices") else pa.int64()
-        fields.append(pa.field(column.name, kind, metadata={"decimals": "1"} if column.unit == "%" else None))
-    return pa.schema(fields)
-
-
-RECIPE = Activity()
+QUESTION = Question(
+    "activity",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=TABLES,
+    options=(Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),),
+    chart=Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time"),
+    clock="aligned",
+)

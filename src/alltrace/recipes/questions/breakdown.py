@@ -1,28 +1,36 @@
-"""The recipe `breakdown`."""
+"""Where each device's time went: compute, exposed communication, exposed copies, idle.
+
+At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
+runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
+unless some of them look like communication, because all ranks of a host end them together: then these are a separate class
+after communication. The span is from the first start to the last end of the device's work, or of all devices' work with
+`--span run`. Time with possibly lost records is in no class, and not in the span.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
 from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Clock, Options, RankTables, RunFacts
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
 _OF_ROLE = (
-    AnswerColumn("role", None, "role"),
-    AnswerColumn("ranks", None, "how many ranks have it"),
-    AnswerColumn("devices", None, "how many devices they use"),
+    col.text("role", "role"),
+    col.whole("ranks", "how many ranks have it"),
+    col.whole("devices", "how many devices they use"),
 )
 _CHART_OF_ROLES = Chart("stacked_bars", "role", _CLASSES, title="Where each role's time went")
 _NO_ROLES = (
@@ -32,94 +40,76 @@ _NO_ROLES = (
 )
 
 
-class Breakdown(Recipe):
-    """Where each device's time went: compute, exposed communication, exposed copies, idle.
+COLUMNS: col.Columns = (
+    col.RANK,
+    col.text("host", "host"),
+    GPU,
+    col.ns("span_ns", "the total time, of which the other columns are parts"),
+    col.ns("compute_ns", "a compute kernel runs"),
+    col.ns("exposed_communication_ns", "a communication kernel runs and no compute kernel"),
+    col.ns(
+        "unclassified_ns",
+        "a kernel runs that no rule names and that all ranks of a host end together, and no compute or communication kernel",
+    ),
+    col.ns("exposed_copy_ns", "a copy or fill runs and no kernel"),
+    col.ns("idle_ns", "nothing runs"),
+    col.percent("compute_percent", "compute_ns as a share of span_ns"),
+    col.percent("exposed_communication_percent", "exposed_communication_ns as a share of span_ns"),
+    col.percent("unclassified_percent", "unclassified_ns of span_ns"),
+    col.percent("exposed_copy_percent", "exposed_copy_ns as a share of span_ns"),
+    col.percent("idle_percent", "idle_ns of span_ns"),
+)
 
-    At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
-    runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
-    unless some of them look like communication, because all ranks of a host end them together: then these are a separate class
-    after communication. The span is from the first start to the last end of the device's work, or of all devices' work with
-    `--span run`. Time with possibly lost records is in no class, and not in the span.
-    """
+CHART = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
 
-    name = "breakdown"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "span",
-            str,
-            "device",
-            "the span of each row: of the device's own work, or from the first to the last work of any device",
-            ("device", "run"),
-        ),
-        Option("by", str, "device", "one row per device, or one per role of ranks, with sums", ("device", "role")),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("host", None, "host"),
-        GPU,
-        AnswerColumn("span_ns", "ns", "the total time, of which the other columns are parts"),
-        AnswerColumn("compute_ns", "ns", "a compute kernel runs"),
-        AnswerColumn("exposed_communication_ns", "ns", "a communication kernel runs and no compute kernel"),
-        AnswerColumn(
-            "unclassified_ns",
-            "ns",
-            "a kernel runs that no rule names and that all ranks of a host end together, and no compute or communication kernel",
-        ),
-        AnswerColumn("exposed_copy_ns", "ns", "a copy or fill runs and no kernel"),
-        AnswerColumn("idle_ns", "ns", "nothing runs"),
-        AnswerColumn("compute_percent", "%", "compute_ns as a share of span_ns"),
-        AnswerColumn("exposed_communication_percent", "%", "exposed_communication_ns as a share of span_ns"),
-        AnswerColumn("unclassified_percent", "%", "unclassified_ns of span_ns"),
-        AnswerColumn("exposed_copy_percent", "%", "exposed_copy_ns as a share of span_ns"),
-        AnswerColumn("idle_percent", "%", "idle_ns of span_ns"),
-    )
-    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each device's time went")
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """The column of a role, or of a device."""
-        return (*_OF_ROLE, *self.columns[3:]) if options["by"] == "role" else self.columns
+def _columns(options: Options) -> col.Columns:
+    """The column of a role, or of a device."""
+    return (*_OF_ROLE, *COLUMNS[3:]) if options["by"] == "role" else COLUMNS
 
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """Bars of roles, or of devices."""
-        return _CHART_OF_ROLES if options["by"] == "role" else self.chart
 
-    def lays_together(self, options: Mapping[str, Any]) -> bool:
-        """With the span of all devices, which are on several hosts."""
-        return bool(options["span"] == "run")
+def _chart(options: Options) -> Chart | None:
+    """Bars of roles, or of devices."""
+    return _CHART_OF_ROLES if options["by"] == "role" else CHART
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """One row per device: the exact times by class, and what the notes need."""
-        rows: list[dict[str, Any]] = []
-        for work in device_activity(rank):
-            sets = (rank.unrecorded(), work.compute, work.communication, work.meeting, work.copies)
-            left_out, *times = classify_ns(sets, work.start_ns, work.end_ns)
-            rows.append({**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))})
-        return pa.Table.from_pylist(rows)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per rank and device."""
-        rows = device_rows(parts, run)
-        hosts = {r.rank: r.host for r in run.ranks}
-        first = min((row["start_ns"] for row in rows), default=0)
-        last = max((row["end_ns"] for row in rows), default=0)
-        unrecorded = unrecorded_of(run)
-        for row in rows:
-            own = row["end_ns"] - row["start_ns"] - row["left_out_ns"]
-            span = own
-            if options["span"] == "run":
-                span = last - first - clip(unrecorded.get(row["rank"], NOTHING), first, last).total_ns
-            row["idle_ns"] += span - own
-            row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
-            row |= {"host": hosts[row["rank"]], "span_ns": span}
-        shares = {c.replace("_ns", "_percent"): 1 for c in _CLASSES}
-        if options["by"] == "role":
-            columns = self.answer_columns(options)
-            table = answer_rows(_by_role(rows, run), answer_schema(columns, ("role",), shares))
-            known = any(run.manifest.role_of(r) for r in run.ranks)
-            return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
-        table = answer_rows(rows, answer_schema(self.columns, ("host", "gpu"), shares))
-        return Answer(table, self.columns, (*_left_out(rows), *class_notes(rows)))
+def _clock(options: Options) -> Clock:
+    """With the span of all devices, which are on several hosts."""
+    return "one" if options["span"] == "run" else "own"
+
+
+def _map(rank: RankTables, _options: Options) -> Any:
+    """One row per device: the exact times by class, and what the notes need."""
+    rows: list[dict[str, Any]] = []
+    for work in device_activity(rank):
+        sets = (rank.unrecorded(), work.compute, work.communication, work.meeting, work.copies)
+        left_out, *times = classify_ns(sets, work.start_ns, work.end_ns)
+        rows.append({**work.facts(), "left_out_ns": left_out, **dict(zip(_CLASSES, times, strict=True))})
+    return pa.Table.from_pylist(rows)
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row per rank and device."""
+    rows = device_rows(parts, run)
+    hosts = {r.rank: r.host for r in run.ranks}
+    first = min((row["start_ns"] for row in rows), default=0)
+    last = max((row["end_ns"] for row in rows), default=0)
+    unrecorded = unrecorded_of(run)
+    for row in rows:
+        own = row["end_ns"] - row["start_ns"] - row["left_out_ns"]
+        span = own
+        if options["span"] == "run":
+            span = last - first - clip(unrecorded.get(row["rank"], NOTHING), first, last).total_ns
+        row["idle_ns"] += span - own
+        row |= {c.replace("_ns", "_percent"): 100 * row[c] / span if span else None for c in _CLASSES}
+        row |= {"host": hosts[row["rank"]], "span_ns": span}
+    if options["by"] == "role":
+        columns = _columns(options)
+        table = col.table_of(_by_role(rows, run), columns)
+        known = any(run.manifest.role_of(r) for r in run.ranks)
+        return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
+    table = col.table_of(rows, COLUMNS)
+    return Answer(table, COLUMNS, (*_left_out(rows), *class_notes(rows)))
 
 
 def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -152,4 +142,23 @@ def _by_role(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[dict[str,
     return sorted(found.values(), key=lambda row: (row["role"] is None, row["role"]))
 
 
-RECIPE = Breakdown()
+QUESTION = Question(
+    "breakdown",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables=TABLES,
+    options=(
+        Option(
+            "span",
+            str,
+            "device",
+            "the span of each row: of the device's own work, or from the first to the last work of any device",
+            ("device", "run"),
+        ),
+        Option("by", str, "device", "one row per device, or one per role of ranks, with sums", ("device", "role")),
+    ),
+    chart=_chart,
+    clock=_clock,
+)

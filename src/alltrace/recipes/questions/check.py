@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
+from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 
 if TYPE_CHECKING:
@@ -40,50 +41,37 @@ _BOUND = re.compile(
 _KEYS = {"name", "check", "where"}
 
 COLUMNS = (
-    AnswerColumn("name", None, "name of the limit"),
-    AnswerColumn("check", None, "the limit as written"),
-    AnswerColumn("verdict", None, "held, breached, or unknown if it cannot be judged, which counts as breached"),
-    AnswerColumn("value", None, "the run's value; without a statistic, the worst value"),
-    AnswerColumn("bound", None, "the value it was compared with"),
-    AnswerColumn("baseline", None, "the other run's value, or the median of the earlier runs; null if not used"),
-    AnswerColumn("why", None, "why it cannot be judged; else null"),
+    col.text("name", "name of the limit"),
+    col.text("check", "the limit as written"),
+    col.text("verdict", "held, breached, or unknown if it cannot be judged, which counts as breached"),
+    col.real("value", "the run's value; without a statistic, the worst value", decimals=2),
+    col.real("bound", "the value it was compared with"),
+    col.real("baseline", "the other run's value, or the median of the earlier runs; null if not used"),
+    col.text("why", "why it cannot be judged; else null"),
 )
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit.
+    """One limit."""
 
-    Attributes:
-        name: Its name.
-        check: As it was written.
-        recipe: The recipe to run.
-        column: The column of its answer.
-        statistic: One of `STATISTICS` over the rows; None if every row must hold.
-        compare: The sign between value and bound.
-        scale: What the baseline is multiplied by; 0 if the bound is a number.
-        shift: What is added to that.
-        where: Values that other columns of a row must have for it to count.
-    """
-
-    name: str
-    check: str
-    recipe: str
-    column: str
-    statistic: str | None
-    compare: str
-    scale: float
-    shift: float
+    name: str  # its name
+    check: str  # as it was written
+    recipe: str  # the recipe to run
+    column: str  # the column of its answer
+    statistic: str | None  # one of `STATISTICS` over the rows; None if every row must hold
+    compare: str  # the sign between value and bound
+    scale: float  # what the baseline is multiplied by; 0 if the bound is a number
+    shift: float  # what is added to that
+    # values that other columns of a row must have for it to count
     where: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
     """The limits of a budget.
 
-    Args:
-        budget: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table of such
-            by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
-        place: The name of the file in errors.
+    `budget`: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table
+    of such by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
 
     Raises:
         UsageError: Something in it is not understood.
@@ -189,14 +177,8 @@ def _check_column(recipe: str, column: str, place: str) -> None:
 def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, jobs: int | None = None) -> Answer:
     """Whether `run` keeps the limits.
 
-    Args:
-        run: The run.
-        limits: What to judge by.
-        baseline: The run that limits with `baseline` compare with.
-        jobs: The most processes.
-
-    Returns:
-        A row per limit, in their order. Warm-up and checkpoint steps do not count in limits on `steps`.
+    `baseline`: The run that limits with `baseline` compare with. Returns a row per limit, in their order. Warm-up and
+    checkpoint steps do not count in limits on `steps`.
 
     Raises:
         UsageError: A limit compares with the baseline, and there is none.
@@ -216,11 +198,7 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
 
 def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
     """The answer of `check` with these rows."""
-    import pyarrow as pa
-
-    kinds = {"value": pa.float64(), "bound": pa.float64(), "baseline": pa.float64()}
-    schema = pa.schema([(c.name, kinds.get(c.name, pa.string())) for c in COLUMNS])
-    return Answer(pa.Table.from_pylist(rows, schema), COLUMNS, tuple(notes))
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 def _values(

@@ -1,8 +1,18 @@
-"""The recipe `collectives`."""
+"""How long collectives take once all ranks have arrived, how late ranks arrive, and the bandwidth free of waiting.
+
+The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the last
+arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in decimal
+GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
+reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
+2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
+
+With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector` the
+operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +20,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
@@ -20,54 +31,55 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.analysis.inspector_records import Recorded
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _WHO = (
-    AnswerColumn("communicator", None, "its name, from the profiler or inferred"),
-    AnswerColumn("op", None, "operation"),
-    AnswerColumn("bytes", "bytes", "message size of one rank"),
-    AnswerColumn("group_size", None, "ranks of the communicator"),
+    col.text("communicator", "its name, from the profiler or inferred"),
+    col.text("op", "operation"),
+    col.size("bytes", "message size of one rank"),
+    col.whole("group_size", "ranks of the communicator"),
 )
 _SUMMARY = (
     *_WHO,
-    AnswerColumn("ranks", None, "ranks of the communicator that have reports"),
-    AnswerColumn("instances", None, "operations found on more than one rank"),
-    AnswerColumn("incomplete", None, "of these, operations that lack a rank; they count only in the waits"),
-    AnswerColumn("skew_median_ns", "ns", "from the first arrival to the last: median"),
-    AnswerColumn("skew_p95_ns", "ns", "the same: 95th percentile"),
-    AnswerColumn("skew_max_ns", "ns", "the same: largest"),
-    AnswerColumn("transfer_median_ns", "ns", "from the last arrival to the last end: median"),
-    AnswerColumn("transfer_p95_ns", "ns", "the same: 95th percentile"),
-    AnswerColumn("algbw_gb_per_s", "GB/s", "algorithm bandwidth: total buffer divided by the median transfer"),
-    AnswerColumn(
+    col.text("ranks", "ranks of the communicator that have reports"),
+    col.whole("instances", "operations found on more than one rank"),
+    col.whole("incomplete", "of these, operations that lack a rank; they count only in the waits"),
+    col.ns("skew_median_ns", "from the first arrival to the last: median"),
+    col.ns("skew_p95_ns", "the same: 95th percentile"),
+    col.ns("skew_max_ns", "the same: largest"),
+    col.ns("transfer_median_ns", "from the last arrival to the last end: median"),
+    col.ns("transfer_p95_ns", "the same: 95th percentile"),
+    col.real("algbw_gb_per_s", "algorithm bandwidth: total buffer divided by the median transfer", "GB/s", 3),
+    col.real(
         "busbw_gb_per_s",
-        "GB/s",
         "bus bandwidth: algorithm bandwidth times the operation's share of the buffer that crosses each link",
+        "GB/s",
+        3,
     ),
-    AnswerColumn("peak_percent", "%", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
-    AnswerColumn("wait_ns", "ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
-    AnswerColumn("wait_certain_ns", "ns", "of these, waits of at least what the clocks may be off"),
+    col.percent("peak_percent", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
+    col.ns("wait_ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
+    col.ns("wait_certain_ns", "of these, waits of at least what the clocks may be off"),
 )
 _AGAINST_TESTS = (
-    AnswerColumn("zero_skew_percent", "%", "share of the instances whose skew is at most a tenth of the transfer"),
-    AnswerColumn("expected_busbw_gb_per_s", "GB/s", "bus bandwidth that nccl-tests measured for the operation on as many ranks"),
-    AnswerColumn("expected_percent", "%", "bus bandwidth of that"),
+    col.percent("zero_skew_percent", "share of the instances whose skew is at most a tenth of the transfer"),
+    col.real("expected_busbw_gb_per_s", "bus bandwidth that nccl-tests measured for the operation on as many ranks", "GB/s", 3),
+    col.percent("expected_percent", "bus bandwidth of that"),
 )
 _INSTANCES = (
-    AnswerColumn("communicator", None, _WHO[0].doc),
-    AnswerColumn("ordinal", None, "number of the instance within its communicator"),
+    col.text("communicator", _WHO[0].doc),
+    col.whole("ordinal", "number of the instance within its communicator"),
     *_WHO[1:],
-    AnswerColumn("members", None, "ranks on which it was found"),
-    AnswerColumn("first_arrival_ns", "ns", "when the first rank's part started"),
-    AnswerColumn("last_arrival_ns", "ns", "when the last rank's part started"),
-    AnswerColumn("last_rank", None, "the rank that arrived last"),
-    AnswerColumn("end_ns", "ns", "when the last rank's part ended"),
-    AnswerColumn("skew_ns", "ns", "from the first arrival to the last"),
-    AnswerColumn("transfer_ns", "ns", "from the last arrival to the last end; null if a rank is missing"),
-    AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth of that transfer"),
-    AnswerColumn("wait_ns", "ns", "time that ranks waited for the last, summed"),
-    AnswerColumn("certain", None, "whether the skew is at least what the clocks may be off"),
-    AnswerColumn("confidence", None, "confidence of the match: 1 for an identity from the profiler"),
+    col.whole("members", "ranks on which it was found"),
+    col.ns("first_arrival_ns", "when the first rank's part started"),
+    col.ns("last_arrival_ns", "when the last rank's part started"),
+    col.whole("last_rank", "the rank that arrived last"),
+    col.ns("end_ns", "when the last rank's part ended"),
+    col.ns("skew_ns", "from the first arrival to the last"),
+    col.ns("transfer_ns", "from the last arrival to the last end; null if a rank is missing"),
+    col.real("busbw_gb_per_s", "bus bandwidth of that transfer", "GB/s", 3),
+    col.ns("wait_ns", "time that ranks waited for the last, summed"),
+    col.flag("certain", "whether the skew is at least what the clocks may be off"),
+    col.real("confidence", "confidence of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
 _DECIMALS = {
@@ -78,88 +90,68 @@ ZERO_SKEW_SHARE = 0.1
 """Ranks come together if the skew is at most this share of the transfer."""
 
 
-class Collectives(Recipe):
-    """How long collectives take once all ranks have arrived, how late ranks arrive, and the bandwidth free of waiting.
+READS: Reads = {"collectives": ("start", "end")}
 
-    The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the last
-    arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in decimal
-    GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
-    reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
-    2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
+CHART = Chart(
+    "scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", title="Bus bandwidth by message size", log_x=True
+)
 
-    With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector` the
-    operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
-    """
+NEEDED = (tuple(READS),)
 
-    name = "collectives"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": ("start", "end")}
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("instances", bool, False, "list each instance instead"),
-        Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it"),
-        Option(
-            "nccl_tests",
-            str,
-            None,
-            "files of nccl-tests to compare the bandwidth with, with commas between them",
-            reads="nccl-tests",
-        ),
-        SOURCE,
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = _SUMMARY
-    chart: ClassVar[Chart | None] = Chart(
-        "scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", title="Bus bandwidth by message size", log_x=True
-    )
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """One row per communicator, operation and size, or one per instance."""
-        if options.get("instances"):
-            return _INSTANCES
-        return _SUMMARY if options.get("nccl_tests") is None else (*_SUMMARY, *_AGAINST_TESTS)
+def _columns(options: Options) -> col.Columns:
+    """One row per communicator, operation and size, or one per instance."""
+    if options.get("instances"):
+        return _INSTANCES
+    return _SUMMARY if options.get("nccl_tests") is None else (*_SUMMARY, *_AGAINST_TESTS)
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Nothing of the trace if NCCL Inspector is the source."""
-        return {} if options.get("source") == "inspector" else super().reads(options)
 
-    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """Likewise."""
-        return () if options.get("source") == "inspector" else super().needs(options)
+def _reads(options: Options) -> dict[str, tuple[str, ...]]:
+    """Nothing of the trace if NCCL Inspector is the source."""
+    return {} if options.get("source") == "inspector" else dict(READS)
 
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:  # noqa: ARG002
-        """The options, if they go together."""
-        if options["source"] == "inspector" and options["instances"]:
-            raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
-        if options["instances"] and options["nccl_tests"] is not None:
-            raise UsageError("--nccl-tests is compared with the rows without --instances; leave one of them out")
-        return options
 
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """Bandwidth by size; of instances, how late the last rank was."""
-        if not options["instances"]:
-            return self.chart
-        return Chart(
-            "scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective"
-        )
+def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
+    """Likewise."""
+    return () if options.get("source") == "inspector" else NEEDED
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """What NCCL Inspector recorded if that is the source; else nothing: all it takes is in the alignment."""
-        if options["source"] == "inspector":
-            return recorded_of(rank)
-        return pa.table({"nothing": pa.array([], pa.int64())})
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The rows, the longest wait first; instances in order of time."""
-        link = options["link_gb_per_s"]
-        if link is not None and not 0 < link < float("inf"):
-            raise UsageError(f"--link-gb-per-s is {link}; expected a bandwidth above 0, in decimal GB/s")
-        columns, tests = self.answer_columns(options), options["nccl_tests"]
-        if options["source"] == "inspector":
-            told = recorded(parts)
-            summary = _summed(told, list(zip(told.names, told.ranks, strict=True)), link, tests)
-            return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
-        found = _Instances(run.alignment, [p.rank for p in parts])
-        table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests)
-        return Answer(table.select([c.name for c in columns]), columns, tuple(found.notes()))
+def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
+    """The options, if they go together."""
+    if options["source"] == "inspector" and options["instances"]:
+        raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
+    if options["instances"] and options["nccl_tests"] is not None:
+        raise UsageError("--nccl-tests is compared with the rows without --instances; leave one of them out")
+    return options
+
+
+def _chart(options: Options) -> Chart | None:
+    """Bandwidth by size; of instances, how late the last rank was."""
+    if not options["instances"]:
+        return CHART
+    return Chart("scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective")
+
+
+def _map(rank: RankTables, options: Options) -> Any:
+    """What NCCL Inspector recorded if that is the source; else nothing: all it takes is in the alignment."""
+    if options["source"] == "inspector":
+        return recorded_of(rank)
+    return pa.table({"nothing": pa.array([], pa.int64())})
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The rows, the longest wait first; instances in order of time."""
+    link = options["link_gb_per_s"]
+    if link is not None and not 0 < link < float("inf"):
+        raise UsageError(f"--link-gb-per-s is {link}; expected a bandwidth above 0, in decimal GB/s")
+    columns, tests = _columns(options), options["nccl_tests"]
+    if options["source"] == "inspector":
+        told = recorded(parts)
+        summary = _summed(told, list(zip(told.names, told.ranks, strict=True)), link, tests)
+        return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
+    found = _Instances(run.alignment, [p.rank for p in parts])
+    table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests)
+    return Answer(table.select([c.name for c in columns]), columns, tuple(found.notes()))
 
 
 class _Instances:
@@ -266,7 +258,7 @@ def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests
         rows.append(_row(found, groups[communicator], str(ops[code]), size, order[a:b], link, tests))
     rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
     columns = (*_SUMMARY, *_AGAINST_TESTS)
-    return answer_rows(rows, answer_schema(columns, ("communicator", "op", "ranks"), _DECIMALS))
+    return col.table_of(rows, columns)
 
 
 def _row(
@@ -327,4 +319,28 @@ def bus_share(op: str, ranks: int) -> float:
     return (ranks - 1) / ranks if any(e in plain for e in (*_SHARED_OUT, "alltoall")) else 1.0
 
 
-RECIPE = Collectives()
+QUESTION = Question(
+    "collectives",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables=READS,
+    reading=_reads,
+    requires=_requires,
+    options=(
+        Option("instances", bool, False, "list each instance instead"),
+        Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it"),
+        Option(
+            "nccl_tests",
+            str,
+            None,
+            "files of nccl-tests to compare the bandwidth with, with commas between them",
+            reads="nccl-tests",
+        ),
+        SOURCE,
+    ),
+    chart=_chart,
+    clock="aligned",
+    prepare=_prepared,
+)

@@ -1,86 +1,88 @@
-"""The recipe `critical-path`."""
+"""The chain of work over all ranks that decided how long the run took.
+
+From the last end backwards: through a rank's own work to what it waited for, and at a collective to the rank that arrived last
+(Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time from the run's first
+moment to the last end.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.analysis.run_replay import (
+    TABLES,
+    graph_of,
+    graph_reads,
+    merged_replay,
+    name_texts,
+    other_culprit,
+    peers_in,
+    replay_notes,
+)
+from alltrace.recipes.base import Answer, Chart, Option, Question, alignment_of
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.base import Options, RunFacts
     from alltrace.replay.join import Replay
     from alltrace.replay.path import Pieces
 
-_RANK = AnswerColumn("rank", None, "the rank on which this part of the path runs")
-_CLASS = AnswerColumn(
+_RANK = col.rank("rank", "the rank on which this part of the path runs")
+_CLASS = col.text(
     "class",
-    None,
     "compute; transfer (a collective after its last arrival); communication that no other rank's matches; copy; host; gap (launch "
     "latency and pauses of the device); idle (nothing explains it)",
 )
 
 
-class CriticalPath(ReplayRecipe):
-    """The chain of work over all ranks that decided how long the run took.
+COLUMNS: col.Columns = (
+    _RANK,
+    _CLASS,
+    col.ns("time_ns", "time of the path in this class on this rank"),
+    col.percent("share_percent", "share of the whole path", None),
+    col.ns("slack_ns", "how much longer the rank could take, at its tightest point, without making the run longer"),
+)
 
-    From the last end backwards: through a rank's own work to what it waited for, and at a collective to the rank that arrived last
-    (Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time from the run's first
-    moment to the last end.
-    """
+CHART = Chart("stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank")
 
-    name = "critical-path"
-    options: ClassVar[tuple[Option, ...]] = (Option("segments", bool, False, "list the pieces of the path, in order of time"),)
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
+
+def _columns(options: Options) -> col.Columns:
+    """The columns: of shares, or of segments."""
+    if not options["segments"]:
+        return COLUMNS
+    return (
+        col.ns("start_ns", "start of the piece on the run's aligned clock"),
+        col.ns("duration_ns", "its length"),
         _RANK,
         _CLASS,
-        AnswerColumn("time_ns", "ns", "time of the path in this class on this rank"),
-        AnswerColumn("share_percent", "%", "share of the whole path"),
-        AnswerColumn("slack_ns", "ns", "how much longer the rank could take, at its tightest point, without making the run longer"),
-    )
-    chart: ClassVar[Chart | None] = Chart(
-        "stacked_bars", "rank", ("time_ns",), "class", title="Time of the critical path on each rank"
+        col.text("what", "the kernel with most of its time, or the collective's operation and communicator"),
     )
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """The columns: of shares, or of segments."""
-        if not options["segments"]:
-            return self.columns
-        return (
-            AnswerColumn("start_ns", "ns", "start of the piece on the run's aligned clock"),
-            AnswerColumn("duration_ns", "ns", "its length"),
-            _RANK,
-            _CLASS,
-            AnswerColumn("what", None, "the kernel with most of its time, or the collective's operation and communicator"),
+
+def _chart(options: Options) -> Chart | None:
+    """Shares by rank; or the pieces by when they are."""
+    if not options["segments"]:
+        return CHART
+    return Chart("scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True)
+
+
+def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
+    """Shares by rank and class, or the pieces."""
+    from alltrace.replay.path import critical_path
+
+    pieces = critical_path(replay)
+    notes = replay_notes(replay, members)
+    if pieces.makespan_ns:
+        notes.append(f"the path takes {pieces.makespan_ns} ns, from the start of the run to the end of the last work")
+    if not options["segments"] and len(replay.parts) > 1:
+        first = {row["rank"] for row in _shares(replay, pieces)[:1]}
+        notes += other_culprit(
+            replay, peers_in(replay, run), run, first, "most of the path is on it, which does not make it the culprit"
         )
-
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """Shares by rank; or the pieces by when they are."""
-        if not options["segments"]:
-            return self.chart
-        return Chart(
-            "scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True
-        )
-
-    def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """Shares by rank and class, or the pieces."""
-        from alltrace.replay.path import critical_path
-
-        pieces = critical_path(replay)
-        notes = replay_notes(replay, members)
-        if pieces.makespan_ns:
-            notes.append(f"the path takes {pieces.makespan_ns} ns, from the start of the run to the end of the last work")
-        if not options["segments"] and len(replay.parts) > 1:
-            first = {row["rank"] for row in _shares(replay, pieces)[:1]}
-            notes += other_culprit(
-                replay, peers_in(replay, run), run, first, "most of the path is on it, which does not make it the culprit"
-            )
-        columns = self.answer_columns(options)
-        rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
-        schema = answer_schema(columns, ("class", "what"), {"share_percent": None})
-        return Answer(answer_rows(rows, schema), columns, tuple(notes))
+    columns = _columns(options)
+    rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
+    return Answer.of(rows, columns, tuple(notes))
 
 
 def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
@@ -157,4 +159,16 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
     return found
 
 
-RECIPE = CriticalPath()
+QUESTION = Question(
+    "critical-path",
+    __doc__,
+    _columns,
+    graph_of,
+    partial(merged_replay, _answer),
+    tables=TABLES,
+    reading=graph_reads,
+    options=(Option("segments", bool, False, "list the pieces of the path, in order of time"),),
+    chart=_chart,
+    clock="aligned",
+    kept_parts=("graph",),
+)

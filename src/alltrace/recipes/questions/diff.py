@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_rows, answer_schema
-from alltrace.recipes.questions.durations import KEYS, Durations, distribution
+from alltrace.recipes.base import Answer, Chart, Part
+from alltrace.recipes.questions import durations
+from alltrace.recipes.questions.durations import KEYS, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
+from alltrace.trace import columns as col
 from alltrace.trace.grouping import group
 from alltrace.trace.kernel_spelling import kernel_spelling
 from alltrace.trace.number_text import counted
@@ -27,41 +30,35 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 THRESHOLD_PERCENT = 1.0
 
-_DOCS = {c.name: c for c in Durations.columns}
+_DOCS = {c.name: c for c in durations.COLUMNS}
 COLUMNS = (
     *(_DOCS[k] for k in KEYS),
-    AnswerColumn(
+    col.text(
         "verdict",
-        None,
         "slower or faster if its total time changed by the threshold and the change is significant; else same; "
         "only_a or only_b if one run lacks it",
     ),
-    AnswerColumn(
-        "count_verdict", None, "more or fewer if its count changed by the threshold; else same; null unless both runs have it"
-    ),
-    AnswerColumn(
+    col.text("count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"),
+    col.text(
         "call_verdict",
-        None,
         "longer or shorter if its median changed by the threshold and the change is significant; else same; "
         "null unless both runs have it",
     ),
-    AnswerColumn("count_a", None, "count in run A, over all ranks"),
-    AnswerColumn("count_b", None, "the same in run B"),
-    AnswerColumn("total_a_ns", "ns", "summed duration in run A"),
-    AnswerColumn("total_b_ns", "ns", "the same in run B"),
-    AnswerColumn("total_change_ns", "ns", "run B less run A"),
-    AnswerColumn("total_change_percent", "%", "the same as a share of run A; null if run A has none"),
-    AnswerColumn("q1_a_ns", "ns", "exact first quartile in run A"),
-    AnswerColumn("q1_b_ns", "ns", "the same in run B"),
-    AnswerColumn("median_a_ns", "ns", "exact median in run A"),
-    AnswerColumn("median_b_ns", "ns", "the same in run B"),
-    AnswerColumn("q3_a_ns", "ns", "exact third quartile in run A"),
-    AnswerColumn("q3_b_ns", "ns", "the same in run B"),
-    AnswerColumn(
-        "median_change_percent", "%", "change of the median from run A to run B, relative to run A; null if one run has none"
-    ),
-    AnswerColumn("longer_share", None, "probability that a duration of run B is longer than one of run A; ties count half"),
-    AnswerColumn("p_value", None, "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
+    col.whole("count_a", "count in run A, over all ranks"),
+    col.whole("count_b", "the same in run B"),
+    col.ns("total_a_ns", "summed duration in run A"),
+    col.ns("total_b_ns", "the same in run B"),
+    col.ns("total_change_ns", "run B less run A"),
+    col.percent("total_change_percent", "the same as a share of run A; null if run A has none"),
+    col.real("q1_a_ns", "exact first quartile in run A", "ns"),
+    col.real("q1_b_ns", "the same in run B", "ns"),
+    col.real("median_a_ns", "exact median in run A", "ns"),
+    col.real("median_b_ns", "the same in run B", "ns"),
+    col.real("q3_a_ns", "exact third quartile in run A", "ns"),
+    col.real("q3_b_ns", "the same in run B", "ns"),
+    col.percent("median_change_percent", "change of the median from run A to run B, relative to run A; null if one run has none"),
+    col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
+    col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
 _VERDICTS = ("verdict", "count_verdict", "call_verdict")
 _DECIMALS = {
@@ -74,12 +71,12 @@ CHART = Chart(
 )
 
 
-class _Raw(Durations):
-    """The distributions themselves."""
+def _raw(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
+    """The distributions themselves: columns of `KEYS`, `value` and `count`."""
+    return Answer(distribution(parts, run, options), ())
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """Columns of `KEYS`, `value` and `count`."""
-        return Answer(distribution(parts, run, options), ())
+
+_RAW = replace(durations.QUESTION, merge=_raw)
 
 
 def compare(
@@ -97,21 +94,11 @@ def compare(
 ) -> Answer:
     """What differs between two runs.
 
-    Args:
-        run_a: The run to compare with.
-        run_b: The run that is judged.
-        what: Only these kinds of things (see `durations`).
-        merge_numbers: Whether to treat ranges with names that differ only in numbers as one.
-        alpha: A difference is significant if `p_value` is below this.
-        threshold_percent: By how much a total, count or median must have changed to matter.
-        ranks: The ranks to ask in both; None for all.
-        steps: The steps to count in both; None for the whole runs.
-        skip_warmup: Leave out warm-up steps, and time outside of steps.
-        jobs: The most processes.
-
-    Returns:
-        A row per thing of either run, the largest change of the total first. Durations of one run depend on each other, so
-        `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what matters.
+    `what`: Only these kinds of things (see `durations`). `alpha`: A difference is significant if `p_value` is below
+    this. `ranks`: The ranks to ask in both; None for all. `steps`: The steps to count in both; None for the whole runs.
+    Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
+    other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
+    matters.
 
     Raises:
         UsageError: A thing, rank or step is unknown.
@@ -120,7 +107,7 @@ def compare(
     from alltrace.recipes.execution.ask import ask
 
     options = {"what": what, "merge_numbers": merge_numbers}
-    answers = [ask(r, _Raw(), options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
+    answers = [ask(r, _RAW, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
     b, respelled = _spelled_as(answers[0].table, answers[1].table)
     table = compared(answers[0].table, b, alpha, threshold_percent)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
@@ -172,7 +159,7 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     for row in rows:
         row.update(_verdicts(row, alpha, threshold_percent))
     rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
-    return answer_rows(rows, answer_schema(COLUMNS, ("what", "name", *_VERDICTS), _DECIMALS))
+    return col.table_of(rows, COLUMNS)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -257,13 +244,8 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
 def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
     """Mann and Whitney's test of two samples, given the count of each value in them.
 
-    Args:
-        a: The count of each value, ascending, in sample A.
-        b: The same in sample B, for the same values.
-
-    Returns:
-        The probability that a value of B is greater than one of A, ties counted half; and the two-sided p value. None if a
-        sample is empty.
+    `a`: The count of each value, ascending, in sample A. Returns the probability that a value of B is greater than one
+    of A, ties counted half; and the two-sided p value. None if a sample is empty.
     """
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:

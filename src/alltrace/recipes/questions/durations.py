@@ -1,20 +1,28 @@
-"""The recipe `durations`: what is compared between two runs."""
+"""How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
+
+Things are identified by what they are, not by where they ran, so that two runs can be compared: kernels, ranges and
+calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of ranges
+omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`, `op_id`,
+`sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
+Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
-from alltrace.recipes.sql_recipe import PARTS, SqlRecipe, answer_table, id_table, parts_table
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.sql_recipe import PARTS, Statements, answer_table, id_table, parts_table
+from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 WHAT = ("kernel", "copy", "range", "call", "collective", "step")
 KEYS = ("what", "name", "bytes", "group_size")
@@ -40,89 +48,83 @@ def _labels(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 _IDENTITY = (
-    AnswerColumn("what", None, "kernel, copy, range, call, collective or step"),
-    AnswerColumn("name", None, "its name; for a copy its direction, for a collective its operation, for a step its kind"),
-    AnswerColumn("bytes", "bytes", "for a collective: message size of one rank; else null"),
-    AnswerColumn("group_size", None, "for a collective: ranks of its communicator; else null"),
+    col.text("what", "kernel, copy, range, call, collective or step"),
+    col.text("name", "its name; for a copy its direction, for a collective its operation, for a step its kind"),
+    col.size("bytes", "for a collective: message size of one rank; else null"),
+    col.whole("group_size", "for a collective: ranks of its communicator; else null"),
 )
 
 
-class Durations(SqlRecipe):
-    """How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
+COLUMNS: col.Columns = (
+    *_IDENTITY,
+    col.whole("count", "count over all ranks"),
+    col.ns("total_ns", "summed duration"),
+    col.real("mean_ns", "mean duration", "ns"),
+    col.ns("min_ns", "shortest"),
+    col.real("q1_ns", "exact first quartile", "ns"),
+    col.real("median_ns", "exact median", "ns"),
+    col.real("q3_ns", "exact third quartile", "ns"),
+    col.ns("max_ns", "longest"),
+)
 
-    Things are identified by what they are, not by where they ran, so that two runs can be compared: kernels, ranges and
-    calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of ranges
-    omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`, `op_id`,
-    `sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
-    Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
-    """
+READS: Reads = {
+    "kernels": ("start", "end", "name", "short_name"),
+    "copies": ("start", "end", "kind"),
+    "ranges": ("start", "end", "name"),
+    "api": ("start", "end", "name"),
+    "collectives": ("start", "end", "op", "bytes", "group_size"),
+}
 
-    name = "durations"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "name", "short_name"),
-        "copies": ("start", "end", "kind"),
-        "ranges": ("start", "end", "name"),
-        "api": ("start", "end", "name"),
-        "collectives": ("start", "end", "op", "bytes", "group_size"),
-    }
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
-        Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        *_IDENTITY,
-        AnswerColumn("count", None, "count over all ranks"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("mean_ns", "ns", "mean duration"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("q1_ns", "ns", "exact first quartile"),
-        AnswerColumn("median_ns", "ns", "exact median"),
-        AnswerColumn("q3_ns", "ns", "exact third quartile"),
-        AnswerColumn("max_ns", "ns", "longest"),
-    )
-    chart: ClassVar[Chart | None] = Chart(
-        "box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True
-    )
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The tables of the selected kinds."""
-        return {t: c for t, c in super().reads(options).items() if any(t in _TABLES[w] for w in chosen(options))}
+def _reads(options: Options) -> dict[str, tuple[str, ...]]:
+    """The tables of the selected kinds."""
+    return {t: c for t, c in dict(READS).items() if any(t in _TABLES[w] for w in chosen(options))}
 
-    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """Any of them; steps are found in ranges, or in kernels."""
-        return (tuple(self.reads(options)),)
 
-    def computed_input(self, options: Mapping[str, Any]) -> str | None:
-        """The steps, if selected."""
-        return "the training steps" if "step" in chosen(options) else None
+def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
+    """Any of them; steps are found in ranges, or in kernels."""
+    return (tuple(_reads(options)),)
 
-    def rank_tables(self, rank: RankTables, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The tables of the selected kinds, except those that only steps need."""
-        tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
-        return {table: id_table(rank, table, self.tables[table]) for table in sorted(tables)}
 
-    def map_statement(self, options: Mapping[str, Any]) -> str:
-        """The distributions of one rank; names are ids, which are equal in all runs."""
-        wanted = chosen(options)
-        return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
+def _computed(options: Options) -> str | None:
+    """The steps, if selected."""
+    return "the training steps" if "step" in chosen(options) else None
 
-    def merge_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
-        """The distribution over all ranks."""
-        return merged_statement(_STORED)
 
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """A row per thing, the largest total first."""
-        statistics = statistics_statement(_labels(options), _STORED, "type_7")
-        names = [c.name for c in self.columns]
-        columns = ", ".join(f"{n.removesuffix('_ns')} AS {n}" if n.endswith("_ns") else n for n in names)
-        return f"SELECT {columns}\nFROM ({statistics})\nORDER BY total_ns DESC, what, name, bytes, group_size"
+def _rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+    """The tables of the selected kinds, except those that only steps need."""
+    tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
+    return {table: id_table(rank, table, READS[table]) for table in sorted(tables)}
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The rows of the statement."""
-        schema = answer_schema(self.columns, ("what", "name"), dict.fromkeys(_REALS))
-        rows = self.over_parts(_with_steps(parts, run, options), run, options) if parts else schema.empty_table()
-        return Answer(answer_table(rows, schema), self.columns)
+
+def _map_statement(options: Options) -> str:
+    """The distributions of one rank; names are ids, which are equal in all runs."""
+    wanted = chosen(options)
+    return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
+
+
+def _merge_statement(_options: Options) -> str:
+    """The distribution over all ranks."""
+    return merged_statement(_STORED)
+
+
+def _reduce_statement(options: Options) -> str:
+    """A row per thing, the largest total first."""
+    statistics = statistics_statement(_labels(options), _STORED, "type_7")
+    names = [c.name for c in COLUMNS]
+    columns = ", ".join(f"{n.removesuffix('_ns')} AS {n}" if n.endswith("_ns") else n for n in names)
+    return f"SELECT {columns}\nFROM ({statistics})\nORDER BY total_ns DESC, what, name, bytes, group_size"
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The rows of the statement."""
+    rows = SQL.over_parts(_with_steps(parts, run, options), run, options) if parts else col.schema_of(COLUMNS).empty_table()
+    return Answer(answer_table(rows, COLUMNS), COLUMNS)
+
+
+SQL = Statements(
+    _reads, map=_map_statement, reduce=_reduce_statement, merge=_merge_statement, rank_tables=_rank_tables, computed=_computed
+)
 
 
 def chosen(options: Mapping[str, Any]) -> set[str]:
@@ -203,4 +205,20 @@ FROM parts JOIN named ON {" AND ".join(f"parts.{c} IS NOT DISTINCT FROM named.{c
 GROUP BY ALL
 """
 
-RECIPE = Durations()
+QUESTION = Question(
+    "durations",
+    __doc__,
+    COLUMNS,
+    SQL.map_rank,
+    _merge,
+    tables=READS,
+    reading=_reads,
+    requires=_requires,
+    options=(
+        Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
+        Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),
+    ),
+    chart=Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True),
+    clock="aligned",
+    sql=SQL,
+)

@@ -1,10 +1,22 @@
-"""The recipe `efficiency`."""
+"""The POP efficiencies of devices and hosts: how much of the time is useful, and what the rest is lost to.
+
+Of the devices, `parallel_efficiency` (useful time of the devices' time) is the product of `load_balance`,
+`communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself `load_balance`
+times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of calls of the GPU
+runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and
+what is communication on a device differs between tools: `--convention` chooses, and a note says which it was.
+
+A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
+there; that of a range is its extent on the host over all instances of a rank; nested instances count once.
+A range that was still open ends with the last of the rank's ranges. If records may be lost, the
+efficiencies of the devices are null.
+"""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +25,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question, alignment_of
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
@@ -26,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
@@ -42,117 +55,76 @@ _CONVENTIONS = {
 }
 
 
-class Efficiency(Recipe):
-    """The POP efficiencies of devices and hosts: how much of the time is useful, and what the rest is lost to.
+COLUMNS: col.Columns = (
+    col.text("side", "device or host"),
+    col.whole("step", "number of the step; null for the run and for ranges"),
+    col.text("range", "name of the ranges; null for the run and for steps"),
+    col.rank("count", "devices, or ranks on the host"),
+    col.ns("span_ns", "the region's time"),
+    col.ns("useful_ns", "useful time, summed over devices or ranks"),
+    col.ns("communication_ns", "communication not hidden by useful work, or MPI, summed likewise"),
+    col.ns("runtime_ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
+    col.real("parallel_efficiency", "useful time as a share of the whole time, 0 to 1"),
+    col.real("load_balance", "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"),
+    col.rank("culprit", "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
+    col.real("communication_efficiency", "below 1, time is lost to exposed communication, or to MPI"),
+    col.real("orchestration_efficiency", "below 1, time is lost while devices have no work; null for hosts"),
+    col.real("mpi_parallel_efficiency", "time outside MPI as a share of the whole time; null for devices"),
+    col.real("offload_efficiency", "of the time outside MPI, the share not in GPU runtime calls; null for devices"),
+    col.real("computation_scalability", "useful time of the reference divided by that of this run; null without --reference"),
+    col.real("global_efficiency", "parallel_efficiency times computation_scalability; null without --reference"),
+)
 
-    Of the devices, `parallel_efficiency` (useful time of the devices' time) is the product of `load_balance`,
-    `communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself `load_balance`
-    times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of calls of the GPU
-    runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and
-    what is communication on a device differs between tools: `--convention` chooses, and a note says which it was.
+CHART = Chart("bars", "side", _FACTORS, title="Components of the efficiency of devices and hosts")
 
-    A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
-    there; that of a range is its extent on the host over all instances of a rank; nested instances count once.
-    A range that was still open ends with the last of the rank's ranges. If records may be lost, the
-    efficiencies of the devices are null.
+
+def _chart(options: Options) -> Chart | None:
+    """The factors; over steps, the whole of each side."""
+    if options["per"] != "step":
+        return CHART
+    return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
+
+
+def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
+    """The options.
+
+    Raises:
+        UsageError: Ranges are selected without a name, or named without being selected.
     """
+    if options["per"] == "range" and not options["range"]:
+        raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
+    if options["per"] != "range" and options["range"]:
+        raise UsageError(f"--range of efficiency needs --per range, but --per is {options['per']}")
+    return options
 
-    name = "efficiency"
-    aligned = True
-    worth_processes: ClassVar[int] = (
-        sys.maxsize
-    )  # a rank's part is as large as what it is made from: sending takes as long as making
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "device", "kind"),
-        "copies": ("start", "end", "device", "kind"),
-        "graphs": ("start", "end", "device"),
-        "api": ("start", "end"),
-        "mpi": ("start", "end"),
-        "ranges": ("start", "end", "name"),
-    }
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("per", str, "run", "one row for the run, for each step, or for the ranges named --range", ("run", "step", "range")),
-        Option("range", str, None, "for --per range: name of the ranges, as in the program"),
-        Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
-        Option("reference", str, None, "a reference run for scalability: a run directory or reports"),
-        Option(
-            "scaling",
-            str,
-            "strong",
-            "whether the reference did the same total work (strong), or the same work per device (weak)",
-            ("strong", "weak"),
-        ),
+
+def _map(rank: RankTables, options: Options) -> Any:
+    """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
+    sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
+    if options["per"] == "range":
+        sets += _range_sets(rank, options["range"])
+    count = [len(s) for _, _, s, _ in sets]
+    ends = [np.asarray(e, np.int64) for _, _, _, e in sets]
+    starts = [np.asarray(s, np.int64) for _, _, s, _ in sets]
+    return pa.table(
+        {
+            "what": pa.array(np.repeat([w for w, *_ in sets], count).astype(np.int8)),
+            "device": pa.array(np.repeat([d for _, d, *_ in sets], count).astype(np.int32)),
+            "start": np.concatenate([*starts, np.empty(0, np.int64)]),
+            "end": np.concatenate([*ends, np.empty(0, np.int64)]),
+        }
     )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("side", None, "device or host"),
-        AnswerColumn("step", None, "number of the step; null for the run and for ranges"),
-        AnswerColumn("range", None, "name of the ranges; null for the run and for steps"),
-        AnswerColumn("count", None, "devices, or ranks on the host"),
-        AnswerColumn("span_ns", "ns", "the region's time"),
-        AnswerColumn("useful_ns", "ns", "useful time, summed over devices or ranks"),
-        AnswerColumn("communication_ns", "ns", "communication not hidden by useful work, or MPI, summed likewise"),
-        AnswerColumn("runtime_ns", "ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
-        AnswerColumn("parallel_efficiency", None, "useful time as a share of the whole time, 0 to 1"),
-        AnswerColumn(
-            "load_balance", None, "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"
-        ),
-        AnswerColumn("culprit", None, "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
-        AnswerColumn("communication_efficiency", None, "below 1, time is lost to exposed communication, or to MPI"),
-        AnswerColumn("orchestration_efficiency", None, "below 1, time is lost while devices have no work; null for hosts"),
-        AnswerColumn("mpi_parallel_efficiency", None, "time outside MPI as a share of the whole time; null for devices"),
-        AnswerColumn("offload_efficiency", None, "of the time outside MPI, the share not in GPU runtime calls; null for devices"),
-        AnswerColumn(
-            "computation_scalability", None, "useful time of the reference divided by that of this run; null without --reference"
-        ),
-        AnswerColumn("global_efficiency", None, "parallel_efficiency times computation_scalability; null without --reference"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "side", _FACTORS, title="Components of the efficiency of devices and hosts")
 
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """The factors; over steps, the whole of each side."""
-        if options["per"] != "step":
-            return self.chart
-        return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
 
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options.
-
-        Raises:
-            UsageError: Ranges are selected without a name, or named without being selected.
-        """
-        if options["per"] == "range" and not options["range"]:
-            raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
-        if options["per"] != "range" and options["range"]:
-            raise UsageError(f"--range of efficiency needs --per range, but --per is {options['per']}")
-        return super().prepared(options, run)
-
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
-        sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
-        if options["per"] == "range":
-            sets += _range_sets(rank, options["range"])
-        count = [len(s) for _, _, s, _ in sets]
-        ends = [np.asarray(e, np.int64) for _, _, _, e in sets]
-        starts = [np.asarray(s, np.int64) for _, _, s, _ in sets]
-        return pa.table(
-            {
-                "what": pa.array(np.repeat([w for w, *_ in sets], count).astype(np.int8)),
-                "device": pa.array(np.repeat([d for _, d, *_ in sets], count).astype(np.int32)),
-                "start": np.concatenate([*starts, np.empty(0, np.int64)]),
-                "end": np.concatenate([*ends, np.empty(0, np.int64)]),
-            }
-        )
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row for the devices and one for the hosts, of each region."""
-        rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
-        notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
-        notes += [_NO_CULPRIT] if len(parts) > 1 else []
-        notes += _missing(parts, rows, options)
-        if options["reference"] is not None and parts:
-            notes += _scaled(rows, options)
-        fields = [pa.field(c.name, _type(c)) for c in self.columns]
-        return Answer(answer_rows(rows, pa.schema(fields)), self.columns, tuple(notes))
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row for the devices and one for the hosts, of each region."""
+    rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
+    notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
+    notes += [_NO_CULPRIT] if len(parts) > 1 else []
+    notes += _missing(parts, rows, options)
+    if options["reference"] is not None and parts:
+        notes += _scaled(rows, options)
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
@@ -161,14 +133,8 @@ def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
     return processes[most] if useful[most] - float(np.median(useful)) > _STANDS_OUT * useful[most] else None
 
 
-def _is_ratio(column: AnswerColumn) -> bool:
+def _is_ratio(column: col.Column) -> bool:
     return column.name.endswith(("_efficiency", "_scalability", "load_balance"))
-
-
-def _type(column: AnswerColumn) -> Any:
-    if _is_ratio(column):
-        return pa.float64()
-    return pa.string() if column.name in ("side", "range") else pa.int32() if column.name in ("count", "culprit") else pa.int64()
 
 
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
@@ -230,27 +196,17 @@ def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
 
 @dataclass
 class _Region:
-    """A region of the run: the time of each device and rank in it.
+    """A region of the run: the time of each device and rank in it."""
 
-    Attributes:
-        step: Its step, or None.
-        name: The name of its ranges, or None.
-        span: Its time on the devices, and on the hosts.
-        useful, active: Of each device.
-        processes: The rank of each device.
-        mpi, runtime: Of each rank.
-        unrecorded_ns: How long work without a record may have run, summed over ranks.
-    """
-
-    step: int | None
-    name: str | None
-    span: tuple[int, int]
+    step: int | None  # its step, or None
+    name: str | None  # the name of its ranges, or None
+    span: tuple[int, int]  # its time on the devices, and on the hosts. useful, active: Of each device
     useful: list[int]
     active: list[int]
-    processes: list[int]
+    processes: list[int]  # the rank of each device. mpi, runtime: Of each rank
     mpi: list[int]
     runtime: list[int]
-    unrecorded_ns: int = 0
+    unrecorded_ns: int = 0  # how long work without a record may have run, summed over ranks
 
     def rows(self, convention: str) -> Iterator[dict[str, Any]]:
         """Its row for the devices and the one for the hosts."""
@@ -346,11 +302,7 @@ class _Work:
     ) -> _Region:
         """The times within a region, from each rank's intervals on the device and on the host.
 
-        Args:
-            step: Its step.
-            name: The name of its ranges.
-            device: For each rank, int64 array (n, 2).
-            host: Likewise.
+        `device`: For each rank, int64 array (n, 2).
         """
         region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [])
         region.unrecorded_ns = sum(_within(s, device[r]) for r, s in self._unrecorded.items() if r in device)
@@ -370,8 +322,7 @@ class _Work:
     def steps(self, steps: Any) -> Iterator[_Region]:
         """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once.
 
-        Args:
-            steps: Steps (`STEPS`) of ranks with parts, aligned.
+        `steps`: Steps (`STEPS`) of ranks with parts, aligned.
         """
         rank = steps.column("rank").to_numpy()
         host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)
@@ -455,7 +406,7 @@ def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[
     from alltrace.run.store import Run
 
     reference = Run(resolve([options["reference"]]))
-    answer = ask(reference, RECIPE, {**options, "reference": None})
+    answer = ask(reference, QUESTION, {**options, "reference": None})
     known = {(r["side"], r["step"], r["range"]): r for r in answer.table.to_pylist()}
     without = 0
     for row in rows:
@@ -472,4 +423,35 @@ def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[
     return [*notes, *([f"{without} rows have no counterpart in it"] if without else [])]
 
 
-RECIPE = Efficiency()
+QUESTION = Question(
+    "efficiency",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={
+        "kernels": ("start", "end", "device", "kind"),
+        "copies": ("start", "end", "device", "kind"),
+        "graphs": ("start", "end", "device"),
+        "api": ("start", "end"),
+        "mpi": ("start", "end"),
+        "ranges": ("start", "end", "name"),
+    },
+    options=(
+        Option("per", str, "run", "one row for the run, for each step, or for the ranges named --range", ("run", "step", "range")),
+        Option("range", str, None, "for --per range: name of the ranges, as in the program"),
+        Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
+        Option("reference", str, None, "a reference run for scalability: a run directory or reports"),
+        Option(
+            "scaling",
+            str,
+            "strong",
+            "whether the reference did the same total work (strong), or the same work per device (weak)",
+            ("strong", "weak"),
+        ),
+    ),
+    chart=_chart,
+    clock="aligned",
+    prepare=_prepared,
+    worth_processes=sys.maxsize,
+)

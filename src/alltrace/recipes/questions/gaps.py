@@ -1,87 +1,76 @@
-"""The recipe `gaps`."""
+"""The longest times in which a device did nothing, with the work that ended before and the work that started after.
+
+A gap is between two pieces of work of one device: kernels, copies and graphs of all its streams. Time before the first
+and after the last is not a gap, and time with possibly lost records is not either.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import gaps, merge, overlap_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _SOURCES = {"kernels": "name", "copies": "kind", "graphs": None}
 
 
-class Gaps(Recipe):
-    """The longest times in which a device did nothing, with the work that ended before and the work that started after.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    col.ns("start_ns", "start of the gap on the run's aligned clock"),
+    col.ns("duration_ns", "its length"),
+    col.text("before", "the last work that ended before it"),
+    col.text("after", "the first work that started after it"),
+)
 
-    A gap is between two pieces of work of one device: kernels, copies and graphs of all its streams. Time before the first
-    and after the last is not a gap, and time with possibly lost records is not either.
-    """
+READS: Reads = {
+    "kernels": ("start", "end", "device", "name"),
+    "copies": ("start", "end", "device", "kind"),
+    "graphs": ("start", "end", "device"),
+}
 
-    name = "gaps"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "device", "name"),
-        "copies": ("start", "end", "device", "kind"),
-        "graphs": ("start", "end", "device"),
-    }
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("min_ns", int, 100_000, "shortest gap to list, in ns", least=0),
-        Option("rows", int, 50, "how many gaps to list, the longest first; 0 for all", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        AnswerColumn("start_ns", "ns", "start of the gap on the run's aligned clock"),
-        AnswerColumn("duration_ns", "ns", "its length"),
-        AnswerColumn("before", None, "the last work that ended before it"),
-        AnswerColumn("after", None, "the first work that started after it"),
-    )
-    on_one_clock = True
-    chart: ClassVar[Chart | None] = Chart(
-        "scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="Idle times of devices"
-    )
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
-        start, end, device, labels, codes = _work(rank)
-        found: list[dict[str, Any]] = []
-        unrecorded = rank.unrecorded()
-        for number in np.unique(device).tolist():
-            on = np.flatnonzero(device == number)
-            open_ = gaps(merge(start[on], end[on]))
-            known = overlap_ns(open_.starts, open_.ends, unrecorded) == 0
-            long = np.flatnonzero(known & (open_.durations_ns >= max(options["min_ns"], 1)))
-            if options["rows"]:
-                long = long[np.argsort(-open_.durations_ns[long], kind="stable")][: options["rows"]]
-            # of pieces that end or start together the longest is named, so that no order of rows matters
-            by_end, by_start = on[np.lexsort((-start[on], end[on]))], on[np.lexsort((-end[on], start[on]))]
-            last = by_end[np.searchsorted(end[by_end], open_.starts[long], "right") - 1]
-            first = by_start[np.searchsorted(start[by_start], open_.ends[long], "left")]
-            found += [
-                {"device": number, "start_ns": s, "duration_ns": d, "before": labels[codes[b]], "after": labels[codes[a]]}
-                for s, d, b, a in zip(open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True)
-            ]
-        found.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
-        return pa.Table.from_pylist(found[: options["rows"] or None])
+def _map(rank: RankTables, options: Options) -> Any:
+    """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
+    start, end, device, labels, codes = _work(rank)
+    found: list[dict[str, Any]] = []
+    unrecorded = rank.unrecorded()
+    for number in np.unique(device).tolist():
+        on = np.flatnonzero(device == number)
+        open_ = gaps(merge(start[on], end[on]))
+        known = overlap_ns(open_.starts, open_.ends, unrecorded) == 0
+        long = np.flatnonzero(known & (open_.durations_ns >= max(options["min_ns"], 1)))
+        if options["rows"]:
+            long = long[np.argsort(-open_.durations_ns[long], kind="stable")][: options["rows"]]
+        # of pieces that end or start together the longest is named, so that no order of rows matters
+        by_end, by_start = on[np.lexsort((-start[on], end[on]))], on[np.lexsort((-end[on], start[on]))]
+        last = by_end[np.searchsorted(end[by_end], open_.starts[long], "right") - 1]
+        first = by_start[np.searchsorted(start[by_start], open_.ends[long], "left")]
+        found += [
+            {"device": number, "start_ns": s, "duration_ns": d, "before": labels[codes[b]], "after": labels[codes[a]]}
+            for s, d, b, a in zip(open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True)
+        ]
+    found.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
+    return pa.Table.from_pylist(found[: options["rows"] or None])
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The longest gaps of all ranks."""
-        rows = device_rows(parts, run)
-        rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
-        schema = answer_schema(self.columns, ("gpu", "before", "after"))
-        notes = (
-            () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
-        )
-        return Answer(pa.Table.from_pylist(rows[: options["rows"] or None], schema), self.columns, notes)
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The longest gaps of all ranks."""
+    rows = device_rows(parts, run)
+    rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
+    notes = () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
+    return Answer.of(rows[: options["rows"] or None], COLUMNS, notes)
 
 
 def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
@@ -89,7 +78,7 @@ def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
     starts, ends, devices, codes = [], [], [], []
     labels: list[str | None] = []
     for name, column in _SOURCES.items():
-        table = rank.table(name, Gaps.tables[name])
+        table = rank.table(name, READS[name])
         starts.append(pc.fill_null(table.column("start"), 0).to_numpy())
         ends.append(pc.fill_null(table.column("end"), 0).to_numpy())
         devices.append(pc.fill_null(table.column("device"), -1).to_numpy())
@@ -105,4 +94,17 @@ def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
     return np.concatenate(starts), np.concatenate(ends), np.concatenate(devices), labels, np.concatenate(codes)
 
 
-RECIPE = Gaps()
+QUESTION = Question(
+    "gaps",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=READS,
+    options=(
+        Option("min_ns", int, 100_000, "shortest gap to list, in ns", least=0),
+        Option("rows", int, 50, "how many gaps to list, the longest first; 0 for all", least=0),
+    ),
+    chart=Chart("scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="Idle times of devices"),
+    clock="one",
+)

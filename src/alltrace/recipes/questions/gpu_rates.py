@@ -1,9 +1,15 @@
-"""The recipe `gpu-rates`."""
+"""How hard each GPU worked: tensor cores, issue of instructions, memory, NVLink and PCIe, from the sampled GPU metrics.
+
+Means are weighted by the time that a sample describes, and times without samples count for nothing. `sm active` is the share of
+multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue` is the share
+of the cycles that issue an instruction: 4 a cycle at most. `warps in flight` is the occupancy that was reached. Memory rates
+are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +17,13 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.sampled import GPU_READS, plain_metric
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _RATES = {
     "gr active": r"gr active",
@@ -36,74 +43,73 @@ _DRAM = ("dram read", "dram write")
 _MINE, _TAKEN = "devices of ranks", "devices in use"
 
 
-class GpuRates(Recipe):
-    """How hard each GPU worked: tensor cores, issue of instructions, memory, NVLink and PCIe, from the sampled GPU metrics.
-
-    Means are weighted by the time that a sample describes, and times without samples count for nothing. `sm active` is the share of
-    multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue` is the share
-    of the cycles that issue an instruction: 4 a cycle at most. `warps in flight` is the occupancy that was reached. Memory rates
-    are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
-    """
-
-    name = "gpu-rates"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"gpu_metrics": GPU_READS}
-    host_samples = True
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank that works on the GPU"),
-        GPU,
-        AnswerColumn("rate", None, f"what was sampled: {', '.join(_RATES)}"),
-        AnswerColumn("metric", None, "the profiler's name of it"),
-        AnswerColumn("samples", None, "samples"),
-        AnswerColumn("known_ns", "ns", "time that they describe"),
-        AnswerColumn("mean", None, "mean by time: % of the peak; of the clock in the unit of the metric"),
-        AnswerColumn("median", None, "exact median of the samples"),
-        AnswerColumn("p95", None, "95th percentile, linear between neighbours"),
-        AnswerColumn("max", None, "largest"),
-        AnswerColumn("mean_bytes_per_s", "bytes/s", "of memory the mean by the device's peak; null if unknown"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "rate", ("mean",), "rank", "gpu")
-
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options, with the GPUs of each rank, and the GPUs of each host that any rank uses."""
-        mine = {r.rank: frozenset(d.device for d in r.devices) for r in run.ranks}
-        taken = frozenset(d.identity for r in run.ranks for d in r.devices)
-        return {**options, _MINE: mine, _TAKEN: taken}
-
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """A row per device and rate."""
-        known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
-        peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
-        names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
-        mine = options[_MINE].get(rank.rank, frozenset())
-        rows = []
-        for sampling in samplings(rank, of_host=True):
-            name = names.get(sampling.device)
-            if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
-                continue  # it is listed with the rank that uses it
-            for metric, values in sampling.values.items():
-                rate = next((r for r, words in _RATES.items() if re.fullmatch(words, plain_metric(metric))), None)
-                if rate is None:
-                    continue
-                mean = float(np.average(values, weights=sampling.known_ns))
-                median, p95, high = np.quantile(values, (0.5, 0.95, 1)).tolist()
-                peak = peaks.get(sampling.device) if rate in _DRAM else None
-                rows.append(
-                    {
-                        "device": sampling.device, "gpu": name, "rate": rate, "metric": metric, "samples": len(values),
-                        "known_ns": int(sampling.known_ns.sum()), "mean": mean, "median": median, "p95": p95, "max": high,
-                        "mean_bytes_per_s": None if peak is None else round(mean * peak / 100),
-                    }
-                )  # fmt: skip
-        places = {rate: i for i, rate in enumerate(_RATES)}
-        rows.sort(key=lambda r: (r["device"], places[str(r["rate"])], r["metric"]))
-        return pa.Table.from_pylist(rows)
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks."""
-        rows = device_rows(parts, run)
-        notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
-        schema = answer_schema(self.columns, ("gpu", "rate", "metric"), dict.fromkeys(("mean", "median", "p95", "max"), 1))
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, notes)
+COLUMNS: col.Columns = (
+    col.rank("rank", "rank that works on the GPU"),
+    GPU,
+    col.text("rate", f"what was sampled: {', '.join(_RATES)}"),
+    col.text("metric", "the profiler's name of it"),
+    col.whole("samples", "samples"),
+    col.ns("known_ns", "time that they describe"),
+    col.real("mean", "mean by time: % of the peak; of the clock in the unit of the metric", decimals=1),
+    col.real("median", "exact median of the samples", decimals=1),
+    col.real("p95", "95th percentile, linear between neighbours", decimals=1),
+    col.real("max", "largest", decimals=1),
+    col.whole("mean_bytes_per_s", "of memory the mean by the device's peak; null if unknown", "bytes/s"),
+)
 
 
-RECIPE = GpuRates()
+def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
+    """The options, with the GPUs of each rank, and the GPUs of each host that any rank uses."""
+    mine = {r.rank: frozenset(d.device for d in r.devices) for r in run.ranks}
+    taken = frozenset(d.identity for r in run.ranks for d in r.devices)
+    return {**options, _MINE: mine, _TAKEN: taken}
+
+
+def _map(rank: RankTables, options: Options) -> Any:
+    """A row per device and rate."""
+    known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
+    peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
+    names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
+    mine = options[_MINE].get(rank.rank, frozenset())
+    rows = []
+    for sampling in samplings(rank, of_host=True):
+        name = names.get(sampling.device)
+        if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
+            continue  # it is listed with the rank that uses it
+        for metric, values in sampling.values.items():
+            rate = next((r for r, words in _RATES.items() if re.fullmatch(words, plain_metric(metric))), None)
+            if rate is None:
+                continue
+            mean = float(np.average(values, weights=sampling.known_ns))
+            median, p95, high = np.quantile(values, (0.5, 0.95, 1)).tolist()
+            peak = peaks.get(sampling.device) if rate in _DRAM else None
+            rows.append(
+                {
+                    "device": sampling.device, "gpu": name, "rate": rate, "metric": metric, "samples": len(values),
+                    "known_ns": int(sampling.known_ns.sum()), "mean": mean, "median": median, "p95": p95, "max": high,
+                    "mean_bytes_per_s": None if peak is None else round(mean * peak / 100),
+                }
+            )  # fmt: skip
+    places = {rate: i for i, rate in enumerate(_RATES)}
+    rows.sort(key=lambda r: (r["device"], places[str(r["rate"])], r["metric"]))
+    return pa.Table.from_pylist(rows)
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks."""
+    rows = device_rows(parts, run)
+    notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
+    return Answer.of(rows, COLUMNS, notes)
+
+
+QUESTION = Question(
+    "gpu-rates",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={"gpu_metrics": GPU_READS},
+    chart=Chart("bars", "rate", ("mean",), "rank", "gpu"),
+    prepare=_prepared,
+    host_samples=True,
+)

@@ -1,8 +1,15 @@
-"""The recipe `idle`."""
+"""Why devices were idle: the time between two pieces of work, by what the second one waited for.
+
+A gap is between two pieces of work of one device (kernels, copies, graphs) on any streams, or of one stream with
+`--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
+elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
+kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
+the nanosecond. Time with possibly lost records is left out, also from the span.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,98 +17,79 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track, clip, difference, gaps, merge, merge_by_track, overlap_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from alltrace.recipes.analysis.launched_work import GpuWork
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_ns", "unknown_ns")
 _SYNC = r"^(?:cuda|cu|hip)\w*Synchronize"
-_STREAM = AnswerColumn("stream", None, "CUDA stream")
+_STREAM = col.whole("stream", "CUDA stream")
 
 
-class Idle(Recipe):
-    """Why devices were idle: the time between two pieces of work, by what the second one waited for.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    col.ns("span_ns", "from the first start to the last end of the work"),
+    col.whole("gaps", "gaps in which nothing ran"),
+    col.ns("idle_ns", "total length of the gaps"),
+    col.percent("idle_percent", "idle_ns as a share of span_ns"),
+    col.ns("host_sync_ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
+    col.ns("host_ns", "the next work was not launched yet; its thread did something else"),
+    col.ns("launch_ns", "the next work was being launched, and nothing was queued before"),
+    col.ns("kernel_wait_ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
+    col.ns("dependency_ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
+    col.ns("unknown_ns", "the call that launched the next work is unknown"),
+)
 
-    A gap is between two pieces of work of one device (kernels, copies, graphs) on any streams, or of one stream with
-    `--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
-    elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
-    kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
-    the nanosecond. Time with possibly lost records is left out, also from the span.
-    """
 
-    name = "idle"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": TABLES["kernels"],
-        "copies": TABLES["copies"],
-        "graphs": GRAPHS,
-        "api": TABLES["api"],
-    }
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels",)
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),
-        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        AnswerColumn("span_ns", "ns", "from the first start to the last end of the work"),
-        AnswerColumn("gaps", None, "gaps in which nothing ran"),
-        AnswerColumn("idle_ns", "ns", "total length of the gaps"),
-        AnswerColumn("idle_percent", "%", "idle_ns as a share of span_ns"),
-        AnswerColumn("host_sync_ns", "ns", "the next work was not launched yet; its thread was in a call that waits for the GPU"),
-        AnswerColumn("host_ns", "ns", "the next work was not launched yet; its thread did something else"),
-        AnswerColumn("launch_ns", "ns", "the next work was being launched, and nothing was queued before"),
-        AnswerColumn("kernel_wait_ns", "ns", "the next work was queued; the gap is shorter than kernel_delay_ns"),
-        AnswerColumn("dependency_ns", "ns", "the next work was queued; the gap is longer: it waited for other work or an event"),
-        AnswerColumn("unknown_ns", "ns", "the call that launched the next work is unknown"),
-    )
-    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _CAUSES)
+def _columns(options: Options) -> col.Columns:
+    """With `--by stream`, `stream` comes third."""
+    return COLUMNS if options["by"] == "device" else (*COLUMNS[:2], _STREAM, *COLUMNS[2:])
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """With `--by stream`, `stream` comes third."""
-        return self.columns if options["by"] == "device" else (*self.columns[:2], _STREAM, *self.columns[2:])
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per device or stream."""
-        work = with_graphs(rank, gpu_work(rank))
-        waits = _Waits(rank, work)
-        streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
-        rows, unrecorded = [], rank.unrecorded()
-        order = np.lexsort((work.start, streams, work.device))
-        for (device, stream), places in by_track(work.device[order], streams[order]):
-            mine = order[places]
-            start, end = work.start[mine], work.end[mine]
-            open_ = difference(gaps(merge(start, end)), unrecorded)
-            # of work that starts together the longest is the next, so that no order of rows matters
-            first = mine[np.lexsort((work.call[mine], -end, start))]
-            after = first[np.searchsorted(work.start[first], open_.ends, "left")] if len(open_.ends) else mine[:0]
-            rows.append(
-                {
-                    "device": device,
-                    "stream": stream,
-                    "start_ns": int(start.min()),
-                    "end_ns": int(max(end.max(), start.max())),
-                    "left_out_ns": clip(unrecorded, int(start.min()), int(max(end.max(), start.max()))).total_ns,
-                    "gaps": len(open_.starts),
-                    **waits.causes(open_.starts, open_.ends, after, options["kernel_delay_ns"]),
-                }
-            )
-        return pa.Table.from_pylist(rows)
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per device or stream."""
+    work = with_graphs(rank, gpu_work(rank))
+    waits = _Waits(rank, work)
+    streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
+    rows, unrecorded = [], rank.unrecorded()
+    order = np.lexsort((work.start, streams, work.device))
+    for (device, stream), places in by_track(work.device[order], streams[order]):
+        mine = order[places]
+        start, end = work.start[mine], work.end[mine]
+        open_ = difference(gaps(merge(start, end)), unrecorded)
+        # of work that starts together the longest is the next, so that no order of rows matters
+        first = mine[np.lexsort((work.call[mine], -end, start))]
+        after = first[np.searchsorted(work.start[first], open_.ends, "left")] if len(open_.ends) else mine[:0]
+        rows.append(
+            {
+                "device": device,
+                "stream": stream,
+                "start_ns": int(start.min()),
+                "end_ns": int(max(end.max(), start.max())),
+                "left_out_ns": clip(unrecorded, int(start.min()), int(max(end.max(), start.max()))).total_ns,
+                "gaps": len(open_.starts),
+                **waits.causes(open_.starts, open_.ends, after, options["kernel_delay_ns"]),
+            }
+        )
+    return pa.Table.from_pylist(rows)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per rank and device, or stream."""
-        columns = self.answer_columns(options)
-        rows = device_rows(parts, run)
-        for row in rows:
-            span, idle = row["end_ns"] - row["start_ns"] - row["left_out_ns"], sum(row[c] for c in _CAUSES)
-            row |= {"span_ns": span, "idle_ns": idle, "idle_percent": 100 * idle / span if span else None}
-        return Answer(pa.Table.from_pylist(rows, answer_schema(columns, ("gpu",), {"idle_percent": 1})), columns)
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row per rank and device, or stream."""
+    columns = _columns(options)
+    rows = device_rows(parts, run)
+    for row in rows:
+        span, idle = row["end_ns"] - row["start_ns"] - row["left_out_ns"], sum(row[c] for c in _CAUSES)
+        row |= {"span_ns": span, "idle_ns": idle, "idle_percent": 100 * idle / span if span else None}
+    return Answer.of(rows, columns)
 
 
 class _Waits:
@@ -147,4 +135,22 @@ def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
     return merge_by_track(integers(calls.column("thread"), -1), start, np.maximum(integers(calls.column("end")), start))
 
 
-RECIPE = Idle()
+QUESTION = Question(
+    "idle",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables={
+        "kernels": TABLES["kernels"],
+        "copies": TABLES["copies"],
+        "graphs": GRAPHS,
+        "api": TABLES["api"],
+    },
+    requires=("kernels",),
+    options=(
+        Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),
+        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
+    ),
+    chart=Chart("stacked_bars", "rank", _CAUSES),
+)

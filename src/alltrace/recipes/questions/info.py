@@ -1,112 +1,100 @@
-"""The recipe `info`."""
+"""Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
+
+The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
+`error_ns` (how far the offset may be off in the time of the evidence: half of its 95 % interval; null without any),
+`residual_ns` (typical scatter of the ends of collectives; likewise), `evidence` (collectives used) and `component` (hosts with
+the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
+dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
+if the reports name them, `logs` if NCCL's logs do, `structure` if they are inferred from who ends together),
+`communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
+should be computed from that; null if it is sure enough).
+
+Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
+`launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in
+a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
+launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.base import Answer, AnswerColumn, Part, Recipe
+from alltrace.recipes.base import Answer, Part, Question
 from alltrace.run.report_warnings import warnings_of_report
+from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
 from alltrace.trace.schema import EVENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
     from alltrace.run.manifest import Manifest, Rank
 
 
-class Info(Recipe):
-    """Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
+COLUMNS: col.Columns = (
+    col.whole("rank", "rank"),
+    col.whole("local_rank", "its number on its host"),
+    col.text("host", "host"),
+    col.whole("process", "process ID of the process that computes"),
+    col.texts("devices", "GPUs: name and UUID, or bus id, or CUDA ordinal"),
+    col.text("role", "its role in a program of several groups of ranks; no column if no rank has a role"),
+    col.text("rank_source", "how its number was found"),
+    col.texts("reports", "number of its reports"),
+    col.ns("start_ns", "first start of any event, aligned, from the session's start"),
+    col.ns("end_ns", "last end of any event, aligned, from the session's start"),
+    *(col.whole(t, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
+)
 
-    The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
-    `error_ns` (how far the offset may be off in the time of the evidence: half of its 95 % interval; null without any),
-    `residual_ns` (typical scatter of the ends of collectives; likewise), `evidence` (collectives used) and `component` (hosts
-    with the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
-    dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
-    if the reports name them, `logs` if NCCL's logs do, `structure` if they are inferred from who ends together),
-    `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
-    should be computed from that; null if it is sure enough).
 
-    Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
-    `launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in
-    a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
-    launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
-    """
+def _map(rank: RankTables, _options: Options) -> Any:
+    """Nothing: all it takes is in the manifest."""
+    import pyarrow as pa
 
-    name = "info"
-    aligned = True
-    windowed = False
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("local_rank", None, "its number on its host"),
-        AnswerColumn("host", None, "host"),
-        AnswerColumn("process", None, "process ID of the process that computes"),
-        AnswerColumn("devices", None, "GPUs: name and UUID, or bus id, or CUDA ordinal"),
-        AnswerColumn("role", None, "its role in a program of several groups of ranks; no column if no rank has a role"),
-        AnswerColumn("rank_source", None, "how its number was found"),
-        AnswerColumn("reports", None, "number of its reports"),
-        AnswerColumn("start_ns", "ns", "first start of any event, aligned, from the session's start"),
-        AnswerColumn("end_ns", "ns", "last end of any event, aligned, from the session's start"),
-        *(AnswerColumn(t, None, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
-    )
+    del rank
+    return pa.table({"nothing": pa.array([], pa.int64())})
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """Nothing: all it takes is in the manifest."""
-        import pyarrow as pa
 
-        del rank
-        return pa.table({"nothing": pa.array([], pa.int64())})
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """A row per rank."""
+    from alltrace.run.clock import clock_map
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """A row per rank."""
-        import pyarrow as pa
-
-        from alltrace.run.clock import clock_map
-
-        manifest = run.manifest
-        asked = {p.rank for p in parts}
-        ranks = [r for r in run.ranks if r.rank in asked]
-        present = [t for t in EVENT_TABLES if any(r.rows.get(t) for r in ranks)]
-        roles = {r.rank: manifest.role_of(r) for r in ranks}
-        absent = {*EVENT_TABLES, *(() if any(roles.values()) else ("role",))} - set(present)
-        columns = tuple(c for c in self.columns if c.name not in absent)
-        rows = []
-        for r in ranks:
-            clock = clock_map(manifest, r)
-            rows.append(
-                {
-                    "rank": r.rank,
-                    "local_rank": r.local_rank,
-                    "host": r.host,
-                    "process": r.pids[0] if r.pids else None,
-                    "devices": [f"{d.name or 'GPU'} ({d.identity[1]})" for d in r.devices],
-                    "role": roles[r.rank],
-                    "rank_source": r.rank_source,
-                    "reports": [path_text(manifest.reports[i].path) for i in r.reports],
-                    "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
-                    "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
-                    **{t: r.rows.get(t, 0) for t in present},
-                }
-            )
-        texts, lists = {"host", "role", "rank_source"}, {"devices", "reports"}
-        schema = pa.schema(
-            [
-                (c.name, pa.string() if c.name in texts else pa.list_(pa.string()) if c.name in lists else pa.int64())
-                for c in columns
-            ]
+    manifest = run.manifest
+    asked = {p.rank for p in parts}
+    ranks = [r for r in run.ranks if r.rank in asked]
+    present = [t for t in EVENT_TABLES if any(r.rows.get(t) for r in ranks)]
+    roles = {r.rank: manifest.role_of(r) for r in ranks}
+    absent = {*EVENT_TABLES, *(() if any(roles.values()) else ("role",))} - set(present)
+    columns = tuple(c for c in COLUMNS if c.name not in absent)
+    rows = []
+    for r in ranks:
+        clock = clock_map(manifest, r)
+        rows.append(
+            {
+                "rank": r.rank,
+                "local_rank": r.local_rank,
+                "host": r.host,
+                "process": r.pids[0] if r.pids else None,
+                "devices": [f"{d.name or 'GPU'} ({d.identity[1]})" for d in r.devices],
+                "role": roles[r.rank],
+                "rank_source": r.rank_source,
+                "reports": [path_text(manifest.reports[i].path) for i in r.reports],
+                "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
+                "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
+                **{t: r.rows.get(t, 0) for t in present},
+            }
         )
-        told = ("host", "offset_ns", "drift_ppm", "error_ns", "residual_ns", "evidence", "component")
-        clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
-        extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
-        slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
-        slowed = () if slowdown is None else (slowdown.text,)
-        if lost := _missing_records(manifest, ranks):
-            extra["missing_records"] = lost
-        return Answer(pa.Table.from_pylist(rows, schema), columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
+    told = ("host", "offset_ns", "drift_ppm", "error_ns", "residual_ns", "evidence", "component")
+    clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
+    extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
+    slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
+    slowed = () if slowdown is None else (slowdown.text,)
+    if lost := _missing_records(manifest, ranks):
+        extra["missing_records"] = lost
+    return Answer.of(rows, columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
 
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:
@@ -159,4 +147,4 @@ def _warnings(manifest: Any) -> list[str]:
     return [*found, *(f"left out: {r}" for r in manifest.redactions)]
 
 
-RECIPE = Info()
+QUESTION = Question("info", __doc__, COLUMNS, _map, _merge, clock="aligned", windowed=False)

@@ -1,9 +1,13 @@
-"""The recipe `kernel-sequences`."""
+"""Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
+
+A sequence is all kernels that one call launched, including nested calls, in the order of their launches. Calls with the
+same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +17,16 @@ from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import exact_sums, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _SHOWN = 32
 _SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
@@ -29,78 +34,63 @@ _KEYS = ("operator", "code", "length")
 _NUMBERS = [*_KEYS, *_SUMS]
 
 
-class KernelSequences(Recipe):
-    """Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
+COLUMNS: col.Columns = (
+    col.text("operator", "the operator or range"),
+    col.text("kernels", f"its kernels, the first {_SHOWN} of a longer sequence"),
+    col.whole("length", "number of kernels in the sequence"),
+    col.whole("ranks", "ranks on which it was launched"),
+    col.whole("count", "calls that launched it"),
+    col.ns("gpu_total_ns", "summed duration of the kernels of all these calls"),
+    col.real("gpu_mean_ns", "mean GPU time of one call", "ns", 1),
+    col.real("cpu_mean_ns", "mean time of the call on the host", "ns", 1),
+)
 
-    A sequence is all kernels that one call launched, including nested calls, in the order of their launches. Calls with the
-    same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
-    """
 
-    name = "kernel-sequences"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": SPAN_COLUMNS, **TABLES}
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges", "kernels", "api")
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("operator", str, None, "only operators and ranges with this text in their name"),
-        Option("min_length", int, 3, "the fewest kernels in a sequence", least=1),
-        Option("top", int, 20, "maximum number of sequences, by decreasing GPU time; 0 for all", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("operator", None, "the operator or range"),
-        AnswerColumn("kernels", None, f"its kernels, the first {_SHOWN} of a longer sequence"),
-        AnswerColumn("length", None, "number of kernels in the sequence"),
-        AnswerColumn("ranks", None, "ranks on which it was launched"),
-        AnswerColumn("count", None, "calls that launched it"),
-        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels of all these calls"),
-        AnswerColumn("gpu_mean_ns", "ns", "mean GPU time of one call"),
-        AnswerColumn("cpu_mean_ns", "ns", "mean time of the call on the host"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "kernels", ("gpu_total_ns",), "operator")
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per operator and sequence."""
+    ranges = launch_spans(rank)
+    places, stems = stems_of(rank, integers(ranges.column("name")))
+    names = [n or "" for n in stems]
+    wanted = np.array([not options["operator"] or options["operator"] in n for n in names], np.bool_)
+    keep = np.flatnonzero(wanted[places]) if len(names) else np.zeros(0, np.int64)
+    name = places[keep]
+    start = integers(ranges.column("start"))[keep]
+    at = Intervals(integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start))
+    outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
+    name, at = name[outer], at.of(outer)
+    work = gpu_work(rank)
+    mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
+    found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
+    return _grouped(names, name, at, found, options["min_length"])
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per operator and sequence."""
-        ranges = launch_spans(rank)
-        places, stems = stems_of(rank, integers(ranges.column("name")))
-        names = [n or "" for n in stems]
-        wanted = np.array([not options["operator"] or options["operator"] in n for n in names], np.bool_)
-        keep = np.flatnonzero(wanted[places]) if len(names) else np.zeros(0, np.int64)
-        name = places[keep]
-        start = integers(ranges.column("start"))[keep]
-        at = Intervals(integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start))
-        outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
-        name, at = name[outer], at.of(outer)
-        work = gpu_work(rank)
-        mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
-        found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
-        return _grouped(names, name, at, found, options["min_length"])
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The sequences of all ranks."""
-        schema = answer_schema(self.columns, ("operator", "kernels"), {"gpu_mean_ns": 1, "cpu_mean_ns": 1})
-        if not parts:
-            return Answer(schema.empty_table(), self.columns)
-        whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
-        place, first = group([whole.column(k) for k in _KEYS])
-        ranks = np.bincount(place, minlength=len(first))
-        count, gpu, cpu = (exact_sums(integers(whole.column(c)), place, len(first)) for c in _SUMS)
-        notes = [] if len(first) else [f"no call launches {options['min_length']} kernels or more"]
-        chosen = np.arange(len(first))
-        if options["top"] and len(first) > options["top"]:
-            notes.append(f"{options['top']} of {len(first)} sequences are shown (--top)")
-            chosen = np.flatnonzero(gpu >= np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]])
-        at = first[chosen]
-        operators = pc.take(whole.column("operator"), pa.array(at)).to_pylist()
-        lengths = pc.take(whole.column("length"), pa.array(at)).to_pylist()
-        rows = [
-            {
-                "operator": operator, "kernels": kernels, "length": length, "ranks": int(ranks[n]), "count": int(count[n]),
-                "gpu_total_ns": int(gpu[n]), "gpu_mean_ns": int(gpu[n]) / int(count[n]), "cpu_mean_ns": int(cpu[n]) / int(count[n]),
-            }
-            for n, operator, kernels, length in zip(
-                chosen.tolist(), operators, _as_text(parts, at, lengths, run), lengths, strict=True
-            )
-        ]  # fmt: skip
-        rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
-        return Answer(answer_rows(rows[: options["top"] or None], schema), self.columns, tuple(notes))
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The sequences of all ranks."""
+    if not parts:
+        return Answer.of((), COLUMNS)
+    whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])
+    place, first = group([whole.column(k) for k in _KEYS])
+    ranks = np.bincount(place, minlength=len(first))
+    count, gpu, cpu = (exact_sums(integers(whole.column(c)), place, len(first)) for c in _SUMS)
+    notes = [] if len(first) else [f"no call launches {options['min_length']} kernels or more"]
+    chosen = np.arange(len(first))
+    if options["top"] and len(first) > options["top"]:
+        notes.append(f"{options['top']} of {len(first)} sequences are shown (--top)")
+        chosen = np.flatnonzero(gpu >= np.partition(gpu, len(gpu) - options["top"])[len(gpu) - options["top"]])
+    at = first[chosen]
+    operators = pc.take(whole.column("operator"), pa.array(at)).to_pylist()
+    lengths = pc.take(whole.column("length"), pa.array(at)).to_pylist()
+    rows = [
+        {
+            "operator": operator, "kernels": kernels, "length": length, "ranks": int(ranks[n]), "count": int(count[n]),
+            "gpu_total_ns": int(gpu[n]), "gpu_mean_ns": int(gpu[n]) / int(count[n]), "cpu_mean_ns": int(cpu[n]) / int(count[n]),
+        }
+        for n, operator, kernels, length in zip(
+            chosen.tolist(), operators, _as_text(parts, at, lengths, run), lengths, strict=True
+        )
+    ]  # fmt: skip
+    rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["length"], r["operator"], r["kernels"], r["count"]))
+    return Answer.of(rows[: options["top"] or None], COLUMNS, tuple(notes))
 
 
 def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunFacts) -> list[str]:
@@ -187,4 +177,18 @@ def _grouped(names: Sequence[str], name: Any, at: Any, found: _Found, least: int
     )
 
 
-RECIPE = KernelSequences()
+QUESTION = Question(
+    "kernel-sequences",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={"ranges": SPAN_COLUMNS, **TABLES},
+    requires=("ranges", "kernels", "api"),
+    options=(
+        Option("operator", str, None, "only operators and ranges with this text in their name"),
+        Option("min_length", int, 3, "the fewest kernels in a sequence", least=1),
+        Option("top", int, 20, "maximum number of sequences, by decreasing GPU time; 0 for all", least=0),
+    ),
+    chart=Chart("bars", "kernels", ("gpu_total_ns",), "operator"),
+)

@@ -1,19 +1,24 @@
-"""The recipe `kernels`."""
+"""GPU kernels by name: how often, how long in all, and the exact distribution of their durations, over all ranks.
+
+Median and quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7), not medians of the ranks'
+medians; `--by-rank` shows each rank separately.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.sql_recipe import Statements, answer_table
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
 
-_RANK = AnswerColumn("rank", None, "rank")
+_RANK = col.RANK
 _KEYS = ("name", "kind")
 _REALS = ("time_percent", "mean_ns", "q1_ns", "median_ns", "q3_ns", "stddev_ns")
 _SELECTED = {
@@ -23,84 +28,94 @@ _SELECTED = {
 }
 
 
-class Kernels(SqlRecipe):
-    """GPU kernels by name: how often, how long in all, and the exact distribution of their durations, over all ranks.
+COLUMNS: col.Columns = (
+    col.text("name", "kernel"),
+    col.text("kind", "class by the kernel rules"),
+    col.whole("ranks", "ranks that ran it"),
+    col.whole("count", "launches"),
+    col.ns("total_ns", "summed duration"),
+    col.percent("time_percent", "total_ns as a share of the sum over all rows"),
+    col.real("mean_ns", "mean duration", "ns", 1),
+    col.real("q1_ns", "exact first quartile", "ns", 1),
+    col.real("median_ns", "exact median", "ns", 1),
+    col.real("q3_ns", "exact third quartile", "ns", 1),
+    col.ns("min_ns", "shortest"),
+    col.ns("max_ns", "longest"),
+    col.real("stddev_ns", "standard deviation of the sample", "ns", 1),
+)
 
-    Median and quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7), not medians of the ranks'
-    medians; `--by-rank` shows each rank separately.
-    """
+READS: Reads = {"kernels": ("start", "end", "name", "short_name", "kind")}
 
-    name = "kernels"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", "name", "short_name", "kind")}
-    options: ClassVar[tuple[Option, ...]] = (
+CHART = Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True)
+
+MAP_SQL = distribution_statement(
+    _KEYS,
+    'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind',
+)
+
+
+def _columns(options: Options) -> col.Columns:
+    """With `by_rank`, `rank` comes first and `ranks` goes."""
+    if not options["by_rank"]:
+        return COLUMNS
+    return (_RANK, *(c for c in COLUMNS if c.name != "ranks"))
+
+
+def _chart(options: Options) -> Chart | None:
+    """Boxes by kernel; or by rank, how the kernels' time adds up."""
+    if not options["by_rank"]:
+        return CHART
+    return Chart("stacked_bars", "rank", ("total_ns",), "name", title="Time in kernels on each rank")
+
+
+def _map_statement(options: Options) -> str:
+    """Which of the two names is the kernel's; the other is used if a report lacks it."""
+    return MAP_SQL.format_map({"name": "short_name, name" if options["names"] == "short" else "name, short_name"})
+
+
+def _merge_statement(options: Options) -> str | None:
+    """The distribution over all ranks, unless each has its own rows."""
+    return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
+
+
+def _reduce_statement(options: Options) -> str:
+    """A row per kernel (and rank), the one with the largest total first."""
+    by_rank = options["by_rank"]
+    statistics = statistics_statement(
+        {"name": "text_of(name)", "kind": "kind"},
+        _KEYS,
+        "type_7",
+        by_rank=by_rank,
+        further=None if by_rank else {"ranks": "count(DISTINCT rank)"},
+    )
+    columns = ", ".join(_SELECTED.get(c.name, c.name) for c in _columns(options))
+    return f"SELECT {columns}\nFROM ({statistics})\nORDER BY total_ns DESC, name, kind{', rank' if by_rank else ''}"
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The rows of the statement."""
+    columns = _columns(options)
+    if any(p.table.num_rows for p in parts):
+        return Answer(answer_table(SQL.over_parts(parts, run, options), columns), columns)
+    notes = (f"no kernel is of class {options['kind']!r}",) if parts and options["kind"] is not None else ()
+    return Answer.of((), columns, notes)
+
+
+SQL = Statements(READS, map=_map_statement, reduce=_reduce_statement, merge=_merge_statement)
+
+
+QUESTION = Question(
+    "kernels",
+    __doc__,
+    _columns,
+    SQL.map_rank,
+    _merge,
+    tables=READS,
+    options=(
         Option("by_rank", bool, False, "a row per rank and kernel"),
         Option("names", str, "full", "names with template arguments and parameters, or without", ("full", "short")),
         Option("kind", str, None, "only kernels of this class, such as compute or collective"),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel"),
-        AnswerColumn("kind", None, "class by the kernel rules"),
-        AnswerColumn("ranks", None, "ranks that ran it"),
-        AnswerColumn("count", None, "launches"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
-        AnswerColumn("mean_ns", "ns", "mean duration"),
-        AnswerColumn("q1_ns", "ns", "exact first quartile"),
-        AnswerColumn("median_ns", "ns", "exact median"),
-        AnswerColumn("q3_ns", "ns", "exact third quartile"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("max_ns", "ns", "longest"),
-        AnswerColumn("stddev_ns", "ns", "standard deviation of the sample"),
-    )
-    map_sql: ClassVar[str] = distribution_statement(
-        _KEYS,
-        'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind',
-    )
-    chart: ClassVar[Chart | None] = Chart(
-        "box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True
-    )
-
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """With `by_rank`, `rank` comes first and `ranks` goes."""
-        if not options["by_rank"]:
-            return self.columns
-        return (_RANK, *(c for c in self.columns if c.name != "ranks"))
-
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """Boxes by kernel; or by rank, how the kernels' time adds up."""
-        if not options["by_rank"]:
-            return self.chart
-        return Chart("stacked_bars", "rank", ("total_ns",), "name", title="Time in kernels on each rank")
-
-    def words(self, options: Mapping[str, Any]) -> Mapping[str, str]:
-        """Which of the two names is the kernel's; the other is used if a report lacks it."""
-        return {"name": "short_name, name" if options["names"] == "short" else "name, short_name"}
-
-    def merge_statement(self, options: Mapping[str, Any]) -> str | None:
-        """The distribution over all ranks, unless each has its own rows."""
-        return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
-
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:
-        """A row per kernel (and rank), the one with the largest total first."""
-        by_rank = options["by_rank"]
-        statistics = statistics_statement(
-            {"name": "text_of(name)", "kind": "kind"},
-            _KEYS,
-            "type_7",
-            by_rank=by_rank,
-            further=None if by_rank else {"ranks": "count(DISTINCT rank)"},
-        )
-        columns = ", ".join(_SELECTED.get(c.name, c.name) for c in self.answer_columns(options))
-        return f"SELECT {columns}\nFROM ({statistics})\nORDER BY total_ns DESC, name, kind{', rank' if by_rank else ''}"
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The rows of the statement."""
-        columns = self.answer_columns(options)
-        schema = answer_schema(columns, _KEYS, dict.fromkeys(_REALS, 1))
-        if any(p.table.num_rows for p in parts):
-            return Answer(answer_table(self.over_parts(parts, run, options), schema), columns)
-        notes = (f"no kernel is of class {options['kind']!r}",) if parts and options["kind"] is not None else ()
-        return Answer(schema.empty_table(), columns, notes)
-
-
-RECIPE = Kernels()
+    ),
+    chart=_chart,
+    sql=SQL,
+)

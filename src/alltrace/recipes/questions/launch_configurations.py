@@ -1,58 +1,61 @@
-"""The recipe `launch-configurations`."""
+"""GPU kernels by name, grid and block: how often each launch configuration ran and how long in all, over all ranks.
+
+Nsight Compute measures one launch; this recipe shows how many launches one of them represents.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe, answer_table
+from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.sql_recipe import Statements, answer_table
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
 
 _NAMES = ("name", "short_name")
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEYS = ", ".join((*_NAMES, *_SIZES))
 
 
-class LaunchConfigurations(SqlRecipe):
-    """GPU kernels by name, grid and block: how often each launch configuration ran and how long in all, over all ranks.
+COLUMNS: col.Columns = (
+    col.text("name", "kernel"),
+    col.text("short_name", "name without template arguments and parameters"),
+    *(col.whole(f"grid_{axis}", f"blocks in {axis}") for axis in "xyz"),
+    *(col.whole(f"block_{axis}", f"threads in {axis}") for axis in "xyz"),
+    col.whole("ranks", "ranks that ran it"),
+    col.whole("count", "launches"),
+    col.ns("total_ns", "summed duration"),
+    col.percent("time_percent", "total_ns as a share of the sum over all rows", 2),
+    col.ns("min_ns", "shortest"),
+    col.ns("max_ns", "longest"),
+)
 
-    Nsight Compute measures one launch; this recipe shows how many launches one of them represents.
-    """
+READS: Reads = {"kernels": ("start", "end", *_NAMES, *_SIZES)}
 
-    name = "launch-configurations"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"kernels": ("start", "end", *_NAMES, *_SIZES)}
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel"),
-        AnswerColumn("short_name", None, "name without template arguments and parameters"),
-        *(AnswerColumn(f"grid_{axis}", None, f"blocks in {axis}") for axis in "xyz"),
-        *(AnswerColumn(f"block_{axis}", None, f"threads in {axis}") for axis in "xyz"),
-        AnswerColumn("ranks", None, "ranks that ran it"),
-        AnswerColumn("count", None, "launches"),
-        AnswerColumn("total_ns", "ns", "summed duration"),
-        AnswerColumn("time_percent", "%", "total_ns as a share of the sum over all rows"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("max_ns", "ns", "longest"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
+CHART = Chart("bars", "name", ("total_ns",), detail="grid_x", title="Time of launch configurations")
 
-    map_sql = f"""
+MAP_SQL = f"""
 SELECT rank, {_KEYS}, count(length) AS launches, sum(length) AS total, min(length) AS least, max(length) AS most
 FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 """
 
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
-        """A row per configuration, the one with the largest total first; a rank has one row of each."""
-        return _OVER_RANKS
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The rows of the statement."""
-        schema = answer_schema(self.columns, _NAMES, {"time_percent": 2})
-        table = answer_table(self.over_parts(parts, run, options), schema) if parts else schema.empty_table()
-        return Answer(table, self.columns, chart=self.chart)
+def _reduce_statement(_options: Options) -> str:
+    """A row per configuration, the one with the largest total first; a rank has one row of each."""
+    return _OVER_RANKS
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The rows of the statement."""
+    table = answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
+    return Answer(table, COLUMNS, chart=CHART)
+
+
+SQL = Statements(READS, map=MAP_SQL, reduce=_reduce_statement)
 
 
 _OVER_RANKS = f"""
@@ -65,4 +68,4 @@ SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name)
 FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 """
 
-RECIPE = LaunchConfigurations()
+QUESTION = Question("launch-configurations", __doc__, COLUMNS, SQL.map_rank, _merge, tables=READS, chart=CHART, sql=SQL)

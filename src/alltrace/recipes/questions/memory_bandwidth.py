@@ -1,77 +1,70 @@
-"""The recipe `memory-bandwidth`."""
+"""How fast copies and fills moved data, by direction, over each device's copies or over time.
+
+The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest sum of
+the rates of copies that ran at once, each at its own mean rate.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 
-class MemoryBandwidth(Recipe):
-    """How fast copies and fills moved data, by direction, over each device's copies or over time.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    col.text("kind", "direction, such as HtoD, or memset"),
+    col.ns("start_ns", "start of the bin on the run's aligned clock"),
+    col.ns("span_ns", "its length"),
+    col.whole("copies", "copies that start in it"),
+    col.size("moved_bytes", "bytes moved in it, spread evenly over each copy"),
+    col.ns("busy_ns", "time in which at least one of them ran"),
+    col.real("busy_gb_per_s", "moved_bytes divided by busy_ns", "GB/s", 3),
+    col.real("span_gb_per_s", "moved_bytes divided by span_ns", "GB/s", 3),
+    col.real("peak_gb_per_s", "largest total rate of concurrent copies", "GB/s", 3),
+)
 
-    The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest sum of
-    the rates of copies that ran at once, each at its own mean rate.
-    """
+READS: Reads = {"copies": ("start", "end", "device", "kind", "bytes")}
 
-    name = "memory-bandwidth"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"copies": ("start", "end", "device", "kind", "bytes")}
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("copies",)
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 1, "number of equal time bins per direction, one row each", least=1, most=100_000),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        AnswerColumn("kind", None, "direction, such as HtoD, or memset"),
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("span_ns", "ns", "its length"),
-        AnswerColumn("copies", None, "copies that start in it"),
-        AnswerColumn("moved_bytes", "bytes", "bytes moved in it, spread evenly over each copy"),
-        AnswerColumn("busy_ns", "ns", "time in which at least one of them ran"),
-        AnswerColumn("busy_gb_per_s", "GB/s", "moved_bytes divided by busy_ns"),
-        AnswerColumn("span_gb_per_s", "GB/s", "moved_bytes divided by span_ns"),
-        AnswerColumn("peak_gb_per_s", "GB/s", "largest total rate of concurrent copies"),
-    )
-    on_one_clock = True
-    chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind")
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per device, direction and part of time."""
-        table = rank.table("copies", self.tables["copies"])
-        start = integers(table.column("start"))
-        end = np.maximum(integers(table.column("end")), start)
-        device, size = integers(table.column("device"), -1), np.maximum(integers(table.column("bytes")), 0)
-        kind = np.array(table.column("kind").cast(pa.string()).fill_null("unknown").to_pylist(), object)
-        rows = []
-        for number in np.unique(device).tolist():
-            for direction in sorted(set(kind[device == number])):
-                mine = np.flatnonzero((device == number) & (kind == direction))
-                found = _rates(start[mine], end[mine], size[mine], options["bins"])
-                rows += [{"device": number, "kind": direction, **row} for row in found]
-        return pa.Table.from_pylist(rows)
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per device, direction and part of time."""
+    table = rank.table("copies", READS["copies"])
+    start = integers(table.column("start"))
+    end = np.maximum(integers(table.column("end")), start)
+    device, size = integers(table.column("device"), -1), np.maximum(integers(table.column("bytes")), 0)
+    kind = np.array(table.column("kind").cast(pa.string()).fill_null("unknown").to_pylist(), object)
+    rows = []
+    for number in np.unique(device).tolist():
+        for direction in sorted(set(kind[device == number])):
+            mine = np.flatnonzero((device == number) & (kind == direction))
+            found = _rates(start[mine], end[mine], size[mine], options["bins"])
+            rows += [{"device": number, "kind": direction, **row} for row in found]
+    return pa.Table.from_pylist(rows)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks."""
-        rows = device_rows(parts, run)
-        for row in rows:
-            moved = row["moved_bytes"]
-            row["moved_bytes"] = round(moved)
-            row["busy_gb_per_s"] = moved / row["busy_ns"] if row["busy_ns"] else None
-            row["span_gb_per_s"] = moved / row["span_ns"] if row["span_ns"] else None
-        rates = {c.name: 3 for c in self.columns if c.unit == "GB/s"}
-        return Answer(pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "kind"), rates)), self.columns)
+
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks."""
+    rows = device_rows(parts, run)
+    for row in rows:
+        moved = row["moved_bytes"]
+        row["moved_bytes"] = round(moved)
+        row["busy_gb_per_s"] = moved / row["busy_ns"] if row["busy_ns"] else None
+        row["span_gb_per_s"] = moved / row["span_ns"] if row["span_ns"] else None
+    return Answer.of(rows, COLUMNS)
 
 
 def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any]]:
@@ -113,4 +106,15 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
         }
 
 
-RECIPE = MemoryBandwidth()
+QUESTION = Question(
+    "memory-bandwidth",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=READS,
+    requires=("copies",),
+    options=(Option("bins", int, 1, "number of equal time bins per direction, one row each", least=1, most=100_000),),
+    chart=Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind"),
+    clock="one",
+)

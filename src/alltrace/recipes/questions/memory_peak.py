@@ -1,122 +1,111 @@
-"""The recipe `memory-peak`."""
+"""Memory in use at each device's peak, by what allocated it: operator, module, named range, Python stack or step.
+
+The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
+operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
+before the capture is a separate row. `net_bytes` is what `torch.profiler` calls self memory: blocks allocated in it, minus
+those freed in it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
     from alltrace.trace.arrays import Int64
 
 _BY = ("operator", "module", "range", "stack", "step")
 _BEFORE = "before the capture"
 
 
-class MemoryPeak(Recipe):
-    """Memory in use at each device's peak, by what allocated it: operator, module, named range, Python stack or step.
+COLUMNS: col.Columns = (
+    col.text("name", f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
+    MEMORY,
+    col.whole("ranks", "ranks that allocated blocks in it"),
+    col.size("peak_bytes", "size of its blocks at the peak; null if the trace has no addresses"),
+    col.percent("peak_percent", "peak_bytes as a share of the allocated size at the peak"),
+    col.whole("peak_blocks", "number of these blocks"),
+    col.size("most_bytes", "peak_bytes of the rank with the most"),
+    col.whole("most_rank", "that rank; the lowest if several are equal"),
+    col.whole("allocations", "blocks allocated in it over the whole capture"),
+    col.size("handed_out_bytes", "total size of these blocks"),
+    col.size("net_bytes", "handed_out_bytes minus the size of the blocks freed in it"),
+)
 
-    The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
-    operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
-    before the capture is a separate row. `net_bytes` is what `torch.profiler` calls self memory: blocks allocated in it, minus
-    those freed in it.
-    """
 
-    name = "memory-peak"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "operator", "what a row is: the origin of the blocks, or the step that allocated them", _BY),
-        Option("top", int, 50, "maximum number of rows, by decreasing size at the peak; 0 for all", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
-        MEMORY,
-        AnswerColumn("ranks", None, "ranks that allocated blocks in it"),
-        AnswerColumn("peak_bytes", "bytes", "size of its blocks at the peak; null if the trace has no addresses"),
-        AnswerColumn("peak_percent", "%", "peak_bytes as a share of the allocated size at the peak"),
-        AnswerColumn("peak_blocks", None, "number of these blocks"),
-        AnswerColumn("most_bytes", "bytes", "peak_bytes of the rank with the most"),
-        AnswerColumn("most_rank", None, "that rank; the lowest if several are equal"),
-        AnswerColumn("allocations", None, "blocks allocated in it over the whole capture"),
-        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
-        AnswerColumn("net_bytes", "bytes", "handed_out_bytes minus the size of the blocks freed in it"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak")
+def _map(rank: RankTables, options: Options) -> Any:
+    """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""
+    owners, names = _owners(rank, options["by"])
+    rows: list[dict[str, Any]] = []
+    for pool in pools_of(rank):
+        owner = owners(pool)
+        owner = np.where(owner < 0, len(names), owner)
+        alive, given = pool.alive(pool.peak), np.flatnonzero(pool.size >= 0)
+        kinds, place = np.unique(owner, return_inverse=True)
+        sums = {name: np.zeros(len(kinds), np.int64) for name in _SUMS}
+        for name, own, values in (
+            ("peak_bytes", alive, pool.size[alive]),
+            ("peak_blocks", alive, np.ones_like(alive)),
+            ("allocations", given, np.ones_like(given)),
+            ("handed_out_bytes", given, pool.size[given]),
+            ("net_bytes", np.arange(len(pool)), pool.size),
+        ):
+            np.add.at(sums[name], place[own], values)
+        unknown = () if pool.addressed else ("peak_bytes", "peak_blocks")
+        for n, kind in enumerate(kinds.tolist()):
+            row = {name: int(values[n]) for name, values in sums.items() if name not in unknown}
+            rows.append({**pool.facts(), **row, "name": [*names, None][kind], "whole_bytes": 0, "before": False})
+        older = max(pool.peak_bytes - int(pool.size[alive].sum()), 0) if pool.addressed else None
+        rows.append({**pool.facts(), "name": _BEFORE, "peak_bytes": older, "whole_bytes": pool.peak_bytes, "before": True})
+    return pa.Table.from_pylist(rows, _PART)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""
-        owners, names = _owners(rank, options["by"])
-        rows: list[dict[str, Any]] = []
-        for pool in pools_of(rank):
-            owner = owners(pool)
-            owner = np.where(owner < 0, len(names), owner)
-            alive, given = pool.alive(pool.peak), np.flatnonzero(pool.size >= 0)
-            kinds, place = np.unique(owner, return_inverse=True)
-            sums = {name: np.zeros(len(kinds), np.int64) for name in _SUMS}
-            for name, own, values in (
-                ("peak_bytes", alive, pool.size[alive]),
-                ("peak_blocks", alive, np.ones_like(alive)),
-                ("allocations", given, np.ones_like(given)),
-                ("handed_out_bytes", given, pool.size[given]),
-                ("net_bytes", np.arange(len(pool)), pool.size),
-            ):
-                np.add.at(sums[name], place[own], values)
-            unknown = () if pool.addressed else ("peak_bytes", "peak_blocks")
-            for n, kind in enumerate(kinds.tolist()):
-                row = {name: int(values[n]) for name, values in sums.items() if name not in unknown}
-                rows.append({**pool.facts(), **row, "name": [*names, None][kind], "whole_bytes": 0, "before": False})
-            older = max(pool.peak_bytes - int(pool.size[alive].sum()), 0) if pool.addressed else None
-            rows.append({**pool.facts(), "name": _BEFORE, "peak_bytes": older, "whole_bytes": pool.peak_bytes, "before": True})
-        return pa.Table.from_pylist(rows, _PART)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The sums over all ranks."""
-        found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
-        whole: dict[str, int] = {}
-        together: dict[tuple[str | None, str, bool], dict[int, list[dict[str, Any]]]] = {}
-        for rank, row in found:
-            whole[row["memory"]] = whole.get(row["memory"], 0) + row["whole_bytes"]
-            together.setdefault((row["name"], row["memory"], row["before"]), {}).setdefault(rank, []).append(row)
-        rows: list[dict[str, Any]] = []
-        for (name, memory, before), ranks in together.items():
-            peaks = {rank: _sum(own, "peak_bytes") for rank, own in ranks.items()}
-            told = {rank: peak for rank, peak in peaks.items() if peak is not None}
-            if before and not sum(told.values()):
-                continue
-            most = max(told, key=lambda r: (told[r], -r), default=None)
-            every = [row for own in ranks.values() for row in own]
-            rows.append(
-                {
-                    "name": name,
-                    "memory": memory,
-                    "ranks": len(ranks),
-                    "peak_bytes": sum(told.values()) if told else None,
-                    "peak_percent": 100 * sum(told.values()) / whole[memory] if told and whole[memory] else None,
-                    "most_bytes": told[most] if most is not None else None,
-                    "most_rank": most,
-                    **{c: _sum(every, c) for c in ("peak_blocks", "allocations", "handed_out_bytes", "net_bytes")},
-                }
-            )
-        rows.sort(key=lambda r: (-(r["peak_bytes"] or 0), -(r["handed_out_bytes"] or 0), r["memory"], r["name"] or ""))
-        notes = [*pool_notes(found)]
-        if options["top"] and len(rows) > options["top"]:
-            notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
-        table = pa.Table.from_pylist(
-            rows[: options["top"] or None], answer_schema(self.columns, ("name", "memory"), {"peak_percent": 1})
+def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
+    """The sums over all ranks."""
+    found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+    whole: dict[str, int] = {}
+    together: dict[tuple[str | None, str, bool], dict[int, list[dict[str, Any]]]] = {}
+    for rank, row in found:
+        whole[row["memory"]] = whole.get(row["memory"], 0) + row["whole_bytes"]
+        together.setdefault((row["name"], row["memory"], row["before"]), {}).setdefault(rank, []).append(row)
+    rows: list[dict[str, Any]] = []
+    for (name, memory, before), ranks in together.items():
+        peaks = {rank: _sum(own, "peak_bytes") for rank, own in ranks.items()}
+        told = {rank: peak for rank, peak in peaks.items() if peak is not None}
+        if before and not sum(told.values()):
+            continue
+        most = max(told, key=lambda r: (told[r], -r), default=None)
+        every = [row for own in ranks.values() for row in own]
+        rows.append(
+            {
+                "name": name,
+                "memory": memory,
+                "ranks": len(ranks),
+                "peak_bytes": sum(told.values()) if told else None,
+                "peak_percent": 100 * sum(told.values()) / whole[memory] if told and whole[memory] else None,
+                "most_bytes": told[most] if most is not None else None,
+                "most_rank": most,
+                **{c: _sum(every, c) for c in ("peak_blocks", "allocations", "handed_out_bytes", "net_bytes")},
+            }
         )
-        return Answer(table, self.columns, tuple(notes))
+    rows.sort(key=lambda r: (-(r["peak_bytes"] or 0), -(r["handed_out_bytes"] or 0), r["memory"], r["name"] or ""))
+    notes = [*pool_notes(found)]
+    if options["top"] and len(rows) > options["top"]:
+        notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
+    table = col.table_of(rows[: options["top"] or None], COLUMNS)
+    return Answer(table, COLUMNS, tuple(notes))
 
 
 def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
@@ -154,4 +143,18 @@ def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
     return sum(known) if known else None
 
 
-RECIPE = MemoryPeak()
+QUESTION = Question(
+    "memory-peak",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES},
+    requires=("allocations",),
+    options=(
+        Option("by", str, "operator", "what a row is: the origin of the blocks, or the step that allocated them", _BY),
+        Option("top", int, 50, "maximum number of rows, by decreasing size at the peak; 0 for all", least=0),
+    ),
+    chart=Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak"),
+    clock="aligned",
+)

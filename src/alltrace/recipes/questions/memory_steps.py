@@ -1,8 +1,13 @@
-"""The recipe `memory-steps`."""
+"""Memory of each device from step to step: what is allocated at its start, end and peak, and what outlives the next step.
+
+A block that is allocated in a step and still exists after the end of the next one is not an activation: it is a parameter, a
+    state of
+the optimizer, or a leak. If memory grows in every step, a note reports it and names the operator that allocated most of it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,68 +15,57 @@ import pyarrow as pa
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.analysis.allocations import Pool, RankSteps
     from alltrace.recipes.analysis.operator_sums import Nodes
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _LEAST_STEPS = 3
 
 
-class MemorySteps(Recipe):
-    """Memory of each device from step to step: what is allocated at its start, end and peak, and what outlives the next step.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    MEMORY,
+    POOL,
+    col.whole("step", "number of the step"),
+    col.size("start_bytes", "allocated size at its start"),
+    col.size("end_bytes", "allocated size at its end"),
+    col.size("growth_bytes", "end_bytes less start_bytes"),
+    col.size("peak_bytes", "largest allocated size in the step"),
+    col.size("peak_reserved_bytes", "largest size that the allocator reserved in the step; null if unknown"),
+    col.whole("allocations", "blocks allocated in the step"),
+    col.size("handed_out_bytes", "total size of these blocks"),
+    col.size(
+        "outlived_bytes",
+        "size of those still allocated at the end of the next step; null for the last step or without addresses",
+    ),
+    col.text("outlived_by", "the operator that allocated most of these bytes; null if there are none"),
+)
 
-    A block that is allocated in a step and still exists after the end of the next one is not an activation: it is a parameter, a
-        state of
-    the optimizer, or a leak. If memory grows in every step, a note reports it and names the operator that allocated most of it.
-    """
 
-    name = "memory-steps"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES}
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("allocations",)
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        MEMORY,
-        POOL,
-        AnswerColumn("step", None, "number of the step"),
-        AnswerColumn("start_bytes", "bytes", "allocated size at its start"),
-        AnswerColumn("end_bytes", "bytes", "allocated size at its end"),
-        AnswerColumn("growth_bytes", "bytes", "end_bytes less start_bytes"),
-        AnswerColumn("peak_bytes", "bytes", "largest allocated size in the step"),
-        AnswerColumn("peak_reserved_bytes", "bytes", "largest size that the allocator reserved in the step; null if unknown"),
-        AnswerColumn("allocations", None, "blocks allocated in the step"),
-        AnswerColumn("handed_out_bytes", "bytes", "total size of these blocks"),
-        AnswerColumn(
-            "outlived_bytes",
-            "bytes",
-            "size of those still allocated at the end of the next step; null for the last step or without addresses",
-        ),
-        AnswerColumn("outlived_by", None, "the operator that allocated most of these bytes; null if there are none"),
-    )
-    chart: ClassVar[Chart | None] = Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step")
+def _map(rank: RankTables, _options: Options) -> Any:
+    """One row per device and step."""
+    steps, pools = steps_of(rank), pools_of(rank)
+    if not len(steps.start) or not pools:
+        return pa.Table.from_pylist([])
+    nodes = Program.of(rank).nodes("operator")
+    return pa.Table.from_pylist([row for pool in pools for row in _rows(pool, steps, nodes)])
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """One row per device and step."""
-        steps, pools = steps_of(rank), pools_of(rank)
-        if not len(steps.start) or not pools:
-            return pa.Table.from_pylist([])
-        nodes = Program.of(rank).nodes("operator")
-        return pa.Table.from_pylist([row for pool in pools for row in _rows(pool, steps, nodes)])
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks, and what grows."""
-        rows = with_labels(device_rows(parts, run))
-        notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
-        if parts and not rows:
-            notes.append("no steps were found in the run")
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool", "outlived_by")))
-        return Answer(table, self.columns, tuple(notes))
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks, and what grows."""
+    rows = with_labels(device_rows(parts, run))
+    notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
+    if parts and not rows:
+        notes.append("no steps were found in the run")
+    table = col.table_of(rows, COLUMNS)
+    return Answer(table, COLUMNS, tuple(notes))
 
 
 def _rows(pool: Pool, steps: RankSteps, nodes: Nodes) -> Iterator[dict[str, Any]]:
@@ -127,4 +121,14 @@ def _growing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             )
 
 
-RECIPE = MemorySteps()
+QUESTION = Question(
+    "memory-steps",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={"allocations": ALLOCATIONS, "ranges": RANGES, "frames": FRAMES},
+    requires=("allocations",),
+    chart=Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step"),
+    clock="aligned",
+)

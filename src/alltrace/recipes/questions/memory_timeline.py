@@ -1,66 +1,58 @@
-"""The recipe `memory-timeline`."""
+"""Memory of PyTorch's allocator on each device over time: the most allocated and reserved in bins of the run.
+
+Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
+peak is in one of them; bins before the first block of a device or after its last are left out.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, pool_notes, pools_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_edges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 
-class MemoryTimeline(Recipe):
-    """Memory of PyTorch's allocator on each device over time: the most allocated and reserved in bins of the run.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    MEMORY,
+    POOL,
+    col.ns("start_ns", "start of the bin on the run's aligned clock"),
+    col.ns("end_ns", "its end"),
+    col.size("allocated_bytes", "largest allocated size in the bin"),
+    col.size("reserved_bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
+)
 
-    Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
-    peak is in one of them; bins before the first block of a device or after its last are left out.
-    """
 
-    name = "memory-timeline"
-    on_one_clock = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"allocations": ALLOCATIONS}
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 240, "the number of bins into which to divide the run", least=1, most=100_000),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        MEMORY,
-        POOL,
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("end_ns", "ns", "its end"),
-        AnswerColumn("allocated_bytes", "bytes", "largest allocated size in the bin"),
-        AnswerColumn("reserved_bytes", "bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
-    )
-    chart: ClassVar[Chart | None] = Chart(
-        "lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"
-    )
+def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
+    """The options, and the time that the bins divide."""
+    return {**options, "span_ns": run.span_ns}
 
-    def prepared(self, options: Mapping[str, Any], run: RunFacts) -> Mapping[str, Any]:
-        """The options, and the time that the bins divide."""
-        return {**options, "span_ns": run.span_ns}
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per device and bin."""
-        first, last = options["span_ns"]
-        edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))
-        return pa.Table.from_pylist([row for pool in pools_of(rank) for row in _bins(pool, edges)])
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per device and bin."""
+    first, last = options["span_ns"]
+    edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))
+    return pa.Table.from_pylist([row for pool in pools_of(rank) for row in _bins(pool, edges)])
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks."""
-        rows = with_labels(device_rows(parts, run))
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("gpu", "memory", "pool")))
-        return Answer(table, self.columns, tuple(pool_notes([(r["rank"], r) for r in rows])))
+
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks."""
+    rows = with_labels(device_rows(parts, run))
+    table = col.table_of(rows, COLUMNS)
+    return Answer(table, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))
 
 
 def _bins(pool: Pool, edges: Any) -> Iterator[dict[str, Any]]:
@@ -88,4 +80,15 @@ def _bins(pool: Pool, edges: Any) -> Iterator[dict[str, Any]]:
         }
 
 
-RECIPE = MemoryTimeline()
+QUESTION = Question(
+    "memory-timeline",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={"allocations": ALLOCATIONS},
+    options=(Option("bins", int, 240, "the number of bins into which to divide the run", least=1, most=100_000),),
+    chart=Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"),
+    clock="one",
+    prepare=_prepared,
+)

@@ -1,8 +1,15 @@
-"""The recipe `metric-attribution`."""
+"""Sampled GPU metrics by kernel or range: the mean of each metric while its work ran on the GPU.
+
+A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
+missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
+its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
+inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
+host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,95 +22,82 @@ from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _WORK = ("start", "end", "process", "device", "correlation")
 
 
-class MetricAttribution(Recipe):
-    """Sampled GPU metrics by kernel or range: the mean of each metric while its work ran on the GPU.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    col.text("name", "kernel, by its short name, or range"),
+    col.text("metric", "metric, with the profiler's name"),
+    col.real("value", "its mean over the work, weighted by time, in the metric's unit, which is usually percent", decimals=2),
+    col.ns("work_ns", "time in which at least one piece of the work ran"),
+    col.ns("covered_ns", "part of work_ns that samples cover"),
+    col.percent("coverage_percent", "covered_ns as a share of work_ns"),
+    col.whole("samples", "samples that cover any of it"),
+    col.whole("pure_samples", "samples that cover nothing else"),
+    col.real("pure_value", "mean of the pure samples; null without any", decimals=2),
+)
 
-    A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
-    missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
-    its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
-    inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
-    host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
-    """
+READS: Reads = {
+    "gpu_metrics": GPU_READS,
+    "kernels": (*_WORK, "name", "short_name"),
+    "copies": _WORK,
+    "api": CALLS,
+    "ranges": SPAN_COLUMNS,
+}
 
-    name = "metric-attribution"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "gpu_metrics": GPU_READS,
-        "kernels": (*_WORK, "name", "short_name"),
-        "copies": _WORK,
-        "api": CALLS,
-        "ranges": SPAN_COLUMNS,
-    }
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("gpu_metrics", "kernels")
-    host_samples = True
-    on_one_clock = True
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
-        Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        AnswerColumn("name", None, "kernel, by its short name, or range"),
-        AnswerColumn("metric", None, "metric, with the profiler's name"),
-        AnswerColumn("value", None, "its mean over the work, weighted by time, in the metric's unit, which is usually percent"),
-        AnswerColumn("work_ns", "ns", "time in which at least one piece of the work ran"),
-        AnswerColumn("covered_ns", "ns", "part of work_ns that samples cover"),
-        AnswerColumn("coverage_percent", "%", "covered_ns as a share of work_ns"),
-        AnswerColumn("samples", None, "samples that cover any of it"),
-        AnswerColumn("pure_samples", None, "samples that cover nothing else"),
-        AnswerColumn("pure_value", None, "mean of the pure samples; null without any"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "name", ("value",), "metric", "rank")
+NEEDED = (("gpu_metrics",), ("kernels",))
 
-    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """The samples and the kernels, and by range also the ranges and the calls in them."""
-        return (*super().needs(options), *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """A row per kernel or range, device and metric."""
-        found = samplings(rank, of_host=True)
-        rows = []
-        if not found:
-            return pa.table({})
-        for name, device, work in _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"]):
-            for sampling in found:
-                if sampling.device != device or not work.total_ns:
-                    continue
-                weights = sampling.weights(work)
-                same = {
-                    "name": name, "device": device, "work_ns": work.total_ns, "covered_ns": weights.covered_ns,
-                    "samples": int((weights.covered > 0).sum()), "pure_samples": int(weights.pure.sum()),
-                }  # fmt: skip
-                for metric, values in sampling.values.items():
-                    pure = float(values[weights.pure].mean()) if weights.pure.any() else None
-                    rows.append({**same, "metric": metric, "value": weights.mean(values), "pure_value": pure})
-        return pa.Table.from_pylist(rows)
+def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
+    """The samples and the kernels, and by range also the ranges and the calls in them."""
+    return (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks."""
-        rows = device_rows(parts, run)
-        for row in rows:
-            row["coverage_percent"] = 100 * row["covered_ns"] / row["work_ns"]
-        notes = []
-        if parts and not rows:
-            notes.append("no device has both samples and such work")
-        unknown = sum(row["covered_ns"] == 0 for row in rows)
-        if unknown:
-            notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample describes their work")
-        schema = answer_schema(self.columns, ("gpu", "name", "metric"), {"value": 2, "pure_value": 2, "coverage_percent": 1})
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, tuple(notes))
+
+def _map(rank: RankTables, options: Options) -> Any:
+    """A row per kernel or range, device and metric."""
+    found = samplings(rank, of_host=True)
+    rows = []
+    if not found:
+        return pa.table({})
+    for name, device, work in _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"]):
+        for sampling in found:
+            if sampling.device != device or not work.total_ns:
+                continue
+            weights = sampling.weights(work)
+            same = {
+                "name": name, "device": device, "work_ns": work.total_ns, "covered_ns": weights.covered_ns,
+                "samples": int((weights.covered > 0).sum()), "pure_samples": int(weights.pure.sum()),
+            }  # fmt: skip
+            for metric, values in sampling.values.items():
+                pure = float(values[weights.pure].mean()) if weights.pure.any() else None
+                rows.append({**same, "metric": metric, "value": weights.mean(values), "pure_value": pure})
+    return pa.Table.from_pylist(rows)
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks."""
+    rows = device_rows(parts, run)
+    for row in rows:
+        row["coverage_percent"] = 100 * row["covered_ns"] / row["work_ns"]
+    notes = []
+    if parts and not rows:
+        notes.append("no device has both samples and such work")
+    unknown = sum(row["covered_ns"] == 0 for row in rows)
+    if unknown:
+        notes.append(f"{unknown} of {len(rows)} rows have no value, because no sample describes their work")
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 def _longest(found: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, int, Merged]]:
@@ -158,4 +152,19 @@ def _names(rank: RankTables, top: int) -> list[str | None]:
     return [names[n] for n in (order[:top] if top else order)]
 
 
-RECIPE = MetricAttribution()
+QUESTION = Question(
+    "metric-attribution",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=READS,
+    requires=_requires,
+    options=(
+        Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
+        Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),
+    ),
+    chart=Chart("bars", "name", ("value",), "metric", "rank"),
+    clock="one",
+    host_samples=True,
+)

@@ -1,8 +1,13 @@
-"""The recipe `nccl_size_spread`."""
+"""How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
+
+A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one time for
+each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
+`--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,107 +16,92 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question, alignment_of
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
 _KEYS = ("op", "group_size", "datatype", "bytes")
 _FIVE = ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns")
-_BY = {"rank": AnswerColumn("rank", None, "rank"), "step": AnswerColumn("step", None, "step; null outside of steps")}
+_BY = {"rank": col.whole("rank", "rank"), "step": col.whole("step", "step; null outside of steps")}
 
 
-class NcclSizeSpread(Recipe):
-    """How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
+COLUMNS: col.Columns = (
+    col.text("what", "operation, ranks and size in short"),
+    col.text("op", "operation"),
+    col.whole("group_size", "ranks of the communicator; null if unknown"),
+    col.text("datatype", "element type; null if unknown"),
+    col.size("bytes", "message size of a rank; null if neither the profiler nor a log has it"),
+    col.size("payload_bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
+    col.whole("count", "operations, or instances"),
+    col.ns("min_ns", "shortest"),
+    col.real("q1_ns", "exact first quartile (linear interpolation)", "ns", 1),
+    col.real("median_ns", "exact median", "ns", 1),
+    col.real("q3_ns", "exact third quartile", "ns", 1),
+    col.ns("max_ns", "longest"),
+    col.ns("total_ns", "summed"),
+    col.real("busbw_gb_per_s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)", "GB/s", 3),
+    col.real("tests_time_ns", "nccl-tests' median on the same number of ranks; null without nccl-tests", "ns", 1),
+    col.real("tests_busbw_gb_per_s", "bus bandwidth at that time", "GB/s", 3),
+    col.real("tests_ratio", "median_ns over tests_time_ns", decimals=2),
+)
 
-    A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one time for
-    each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
-    `--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
-    """
 
-    name = "nccl_size_spread"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"collectives": _COLUMNS, "kernels": ("start",), "ranges": ("start",)}
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
-        Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
-        Option("op", str, None, "only this operation, such as AllReduce"),
-        Option("nccl_tests", str, None, "files of nccl-tests to compare the times with, separated by commas", reads="nccl-tests"),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("what", None, "operation, ranks and size in short"),
-        AnswerColumn("op", None, "operation"),
-        AnswerColumn("group_size", None, "ranks of the communicator; null if unknown"),
-        AnswerColumn("datatype", None, "element type; null if unknown"),
-        AnswerColumn("bytes", "bytes", "message size of a rank; null if neither the profiler nor a log has it"),
-        AnswerColumn("payload_bytes", "bytes", "size as nccl-tests counts it: times the ranks for AllGather and ReduceScatter"),
-        AnswerColumn("count", None, "operations, or instances"),
-        AnswerColumn("min_ns", "ns", "shortest"),
-        AnswerColumn("q1_ns", "ns", "exact first quartile (linear interpolation)"),
-        AnswerColumn("median_ns", "ns", "exact median"),
-        AnswerColumn("q3_ns", "ns", "exact third quartile"),
-        AnswerColumn("max_ns", "ns", "longest"),
-        AnswerColumn("total_ns", "ns", "summed"),
-        AnswerColumn("busbw_gb_per_s", "GB/s", "bus bandwidth at the median (nccl-tests, PERFORMANCE.md)"),
-        AnswerColumn("tests_time_ns", "ns", "nccl-tests' median on the same number of ranks; null without nccl-tests"),
-        AnswerColumn("tests_busbw_gb_per_s", "GB/s", "bus bandwidth at that time"),
-        AnswerColumn("tests_ratio", None, "median_ns over tests_time_ns"),
-    )
-    aligned = True
-    chart: ClassVar[Chart | None] = Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True)
+def _columns(options: Options) -> col.Columns:
+    """With `by`, the rank or the step comes first."""
+    return COLUMNS if options["by"] == "all" else (_BY[options["by"]], *COLUMNS)
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """With `by`, the rank or the step comes first."""
-        return self.columns if options["by"] == "all" else (_BY[options["by"]], *self.columns)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
-        table = _operations(rank)
-        timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
-        if options["op"] is not None:
-            timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
-        table = table.filter(timed)
-        if options["measure"] == "transfer":  # one time for each instance, which only all ranks together determine
-            table = table.slice(0, 0)
-        keys = {name: table.column(name) for name in _KEYS}
-        if options["by"] == "step":
-            keys["step"] = _step_of(rank, table)
-        return collect(keys, pc.subtract(table.column("end"), table.column("start")))
+def _map(rank: RankTables, options: Options) -> Any:
+    """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
+    table = _operations(rank)
+    timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
+    if options["op"] is not None:
+        timed = pc.and_(timed, pc.equal(pc.utf8_lower(table.column("op")), options["op"].lower()))
+    table = table.filter(timed)
+    if options["measure"] == "transfer":  # one time for each instance, which only all ranks together determine
+        table = table.slice(0, 0)
+    keys = {name: table.column(name) for name in _KEYS}
+    if options["by"] == "step":
+        keys["step"] = _step_of(rank, table)
+    return collect(keys, pc.subtract(table.column("end"), table.column("start")))
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per key, by operation, ranks and size."""
-        columns = self.answer_columns(options)
-        if options["measure"] == "transfer":
-            whole, notes = _transfers(run, [p.rank for p in parts], options)
-        else:
-            given = [p for p in parts if p.table.num_rows]
-            whole = pa.concat_tables([with_rank(p.table, p.rank) for p in given]) if given else None
-            if whole is not None and options["by"] != "rank":
-                whole = whole.drop_columns(["rank"])
-            notes = []
-        schema = _schema(columns)
-        if whole is None or not whole.num_rows:
-            return Answer(schema.empty_table(), columns, tuple(notes))
-        summary = summarize(whole, "linear").to_pylist()
-        tests = options["nccl_tests"]
-        rows = [_row(s, tests) for s in summary]
-        if options["by"] != "all":
-            rows = [{options["by"]: s[options["by"]], **r} for s, r in zip(summary, rows, strict=True)]
-        by = options["by"]
-        rows.sort(
-            key=lambda r: (
-                r.get(by) is None,
-                r.get(by) or 0,
-                r["op"] or "",
-                r["group_size"] or 0,
-                r["bytes"] or -1,
-                r["datatype"] or "",
-            )
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row per key, by operation, ranks and size."""
+    columns = _columns(options)
+    if options["measure"] == "transfer":
+        whole, notes = _transfers(run, [p.rank for p in parts], options)
+    else:
+        given = [p for p in parts if p.table.num_rows]
+        whole = pa.concat_tables([with_rank(p.table, p.rank) for p in given]) if given else None
+        if whole is not None and options["by"] != "rank":
+            whole = whole.drop_columns(["rank"])
+        notes = []
+    if whole is None or not whole.num_rows:
+        return Answer.of((), columns, tuple(notes))
+    summary = summarize(whole, "linear").to_pylist()
+    tests = options["nccl_tests"]
+    rows = [_row(s, tests) for s in summary]
+    if options["by"] != "all":
+        rows = [{options["by"]: s[options["by"]], **r} for s, r in zip(summary, rows, strict=True)]
+    by = options["by"]
+    rows.sort(
+        key=lambda r: (
+            r.get(by) is None,
+            r.get(by) or 0,
+            r["op"] or "",
+            r["group_size"] or 0,
+            r["bytes"] or -1,
+            r["datatype"] or "",
         )
-        notes += _notes(rows, tests)
-        return Answer(answer_rows(rows, schema), columns, tuple(notes), chart=_beside_tests(rows, options))
+    )
+    notes += _notes(rows, tests)
+    return Answer.of(rows, columns, tuple(notes), chart=_beside_tests(rows, options))
 
 
 def _operations(rank: RankTables) -> Any:
@@ -253,18 +243,19 @@ def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
     return notes
 
 
-def _schema(columns: Sequence[AnswerColumn]) -> Any:
-    whole = {"group_size", "bytes", "payload_bytes", "count", "min_ns", "max_ns", "total_ns", "rank", "step"}
-    fields = []
-    for column in columns:
-        if column.name in ("what", "op", "datatype"):
-            fields.append(pa.field(column.name, pa.string()))
-        elif column.name in whole:
-            fields.append(pa.field(column.name, pa.int64()))
-        else:
-            decimals = {"busbw_gb_per_s": "3", "tests_busbw_gb_per_s": "3", "tests_ratio": "2"}.get(column.name, "1")
-            fields.append(pa.field(column.name, pa.float64(), metadata={"decimals": decimals}))
-    return pa.schema(fields)
-
-
-RECIPE = NcclSizeSpread()
+QUESTION = Question(
+    "nccl_size_spread",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables={"collectives": _COLUMNS, "kernels": ("start",), "ranges": ("start",)},
+    options=(
+        Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
+        Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
+        Option("op", str, None, "only this operation, such as AllReduce"),
+        Option("nccl_tests", str, None, "files of nccl-tests to compare the times with, separated by commas", reads="nccl-tests"),
+    ),
+    chart=Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True),
+    clock="aligned",
+)

@@ -1,24 +1,24 @@
-"""The recipe `occupancy`.
+"""How many warps of each kernel fit on a multiprocessor: its theoretical occupancy, from its launches, and what limits it.
 
-Source of the formula: NVIDIA's published method of the CUDA occupancy calculator (CUDA C++ Best Practices Guide, "Calculating
-Occupancy"), with the units in which a multiprocessor allots its means: registers in units of 256 for a warp, warps of a block in
-fours, shared memory in units of 128 bytes and 1 KiB for the system in each block from compute capability 8.0 on, of 256 bytes
-before.
+Blocks of a launch are shared out over all multiprocessors; one wave is as many as run at once. Less than one wave leaves
+multiprocessors empty, and the last of few waves is partly empty. The occupancy that was reached is the metric
+`warps in flight` of `gpu-rates`. Thread block clusters, which can lower it further, are not taken into account.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, answer_rows, answer_schema
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.sql_recipe import Statements
+from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.base import Options, Reads, RunFacts
 
 _WARP = 32
 _REGISTER_UNIT = 256
@@ -42,36 +42,22 @@ _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a multiprocessor has.
+    """What a multiprocessor has."""
 
-    Attributes:
-        warps: Warps at once.
-        blocks: Blocks at once.
-        registers: Registers of 32 bits.
-        shared_bytes: Shared memory.
-        major: Compute capability, major.
-    """
-
-    warps: int
-    blocks: int
-    registers: int
-    shared_bytes: int
-    major: int
+    warps: int  # warps at once
+    blocks: int  # blocks at once
+    registers: int  # registers of 32 bits
+    shared_bytes: int  # shared memory
+    major: int  # compute capability, major
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a launch fits on a multiprocessor.
+    """How a launch fits on a multiprocessor."""
 
-    Attributes:
-        blocks: Blocks of it at once.
-        occupancy: Their warps over the most warps, 0 to 1.
-        limit: What keeps more blocks out: `warps`, `blocks`, `registers` or `shared memory`; the first of several.
-    """
-
-    blocks: int
-    occupancy: float
-    limit: str
+    blocks: int  # blocks of it at once
+    occupancy: float  # their warps over the most warps, 0 to 1
+    limit: str  # what keeps more blocks out: `warps`, `blocks`, `registers` or `shared memory`; the first of several
 
 
 def blocks_at_once(major: int | None, minor: int | None) -> int | None:
@@ -87,11 +73,7 @@ def blocks_at_once(major: int | None, minor: int | None) -> int | None:
 def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> Fit:
     """How many blocks of a launch run on a multiprocessor at once, and what share of its warps that is.
 
-    Args:
-        threads: Threads of a block, 1 at least.
-        registers: Registers of a thread.
-        shared_bytes: Static and dynamic shared memory of a block.
-        has: What the multiprocessor has.
+    `threads`: Threads of a block, 1 at least.
     """
     warps = -(-threads // _WARP)
     reserved, unit = (1024, 128) if has.major >= 8 else (0, 256)
@@ -106,44 +88,34 @@ def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> F
     return Fit(fits[limit], fits[limit] * warps / has.warps, limit)
 
 
-class Occupancy(SqlRecipe):
-    """How many warps of each kernel fit on a multiprocessor: its theoretical occupancy, from its launches, and what limits it.
+# Source of the formula: NVIDIA's published method of the CUDA occupancy calculator (CUDA C++ Best Practices Guide, "Calculating
+# Occupancy"), with the units in which a multiprocessor allots its means: registers in units of 256 for a warp, warps of a block in
+# fours, shared memory in units of 128 bytes and 1 KiB for the system in each block from compute capability 8.0 on, of 256 bytes
+# before.
+COLUMNS: col.Columns = (
+    col.text("name", "kernel, by its short name"),
+    col.whole("threads", "threads of a block"),
+    col.whole("registers", "registers of a thread"),
+    col.size("shared_bytes", "static and dynamic shared memory of a block"),
+    col.whole("launches", "launches of this configuration, on all ranks"),
+    col.ns("duration_ns", "total duration of these launches"),
+    col.whole("blocks_per_sm", "concurrent blocks per multiprocessor; null if the device is unknown"),
+    col.percent("occupancy_percent", "their warps as a share of the most warps per multiprocessor"),
+    col.text("limit", "the limiting resource: warps, blocks, registers or shared memory"),
+    col.real("waves_mean", "a launch's blocks divided by the device's concurrent blocks; mean by time", decimals=2),
+    col.percent("below_wave_percent", "share of duration_ns in launches of less than one wave"),
+)
 
-    Blocks of a launch are shared out over all multiprocessors; one wave is as many as run at once. Less than one wave leaves
-    multiprocessors empty, and the last of few waves is partly empty. The occupancy that was reached is the metric
-    `warps in flight` of `gpu-rates`. Thread block clusters, which can lower it further, are not taken into account.
-    """
+READS: Reads = {"kernels": ("start", "end", "device", "name", "short_name", "cluster_x", *_LAUNCH, *_GRID)}
 
-    name = "occupancy"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": ("start", "end", "device", "name", "short_name", "cluster_x", *_LAUNCH, *_GRID)
-    }
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "kernel, by its short name"),
-        AnswerColumn("threads", None, "threads of a block"),
-        AnswerColumn("registers", None, "registers of a thread"),
-        AnswerColumn("shared_bytes", "bytes", "static and dynamic shared memory of a block"),
-        AnswerColumn("launches", None, "launches of this configuration, on all ranks"),
-        AnswerColumn("duration_ns", "ns", "total duration of these launches"),
-        AnswerColumn("blocks_per_sm", None, "concurrent blocks per multiprocessor; null if the device is unknown"),
-        AnswerColumn("occupancy_percent", "%", "their warps as a share of the most warps per multiprocessor"),
-        AnswerColumn("limit", None, "the limiting resource: warps, blocks, registers or shared memory"),
-        AnswerColumn("waves_mean", None, "a launch's blocks divided by the device's concurrent blocks; mean by time"),
-        AnswerColumn("below_wave_percent", "%", "share of duration_ns in launches of less than one wave"),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "name", ("occupancy_percent",), detail="threads")
-
-    map_sql = f"""
+MAP_SQL = f"""
 WITH launched AS (
   SELECT rank, coalesce(short_name, name) AS name, block_x::BIGINT * block_y * block_z AS threads, registers,
-    -- the PyTorch profiler writes only the sum; nsys also writes its parts and what the driver set aside, which is more
-    if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
-       coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
-    grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},
-    coalesce(cluster_x, 0) > 1 AS clustered, greatest(coalesce("end", 0) - coalesce(start, 0), 0) AS duration_ns
+-- the PyTorch profiler writes only the sum; nsys also writes its parts and what the driver set aside, which is more
+if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
+   coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
+grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},
+coalesce(cluster_x, 0) > 1 AS clustered, greatest(coalesce("end", 0) - coalesce(start, 0), 0) AS duration_ns
   FROM kernels LEFT JOIN devices USING (rank, device)
 )
 SELECT rank, {", ".join(_KEYS)}, grid_blocks, count(*) AS launches, sum(duration_ns) AS duration_ns,
@@ -151,33 +123,38 @@ SELECT rank, {", ".join(_KEYS)}, grid_blocks, count(*) AS launches, sum(duration
 FROM launched GROUP BY ALL
 """
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """The kernels, and what is known of their devices."""
-        return {**super().reads(options), "devices": ("device", *_DEVICE)}
 
-    def reduce_statement(self, options: Mapping[str, Any]) -> str:  # noqa: ARG002
-        """Launches of all ranks by kernel, configuration and device, with the time of each size of grid."""
-        return _OVER_RANKS
+def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
+    """The kernels, and what is known of their devices."""
+    return {**dict(READS), "devices": ("device", *_DEVICE)}
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """The rows of the statement, with what fits on the device."""
-        found = self.over_parts(parts, run, options).to_pylist() if parts else []
-        clustered = sum(row["clustered"] for row in found)
-        rows = [_row(row) for row in found]
-        rows.sort(key=lambda r: (-r["duration_ns"], r["name"], *(-1 if r[n] is None else r[n] for n in _ORDER)))
-        notes = []
-        unknown = sum(r["launches"] for r in rows if r["blocks_per_sm"] is None)
-        if unknown:
-            whole = sum(r["launches"] for r in rows)
-            notes.append(f"the configuration or the device of {unknown} of {whole} launches is not known")
-        if clustered:
-            using = counted(clustered, "launch uses", "launches use")
-            notes.append(f"{using} thread block clusters, which can lower their occupancy further")
-        shown = rows[: options["top"]] if options["top"] else rows
-        if len(shown) < len(rows):
-            notes.append(f"the {len(shown)} rows with most time of {len(rows)}")
-        schema = answer_schema(self.columns, ("name", "limit"), _REALS)
-        return Answer(answer_rows(shown, schema), self.columns, tuple(notes))
+
+def _reduce_statement(_options: Options) -> str:
+    """Launches of all ranks by kernel, configuration and device, with the time of each size of grid."""
+    return _OVER_RANKS
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """The rows of the statement, with what fits on the device."""
+    found = SQL.over_parts(parts, run, options).to_pylist() if parts else []
+    clustered = sum(row["clustered"] for row in found)
+    rows = [_row(row) for row in found]
+    rows.sort(key=lambda r: (-r["duration_ns"], r["name"], *(-1 if r[n] is None else r[n] for n in _ORDER)))
+    notes = []
+    unknown = sum(r["launches"] for r in rows if r["blocks_per_sm"] is None)
+    if unknown:
+        whole = sum(r["launches"] for r in rows)
+        notes.append(f"the configuration or the device of {unknown} of {whole} launches is not known")
+    if clustered:
+        using = counted(clustered, "launch uses", "launches use")
+        notes.append(f"{using} thread block clusters, which can lower their occupancy further")
+    shown = rows[: options["top"]] if options["top"] else rows
+    if len(shown) < len(rows):
+        notes.append(f"the {len(shown)} rows with most time of {len(rows)}")
+    return Answer.of(shown, COLUMNS, tuple(notes))
+
+
+SQL = Statements(_reads, map=MAP_SQL, reduce=_reduce_statement)
 
 
 _ORDER = ("threads", "registers", "shared_bytes", "blocks_per_sm", "waves_mean")
@@ -217,4 +194,15 @@ SELECT {", ".join(_KEYS)}, sum(launches) AS launches, sum(duration_ns) AS durati
 FROM of_grids GROUP BY ALL ORDER BY {", ".join(_KEYS)}
 """
 
-RECIPE = Occupancy()
+QUESTION = Question(
+    "occupancy",
+    __doc__,
+    COLUMNS,
+    SQL.map_rank,
+    _merge,
+    tables=READS,
+    reading=_reads,
+    options=(Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),),
+    chart=Chart("bars", "name", ("occupancy_percent",), detail="threads"),
+    sql=SQL,
+)

@@ -1,9 +1,16 @@
-"""The recipe `operators`."""
+"""Operators of PyTorch, modules or named ranges: time on the host and the GPU, self and total, and work done, over all ranks.
+
+GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
+all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture, where the
+trace has it. Total times count an operator within another of the same row once. Operations and bytes follow from the
+shapes of matrix products, convolutions and attention, if shapes were recorded; entries around these operators have the sum of
+the outermost ones inside.
+"""
 
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,13 +18,14 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
@@ -32,93 +40,62 @@ _WHAT = {
 }
 
 
-class Operators(Recipe):
-    """Operators of PyTorch, modules or named ranges: time on the host and the GPU, self and total, and work done, over all ranks.
+COLUMNS: col.Columns = (
+    col.text("name", "operator, path of modules, range, or stack, the outermost first"),
+    col.text("shapes", "shapes of the inputs; null unless grouped by shape, or if they were not recorded"),
+    col.whole("ranks", "ranks that called it"),
+    col.whole("calls", "calls"),
+    col.ns("cpu_total_ns", "time in it on the host"),
+    col.ns("cpu_self_ns", "part of cpu_total_ns outside of nested entries; includes CUDA calls"),
+    col.ns("gpu_total_ns", "summed duration of the kernels, copies and fills launched inside"),
+    col.ns("gpu_self_ns", "part of gpu_total_ns launched outside of nested entries"),
+    col.percent("gpu_self_percent", "gpu_self_ns as a share of the summed duration of all GPU work"),
+    col.whole("gpu_operations", "kernels, copies and fills launched inside"),
+    col.ns(
+        "backward_gpu_ns",
+        "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers",
+    ),
+    col.real("flops", "floating-point operations by shape; null if no formula applies", "FLOP", 0),
+    col.real("tflop_per_s", "flops divided by GPU time, over the calls that have both", "TFLOP/s", 1),
+    col.size("least_bytes", "least bytes moved: every operand read once, the result written once"),
+    col.real("flop_per_byte", "arithmetic intensity: flops divided by least_bytes, over the calls that have both", "FLOP/byte", 1),
+)
 
-    GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
-    all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture, where the
-    trace has it. Total times count an operator within another of the same row once. Operations and bytes follow from the
-    shapes of matrix products, convolutions and attention, if shapes were recorded; entries around these operators have the sum of
-    the outermost ones inside.
-    """
 
-    name = "operators"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "ranges": RANGES,
-        "frames": FRAMES,
-        **TABLES,
-    }
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("ranges",)
-    options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "by",
-            str,
-            "operator",
-            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named range, or "
-            "the Python stack that called operators",
-            tuple(_WHAT),
-        ),
-        Option("top", int, 50, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("name", None, "operator, path of modules, range, or stack, the outermost first"),
-        AnswerColumn("shapes", None, "shapes of the inputs; null unless grouped by shape, or if they were not recorded"),
-        AnswerColumn("ranks", None, "ranks that called it"),
-        AnswerColumn("calls", None, "calls"),
-        AnswerColumn("cpu_total_ns", "ns", "time in it on the host"),
-        AnswerColumn("cpu_self_ns", "ns", "part of cpu_total_ns outside of nested entries; includes CUDA calls"),
-        AnswerColumn("gpu_total_ns", "ns", "summed duration of the kernels, copies and fills launched inside"),
-        AnswerColumn("gpu_self_ns", "ns", "part of gpu_total_ns launched outside of nested entries"),
-        AnswerColumn("gpu_self_percent", "%", "gpu_self_ns as a share of the summed duration of all GPU work"),
-        AnswerColumn("gpu_operations", None, "kernels, copies and fills launched inside"),
-        AnswerColumn(
-            "backward_gpu_ns",
-            "ns",
-            "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers",
-        ),
-        AnswerColumn("flops", "FLOP", "floating-point operations by shape; null if no formula applies"),
-        AnswerColumn("tflop_per_s", "TFLOP/s", "flops divided by GPU time, over the calls that have both"),
-        AnswerColumn("least_bytes", "bytes", "least bytes moved: every operand read once, the result written once"),
-        AnswerColumn(
-            "flop_per_byte", "FLOP/byte", "arithmetic intensity: flops divided by least_bytes, over the calls that have both"
-        ),
-    )
-    chart: ClassVar[Chart | None] = Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns"))
+def _map(rank: RankTables, options: Options) -> Any:
+    """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
+    return sums_of(rank, options["by"])
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
-        return sums_of(rank, options["by"])
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The sums over all ranks."""
-        schema = answer_schema(self.columns, _KEYS, _DECIMALS)
-        if not parts:
-            return Answer(schema.empty_table(), self.columns)
-        whole = pa.concat_tables([p.table for p in parts])
-        total, inside = sum(whole.column("all_gpu_ns").drop_null().to_pylist()), 0
-        listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
-        grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
-        crossed = int(pc.sum(listed.column("crossed")).as_py() or 0)
-        replayed, joined = (sum(whole.column(c).drop_null().to_pylist()) for c in ("replayed_ns", "joined_ns"))
-        rows = []
-        for row in grouped.to_pylist():
-            found = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
-            inside += found["gpu_self_ns"]
-            rows.append(
-                {
-                    "name": row["name"],
-                    "shapes": row["shapes"],
-                    "ranks": row["calls_count"],
-                    **{c: found[c] for c in (*_WHOLE, "backward_gpu_ns", "flops")},
-                    "gpu_self_percent": 100 * found["gpu_self_ns"] / total if total else None,
-                    "tflop_per_s": _ratio(found["timed_flops"], found["timed_gpu_ns"], 1e-3),
-                    "least_bytes": found["moved_bytes"],
-                    "flop_per_byte": _ratio(found["sized_flops"], found["moved_bytes"]),
-                }
-            )
-        rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
-        table = answer_rows(rows[: options["top"] or None], schema)
-        return Answer(table, self.columns, (*_notes(options, rows, total, inside, crossed), *notes_on_replays(replayed, joined)))
+def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
+    """The sums over all ranks."""
+    if not parts:
+        return Answer.of((), COLUMNS)
+    whole = pa.concat_tables([p.table for p in parts])
+    total, inside = sum(whole.column("all_gpu_ns").drop_null().to_pylist()), 0
+    listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
+    grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
+    crossed = int(pc.sum(listed.column("crossed")).as_py() or 0)
+    replayed, joined = (sum(whole.column(c).drop_null().to_pylist()) for c in ("replayed_ns", "joined_ns"))
+    rows = []
+    for row in grouped.to_pylist():
+        found = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
+        inside += found["gpu_self_ns"]
+        rows.append(
+            {
+                "name": row["name"],
+                "shapes": row["shapes"],
+                "ranks": row["calls_count"],
+                **{c: found[c] for c in (*_WHOLE, "backward_gpu_ns", "flops")},
+                "gpu_self_percent": 100 * found["gpu_self_ns"] / total if total else None,
+                "tflop_per_s": _ratio(found["timed_flops"], found["timed_gpu_ns"], 1e-3),
+                "least_bytes": found["moved_bytes"],
+                "flop_per_byte": _ratio(found["sized_flops"], found["moved_bytes"]),
+            }
+        )
+    rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
+    table = col.table_of(rows[: options["top"] or None], COLUMNS)
+    return Answer(table, COLUMNS, (*_notes(options, rows, total, inside, crossed), *notes_on_replays(replayed, joined)))
 
 
 def _wide(table: Any) -> Any:
@@ -148,4 +125,28 @@ def _ratio(above: float | None, below: float | None, scale: float = 1.0) -> floa
     return above * scale / below if above is not None and below else None
 
 
-RECIPE = Operators()
+QUESTION = Question(
+    "operators",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={
+        "ranges": RANGES,
+        "frames": FRAMES,
+        **TABLES,
+    },
+    requires=("ranges",),
+    options=(
+        Option(
+            "by",
+            str,
+            "operator",
+            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named range, or "
+            "the Python stack that called operators",
+            tuple(_WHAT),
+        ),
+        Option("top", int, 50, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
+    ),
+    chart=Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns")),
+)

@@ -1,77 +1,81 @@
-"""The recipe `overlap`."""
+"""How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
+
+`communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
+compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs. Kernels that `breakdown` lists as unclassified
+are neither compute nor communication.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import intersection, union
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy_ns", "copy_overlapped_ns", "copy_exposed_ns")
 
 
-class Overlap(Recipe):
-    """How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
+COLUMNS: col.Columns = (
+    col.RANK,
+    col.text("host", "host"),
+    GPU,
+    col.ns("compute_ns", "at least one compute kernel runs"),
+    col.ns("communication_ns", "at least one communication kernel runs"),
+    col.ns("overlapped_ns", "communication and compute run at the same time"),
+    col.ns("exposed_ns", "communication runs and no compute"),
+    col.percent("overlap_percent", "overlapped_ns as a share of communication_ns"),
+    col.ns("copy_ns", "at least one copy or fill runs"),
+    col.ns("copy_overlapped_ns", "a copy and any kernel run at the same time"),
+    col.ns("copy_exposed_ns", "a copy runs and no kernel"),
+    col.percent("copy_overlap_percent", "copy_overlapped_ns as a share of copy_ns"),
+)
 
-    `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
-    compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs. Kernels that `breakdown` lists as unclassified
-    are neither compute nor communication.
-    """
 
-    name = "overlap"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("host", None, "host"),
-        GPU,
-        AnswerColumn("compute_ns", "ns", "at least one compute kernel runs"),
-        AnswerColumn("communication_ns", "ns", "at least one communication kernel runs"),
-        AnswerColumn("overlapped_ns", "ns", "communication and compute run at the same time"),
-        AnswerColumn("exposed_ns", "ns", "communication runs and no compute"),
-        AnswerColumn("overlap_percent", "%", "overlapped_ns as a share of communication_ns"),
-        AnswerColumn("copy_ns", "ns", "at least one copy or fill runs"),
-        AnswerColumn("copy_overlapped_ns", "ns", "a copy and any kernel run at the same time"),
-        AnswerColumn("copy_exposed_ns", "ns", "a copy runs and no kernel"),
-        AnswerColumn("copy_overlap_percent", "%", "copy_overlapped_ns as a share of copy_ns"),
-    )
-    chart: ClassVar[Chart | None] = Chart(
-        "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
-    )
+def _map(rank: RankTables, _options: Options) -> Any:
+    """One row per device: the exact times, and what the notes need."""
+    rows = []
+    for work in device_activity(rank):
+        row: dict[str, Any] = work.facts()
+        under = intersection(work.communication, work.compute).total_ns
+        copied = intersection(work.copies, union((work.compute, work.communication, work.meeting))).total_ns
+        talk, copy = work.communication.total_ns, work.copies.total_ns
+        times = (work.compute.total_ns, talk, under, talk - under, copy, copied, copy - copied)
+        rows.append(row | dict(zip(_TIMES, times, strict=True)))
+    return pa.Table.from_pylist(rows)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """One row per device: the exact times, and what the notes need."""
-        rows = []
-        for work in device_activity(rank):
-            row: dict[str, Any] = work.facts()
-            under = intersection(work.communication, work.compute).total_ns
-            copied = intersection(work.copies, union((work.compute, work.communication, work.meeting))).total_ns
-            talk, copy = work.communication.total_ns, work.copies.total_ns
-            times = (work.compute.total_ns, talk, under, talk - under, copy, copied, copy - copied)
-            rows.append(row | dict(zip(_TIMES, times, strict=True)))
-        return pa.Table.from_pylist(rows)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """A row per rank and device."""
-        rows = device_rows(parts, run)
-        hosts = {r.rank: r.host for r in run.ranks}
-        for row in rows:
-            row["host"] = hosts[row["rank"]]
-            row["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
-            row["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
-        schema = answer_schema(self.columns, ("host", "gpu"), {"overlap_percent": 1, "copy_overlap_percent": 1})
-        return Answer(answer_rows(rows, schema), self.columns, tuple(class_notes(rows)))
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """A row per rank and device."""
+    rows = device_rows(parts, run)
+    hosts = {r.rank: r.host for r in run.ranks}
+    for row in rows:
+        row["host"] = hosts[row["rank"]]
+        row["overlap_percent"] = _share(row["overlapped_ns"], row["communication_ns"])
+        row["copy_overlap_percent"] = _share(row["copy_overlapped_ns"], row["copy_ns"])
+    return Answer.of(rows, COLUMNS, tuple(class_notes(rows)))
 
 
 def _share(part: int, whole: int) -> float | None:
     return 100 * part / whole if whole else None
 
 
-RECIPE = Overlap()
+QUESTION = Question(
+    "overlap",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=TABLES,
+    chart=Chart(
+        "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
+    ),
+)

@@ -1,71 +1,61 @@
-"""The recipe `queue-length`."""
+"""How much launched work waits in each stream: outstanding kernels, copies, fills and graphs traced as a whole, over time.
+
+A piece of work is outstanding from the start of the call that launched it to its own start on the device. A long queue means
+that the host runs ahead; an empty one that the device waits for the host; a full one (`--full`) blocks the host.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 
-class QueueLength(Recipe):
-    """How much launched work waits in each stream: outstanding kernels, copies, fills and graphs traced as a whole, over time.
+COLUMNS: col.Columns = (
+    col.RANK,
+    GPU,
+    col.whole("stream", "CUDA stream"),
+    col.ns("start_ns", "start of the bin on the run's aligned clock"),
+    col.ns("span_ns", "its length; all bins last from the first call to the last start of work"),
+    col.whole("launches", "calls that start in it"),
+    col.real("mean_length", "mean number of outstanding pieces, weighted by time", decimals=2),
+    col.whole("max_length", "largest number"),
+    col.ns("empty_ns", "time with none outstanding"),
+    col.ns("full_ns", "time with `full` or more outstanding"),
+)
 
-    A piece of work is outstanding from the start of the call that launched it to its own start on the device. A long queue means
-    that the host runs ahead; an empty one that the device waits for the host; a full one (`--full`) blocks the host.
-    """
 
-    name = "queue-length"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {**TABLES, "graphs": GRAPHS}
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ("kernels", "api")
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("bins", int, 1, "number of equal time bins per stream, one row each", least=1, most=100_000),
-        Option("full", int, 1024, "number of outstanding pieces at which a queue is full", least=1),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        GPU,
-        AnswerColumn("stream", None, "CUDA stream"),
-        AnswerColumn("start_ns", "ns", "start of the bin on the run's aligned clock"),
-        AnswerColumn("span_ns", "ns", "its length; all bins last from the first call to the last start of work"),
-        AnswerColumn("launches", None, "calls that start in it"),
-        AnswerColumn("mean_length", None, "mean number of outstanding pieces, weighted by time"),
-        AnswerColumn("max_length", None, "largest number"),
-        AnswerColumn("empty_ns", "ns", "time with none outstanding"),
-        AnswerColumn("full_ns", "ns", "time with `full` or more outstanding"),
-    )
-    on_one_clock = True
-    chart: ClassVar[Chart | None] = Chart("lines", "start_ns", ("mean_length", "max_length"), "rank")
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per stream and part of time."""
+    work = with_graphs(rank, gpu_work(rank))
+    known = np.flatnonzero(work.call >= 0)
+    order = known[np.lexsort((work.start[known], work.stream[known], work.device[known]))]
+    begin = work.of_calls("start", order)
+    rows = []
+    for (device, stream), places in by_track(work.device[order], work.stream[order]):
+        starts, ends = begin[places], work.start[order][places]
+        found = _lengths(starts, np.maximum(ends, starts), options["bins"], options["full"])
+        rows += [{"device": device, "stream": stream, **row} for row in found]
+    return pa.Table.from_pylist(rows)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per stream and part of time."""
-        work = with_graphs(rank, gpu_work(rank))
-        known = np.flatnonzero(work.call >= 0)
-        order = known[np.lexsort((work.start[known], work.stream[known], work.device[known]))]
-        begin = work.of_calls("start", order)
-        rows = []
-        for (device, stream), places in by_track(work.device[order], work.stream[order]):
-            starts, ends = begin[places], work.start[order][places]
-            found = _lengths(starts, np.maximum(ends, starts), options["bins"], options["full"])
-            rows += [{"device": device, "stream": stream, **row} for row in found]
-        return pa.Table.from_pylist(rows)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks."""
-        rows = device_rows(parts, run)
-        notes = ("no call that launched GPU work is known",) if parts and not rows else ()
-        schema = answer_schema(self.columns, ("gpu",), {"mean_length": 2})
-        return Answer(pa.Table.from_pylist(rows, schema), self.columns, notes)
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks."""
+    rows = device_rows(parts, run)
+    notes = ("no call that launched GPU work is known",) if parts and not rows else ()
+    return Answer.of(rows, COLUMNS, notes)
 
 
 def _lengths(starts: Any, ends: Any, bins: int, full: int) -> Iterator[dict[str, Any]]:
@@ -98,4 +88,18 @@ def _lengths(starts: Any, ends: Any, bins: int, full: int) -> Iterator[dict[str,
         }
 
 
-RECIPE = QueueLength()
+QUESTION = Question(
+    "queue-length",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables={**TABLES, "graphs": GRAPHS},
+    requires=("kernels", "api"),
+    options=(
+        Option("bins", int, 1, "number of equal time bins per stream, one row each", least=1, most=100_000),
+        Option("full", int, 1024, "number of outstanding pieces at which a queue is full", least=1),
+    ),
+    chart=Chart("lines", "start_ns", ("mean_length", "max_length"), "rank"),
+    clock="one",
+)

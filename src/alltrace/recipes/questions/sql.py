@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
-from alltrace.recipes.base import Answer, AnswerColumn
+from alltrace.recipes.base import Answer
 from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.run.overlay import ALIGNED_TABLES
 from alltrace.run.sql_views import VIEWS, as_pattern, connect, plain_folder
+from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
 
@@ -32,17 +33,11 @@ _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECA
 
 @dataclass(frozen=True)
 class Limits:
-    """What a query may cost.
+    """What a query may cost."""
 
-    Attributes:
-        seconds: The time limit, after which it is stopped.
-        memory_bytes: The most memory it may use; it may not use disk.
-        rows: The most rows of its answer.
-    """
-
-    seconds: float
-    memory_bytes: int
-    rows: int
+    seconds: float  # the time limit, after which it is stopped
+    memory_bytes: int  # the most memory it may use; it may not use disk
+    rows: int  # the most rows of its answer
 
 
 def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
@@ -106,7 +101,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     if limits is not None and table.num_rows > limits.rows:
         table = table.slice(0, limits.rows)
         notes = (*notes, f"only the first {limits.rows} rows are shown")
-    columns = tuple(AnswerColumn(name, _unit(name), "") for name in table.column_names)
+    columns = tuple(col.Column(name, "any", _unit(name), "") for name in table.column_names)
     return Answer(table, columns, notes)
 
 

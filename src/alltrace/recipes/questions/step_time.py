@@ -1,29 +1,41 @@
-"""The recipe `step-time`."""
+"""Where the time of each step went, as the step-time view of PyTorch's TensorBoard plugin had it.
+
+At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a communication
+kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on the host;
+else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to the start of the
+next one; the last one lasts to its end, and to the end of its device work.
+If a step may have lost records, the classes after those of the devices are null.
+
+Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
+the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of kernels
+with names that state a format of tensor cores.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_schema
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
 from alltrace.recipes.questions.diagnose.host_patterns import WAITING
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import bin_coverage_ns, exclusive, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.names import name_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
     from alltrace.trace.arrays import Int64
     from alltrace.trace.intervals import Merged
 
@@ -39,95 +51,74 @@ _KERNELS = (
 )  # fmt: skip
 
 
-class StepTime(Recipe):
-    """Where the time of each step went, as the step-time view of PyTorch's TensorBoard plugin had it.
+COLUMNS: col.Columns = (
+    col.RANK,
+    col.whole("step", "number of the step; null for all steps"),
+    col.text("kind", "step, warm-up or checkpoint; null for all steps"),
+    col.ns("span_ns", "total time; the other columns are its parts"),
+    col.ns("kernel_ns", "a compute kernel runs"),
+    col.ns("communication_ns", "a communication kernel runs, and no compute kernel"),
+    col.ns("memcpy_ns", "a copy runs, and none of the above"),
+    col.ns("memset_ns", "a fill runs, and none of the above"),
+    col.ns("runtime_ns", "a call of the CUDA API is under way, and none of the above"),
+    col.ns("dataloader_ns", "the program waits for its DataLoader, and none of the above"),
+    col.ns("cpu_ns", "an operator runs on the host, and none of the above"),
+    col.ns("idle_ns", "none of the above"),
+    col.percent("occupancy_percent", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"),
+    col.percent(
+        "sm_efficiency_percent",
+        "share of the step in which a kernel runs, times the share of multiprocessors that its blocks can fill",
+    ),
+    col.percent("tensor_core_percent", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
+)
 
-    At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a communication
-    kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on the host;
-    else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to the start of the
-    next one; the last one lasts to its end, and to the end of its device work.
-    If a step may have lost records, the classes after those of the devices are null.
+READS: Reads = {
+    "kernels": _KERNELS,
+    "copies": ("start", "end", "kind", "collective"),
+    "graphs": ("start", "end"),
+    "api": ("start", "end"),
+    "ranges": ("start", "end", "domain", "name"),
+    "devices": ("device", "sm_count"),
+}
 
-    Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
-    the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of kernels
-    with names that state a format of tensor cores.
-    """
 
-    name = "step-time"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": _KERNELS,
-        "copies": ("start", "end", "kind", "collective"),
-        "graphs": ("start", "end"),
-        "api": ("start", "end"),
-        "ranges": ("start", "end", "domain", "name"),
-        "devices": ("device", "sm_count"),
-    }
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = (("kernels", "copies", "graphs", "api", "ranges"),)
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank", ("step", "rank")),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("step", None, "number of the step; null for all steps"),
-        AnswerColumn("kind", None, "step, warm-up or checkpoint; null for all steps"),
-        AnswerColumn("span_ns", "ns", "total time; the other columns are its parts"),
-        AnswerColumn("kernel_ns", "ns", "a compute kernel runs"),
-        AnswerColumn("communication_ns", "ns", "a communication kernel runs, and no compute kernel"),
-        AnswerColumn("memcpy_ns", "ns", "a copy runs, and none of the above"),
-        AnswerColumn("memset_ns", "ns", "a fill runs, and none of the above"),
-        AnswerColumn("runtime_ns", "ns", "a call of the CUDA API is under way, and none of the above"),
-        AnswerColumn("dataloader_ns", "ns", "the program waits for its DataLoader, and none of the above"),
-        AnswerColumn("cpu_ns", "ns", "an operator runs on the host, and none of the above"),
-        AnswerColumn("idle_ns", "ns", "none of the above"),
-        AnswerColumn(
-            "occupancy_percent", "%", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"
-        ),
-        AnswerColumn(
-            "sm_efficiency_percent",
-            "%",
-            "share of the step in which a kernel runs, times the share of multiprocessors that its blocks can fill",
-        ),
-        AnswerColumn("tensor_core_percent", "%", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
-    )
-    chart: ClassVar[Chart | None] = Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went")
+def _map(rank: RankTables, options: Options) -> Any:
+    """One row per step, or one for all steps."""
+    steps = _Steps.of(rank)
+    if not len(steps.start):
+        return pa.table({"span_ns": pa.array([], pa.int64())})
+    classes, compute = _classes(rank)
+    edges = np.stack((steps.start, steps.end), axis=1).reshape(-1)
+    columns: dict[str, Any] = {"span_ns": steps.end - steps.start}
+    for name, own in zip(_CLASSES, exclusive(classes), strict=True):
+        columns[name] = bin_coverage_ns(own, edges)[::2]
+    columns |= _use(rank, steps)
+    columns["left_out_ns"] = bin_coverage_ns(rank.unrecorded(), edges)[::2]
+    columns["busy_ns"] = bin_coverage_ns(compute, edges)[::2]
+    if options["by"] == "rank":
+        columns = {name: values.sum(keepdims=True) for name, values in columns.items()}
+        return pa.table({"step": pa.nulls(1, pa.int64()), "kind": pa.nulls(1, pa.string()), **columns})
+    return pa.table({"step": steps.number, "kind": pa.array(steps.kind, pa.string()), **columns})
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """One row per step, or one for all steps."""
-        steps = _Steps.of(rank)
-        if not len(steps.start):
-            return pa.table({"span_ns": pa.array([], pa.int64())})
-        classes, compute = _classes(rank)
-        edges = np.stack((steps.start, steps.end), axis=1).reshape(-1)
-        columns: dict[str, Any] = {"span_ns": steps.end - steps.start}
-        for name, own in zip(_CLASSES, exclusive(classes), strict=True):
-            columns[name] = bin_coverage_ns(own, edges)[::2]
-        columns |= _use(rank, steps)
-        columns["left_out_ns"] = bin_coverage_ns(rank.unrecorded(), edges)[::2]
-        columns["busy_ns"] = bin_coverage_ns(compute, edges)[::2]
-        if options["by"] == "rank":
-            columns = {name: values.sum(keepdims=True) for name, values in columns.items()}
-            return pa.table({"step": pa.nulls(1, pa.int64()), "kind": pa.nulls(1, pa.string()), **columns})
-        return pa.table({"step": steps.number, "kind": pa.array(steps.kind, pa.string()), **columns})
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The rows of all ranks."""
-        rows = []
-        for part in parts:
-            for row in part.table.to_pylist():
-                filled = row["filled_ns"] / row["gridded_ns"] if row["gridded_ns"] else None
-                means = (
-                    row["occupied"] / row["stated_ns"] if row["stated_ns"] else None,
-                    100 * filled * row["busy_ns"] / row["span_ns"] if filled is not None and row["span_ns"] else None,
-                    100 * row["tensor_ns"] / row["summed_ns"] if row["summed_ns"] else None,
-                )
-                idle = row["span_ns"] - sum(row[c] for c in _CLASSES)
-                row |= {"rank": part.rank, "idle_ns": idle, **dict(zip(_MEANS, means, strict=True))}
-                # a kernel without a record hides what the host does, or lets it seem idle
-                rows.append({**row, **(dict.fromkeys(_HOST) if row["left_out_ns"] else {})})
-        notes = [] if rows or not parts else ["no steps were found in the run"]
-        table = pa.Table.from_pylist(rows, answer_schema(self.columns, ("kind",), dict.fromkeys(_MEANS, 1)))
-        return Answer(table, self.columns, tuple(notes))
+def _merge(parts: Sequence[Part], _run: RunFacts, _options: Options) -> Answer:
+    """The rows of all ranks."""
+    rows = []
+    for part in parts:
+        for row in part.table.to_pylist():
+            filled = row["filled_ns"] / row["gridded_ns"] if row["gridded_ns"] else None
+            means = (
+                row["occupied"] / row["stated_ns"] if row["stated_ns"] else None,
+                100 * filled * row["busy_ns"] / row["span_ns"] if filled is not None and row["span_ns"] else None,
+                100 * row["tensor_ns"] / row["summed_ns"] if row["summed_ns"] else None,
+            )
+            idle = row["span_ns"] - sum(row[c] for c in _CLASSES)
+            row |= {"rank": part.rank, "idle_ns": idle, **dict(zip(_MEANS, means, strict=True))}
+            # a kernel without a record hides what the host does, or lets it seem idle
+            rows.append({**row, **(dict.fromkeys(_HOST) if row["left_out_ns"] else {})})
+    notes = [] if rows or not parts else ["no steps were found in the run"]
+    table = col.table_of(rows, COLUMNS)
+    return Answer(table, COLUMNS, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -155,9 +146,7 @@ class _Steps:
 
 def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
     """When the rank is in each class, overlaps left in, and when a compute kernel runs."""
-    kernels, copies, graphs, api, ranges = (
-        rank.table(t, StepTime.tables[t]) for t in ("kernels", "copies", "graphs", "api", "ranges")
-    )
+    kernels, copies, graphs, api, ranges = (rank.table(t, READS[t]) for t in ("kernels", "copies", "graphs", "api", "ranges"))
 
     def merged(table: Any, chosen: NDArray[np.bool_] | None = None) -> Merged:
         start, end = (integers(table.column(c)) for c in ("start", "end"))
@@ -182,7 +171,7 @@ def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
 
 def _use(rank: RankTables, steps: _Steps) -> dict[str, Any]:
     """Of the compute kernels that start in each step: sums of their times, as they are and weighted."""
-    kernels, devices = rank.table("kernels", _KERNELS), rank.table("devices", StepTime.tables["devices"])
+    kernels, devices = rank.table("kernels", _KERNELS), rank.table("devices", READS["devices"])
     start = integers(kernels.column("start"))
     length = np.maximum(integers(kernels.column("end")), start) - start
     at = np.searchsorted(steps.start, start, "right") - 1
@@ -217,4 +206,15 @@ def _use(rank: RankTables, steps: _Steps) -> dict[str, Any]:
     }
 
 
-RECIPE = StepTime()
+QUESTION = Question(
+    "step-time",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=READS,
+    requires=(("kernels", "copies", "graphs", "api", "ranges"),),
+    options=(Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank", ("step", "rank")),),
+    chart=Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went"),
+    clock="aligned",
+)

@@ -1,12 +1,24 @@
-"""The recipe `steps`."""
+"""The training steps: when each begins and ends on every rank, on the host and on the device.
+
+Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
+TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one optimizer step count,
+otherwise the outermost. If only optimizers are named, each ends a step; without names, the period of the kernel sequence is
+used.
+
+A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
+step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
+so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the names of their ranges say of its batch;
+where a step has several iterations, these are added.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from alltrace.align.iteration_names import MIXED, iteration_of
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, answer_rows
+from alltrace.recipes.base import Answer, Chart, Option, Part, Question
 from alltrace.run.overlay import STEPS
+from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
 
@@ -14,105 +26,81 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alltrace.align.iteration_names import Iteration
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _OWN = (
-    AnswerColumn("step", None, "number of the step, equal on all ranks"),
-    AnswerColumn("kind", None, "step, warm-up or checkpoint"),
+    col.whole("step", "number of the step, equal on all ranks"),
+    col.text("kind", "step, warm-up or checkpoint"),
 )
 _ROWS = (
-    AnswerColumn("rank", None, "rank"),
-    AnswerColumn("host", None, "host"),
+    col.RANK,
+    col.text("host", "host"),
     *_OWN,
-    AnswerColumn("start_ns", "ns", "start on the host, aligned"),
-    AnswerColumn("end_ns", "ns", "end on the host"),
-    AnswerColumn("duration_ns", "ns", "from start to end on the host"),
-    AnswerColumn("device_start_ns", "ns", "first start of the device work launched in it"),
-    AnswerColumn("device_end_ns", "ns", "last end of that work"),
-    AnswerColumn("device_span_ns", "ns", "from device_start_ns to device_end_ns"),
-    AnswerColumn("source", None, "how the step was found: range, kernels or collectives"),
-    AnswerColumn("phase", None, "for a server of language models: prefill, decode, mixed, or another mode in its range names"),
-    AnswerColumn("requests", None, "requests in the batch, for a server of language models"),
-    AnswerColumn("prefill_requests", None, "requests in prefill"),
-    AnswerColumn("query_tokens", None, "computed tokens: the sum of the query lengths of all requests"),
-    AnswerColumn("kv_tokens", None, "sum of the lengths of keys and values of all requests"),
+    col.ns("start_ns", "start on the host, aligned"),
+    col.ns("end_ns", "end on the host"),
+    col.ns("duration_ns", "from start to end on the host"),
+    col.ns("device_start_ns", "first start of the device work launched in it"),
+    col.ns("device_end_ns", "last end of that work"),
+    col.ns("device_span_ns", "from device_start_ns to device_end_ns"),
+    col.text("source", "how the step was found: range, kernels or collectives"),
+    col.text("phase", "for a server of language models: prefill, decode, mixed, or another mode in its range names"),
+    col.whole("requests", "requests in the batch, for a server of language models"),
+    col.whole("prefill_requests", "requests in prefill"),
+    col.whole("query_tokens", "computed tokens: the sum of the query lengths of all requests"),
+    col.whole("kv_tokens", "sum of the lengths of keys and values of all requests"),
 )
 _SUMMARY = (
     *_OWN,
-    AnswerColumn("ranks", None, "number of ranks that have the step"),
-    AnswerColumn("duration_ns", "ns", "exact median of its duration on the host over ranks"),
-    AnswerColumn("slowest_rank", None, "the rank with the longest duration on the host; the lowest if several are equal"),
-    AnswerColumn("slowest_ns", "ns", "its duration"),
-    AnswerColumn("spread_ns", "ns", "from the shortest to the longest duration over ranks"),
-    AnswerColumn("device_span_ns", "ns", "exact median of its span on the device over ranks that have work in it"),
-    AnswerColumn("start_spread_ns", "ns", "from the first rank's start to the last one's, on the aligned clock"),
+    col.rank("ranks", "number of ranks that have the step"),
+    col.ns("duration_ns", "exact median of its duration on the host over ranks"),
+    col.rank("slowest_rank", "the rank with the longest duration on the host; the lowest if several are equal"),
+    col.ns("slowest_ns", "its duration"),
+    col.ns("spread_ns", "from the shortest to the longest duration over ranks"),
+    col.ns("device_span_ns", "exact median of its span on the device over ranks that have work in it"),
+    col.ns("start_spread_ns", "from the first rank's start to the last one's, on the aligned clock"),
 )
 
 
 _BATCH = ("phase", "requests", "prefill_requests", "query_tokens", "kv_tokens")
 
 
-class Steps(Recipe):
-    """The training steps: when each begins and ends on every rank, on the host and on the device.
-
-    Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning, DeepSpeed, JAX,
-    TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one optimizer step count,
-    otherwise the outermost. If only optimizers are named, each ends a step; without names, the period of the kernel sequence is
-    used.
-
-    A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
-    step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that says
-    so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with what the names of their ranges say of its batch;
-    where a step has several iterations, these are added.
-    """
-
-    name = "steps"
-    aligned = True
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")}
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),
-    )
-    chart: ClassVar[Chart | None] = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
-
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """The columns of a step on a rank, or of a step over all ranks."""
-        return _SUMMARY if options["per_step"] else _ROWS
-
-    def answer_chart(self, options: Mapping[str, Any]) -> Chart | None:
-        """Lines of the ranks; of a step over all ranks, the median and the slowest."""
-        if not options["per_step"]:
-            return self.chart
-        return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
-
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
-        import pyarrow as pa
-
-        kinds = [("step", pa.int64()), *((c, pa.string() if c == "phase" else pa.int64()) for c in _BATCH)]
-        return pa.Table.from_pylist(_batches(rank), pa.schema(kinds))
-
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """A row per rank and step, or per step."""
-        import numpy as np
-        import pyarrow as pa
-
-        steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
-        asked = [p.rank for p in parts]
-        steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
-        hosts = {r.rank: r.host for r in run.ranks}
-        batches = {(p.rank, row["step"]): row for p in parts for row in p.table.to_pylist()}
-        rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
-        columns = self.answer_columns(options)
-        notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
-        return Answer(answer_rows(rows, pa.schema([(c.name, _type(c)) for c in columns])), columns, tuple(notes))
+CHART = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each step on each rank")
 
 
-def _type(column: AnswerColumn) -> Any:
+def _columns(options: Options) -> col.Columns:
+    """The columns of a step on a rank, or of a step over all ranks."""
+    return _SUMMARY if options["per_step"] else _ROWS
+
+
+def _chart(options: Options) -> Chart | None:
+    """Lines of the ranks; of a step over all ranks, the median and the slowest."""
+    if not options["per_step"]:
+        return CHART
+    return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
+
+
+def _map(rank: RankTables, _options: Options) -> Any:
+    """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
     import pyarrow as pa
 
-    if column.name in ("kind", "source", "host", "phase"):
-        return pa.string()
-    return pa.int32() if column.name in ("rank", "ranks", "slowest_rank") else pa.int64()
+    kinds = [("step", pa.int64()), *((c, pa.string() if c == "phase" else pa.int64()) for c in _BATCH)]
+    return pa.Table.from_pylist(_batches(rank), pa.schema(kinds))
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """A row per rank and step, or per step."""
+    import numpy as np
+    import pyarrow as pa
+
+    steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
+    asked = [p.rank for p in parts]
+    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
+    hosts = {r.rank: r.host for r in run.ranks}
+    batches = {(p.rank, row["step"]): row for p in parts for row in p.table.to_pylist()}
+    rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
+    columns = _columns(options)
+    notes = (_kind_notes(steps) if rows else ["no steps were found in the run"]) if parts else []
+    return Answer.of(rows, columns, tuple(notes))
 
 
 def _batches(rank: RankTables) -> list[dict[str, Any]]:
@@ -219,4 +207,14 @@ def _kind_notes(steps: Any) -> list[str]:
     ]
 
 
-RECIPE = Steps()
+QUESTION = Question(
+    "steps",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables={"ranges": ("start", "end", "name"), "kernels": ("start", "end", "name")},
+    options=(Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),),
+    chart=_chart,
+    clock="aligned",
+)

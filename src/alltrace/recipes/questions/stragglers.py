@@ -1,9 +1,19 @@
-"""The recipe `stragglers`."""
+"""Which rank the others wait for at collectives, how much, and why it is late.
+
+A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
+that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not counted. A rank
+that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
+to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
+`path_blame_ns` is what of the critical path goes beyond the peers' median.
+
+With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
+time arrived last. The files do not show why.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.analysis.inspector_records import (
     SOURCE,
@@ -23,16 +33,17 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Part, Recipe, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.base import Answer, Chart, Part, Question, alignment_of
+from alltrace.trace import columns as col
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from alltrace.recipes.analysis.lateness import Cause, Lateness
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, RunFacts
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
     from alltrace.replay.rank_graph import RankGraph
@@ -41,89 +52,70 @@ if TYPE_CHECKING:
 _NAMED_RANGES = 4
 
 
-class Stragglers(Recipe):
-    """Which rank the others wait for at collectives, how much, and why it is late.
+COLUMNS: col.Columns = (
+    col.RANK,
+    col.text("host", "host"),
+    col.ns("waited_ns", "time it waited for others at matched operations"),
+    col.ns("caused_ns", "time others waited for it when it arrived last"),
+    col.percent("caused_percent", "share of all waits", None),
+    col.whole(
+        "root_rank",
+        "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
+    ),
+    col.real("root_share", "share of all waits for which this rank would have to change, 0 to 1"),
+    col.ns("exposed_wait_ns", "part of its waits during which no compute kernel ran on its devices"),
+    col.whole("operations", "matched operations it took part in"),
+    col.percent("last_percent", "share of them at which it arrived last and another rank's wait counts", None),
+    col.ns("path_blame_ns", "its part of the critical path above its peers' median; negative if it was faster"),
+    col.text("cause", "why it is late: compute, communication (other), copy, host, or mixed; null if it is not"),
+    col.percent("cause_percent", "share of that cause in its time above its peers' median", None),
+    col.ns("compute_excess_ns", "compute time above the peers' median before operations at which it was last"),
+    col.ns("communication_excess_ns", "other communication, measured the same way"),
+    col.ns("copy_excess_ns", "copies, measured the same way"),
+    col.ns("host_excess_ns", "time with nothing on the device, measured the same way"),
+    col.text("range", "the range with most of that time, if the cause is the host"),
+    col.text("pattern", "recurring, rotating or transient over steps; node or stage if all its ranks are late"),
+    col.real("confidence", "confidence of the matching of the operations at which it was last, 0 to 1"),
+)
 
-    A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
-    that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not counted. A rank
-    that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
-    to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
-    `path_blame_ns` is what of the critical path goes beyond the peers' median.
+NEEDED = ((*TABLES, "collectives"),)
 
-    With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
-    time arrived last. The files do not show why.
-    """
 
-    name = "stragglers"
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = TABLES
-    requires: ClassVar[tuple[str | tuple[str, ...], ...]] = ((*TABLES, "collectives"),)
-    aligned: ClassVar[bool] = True
-    rereads: ClassVar[bool] = True
-    kept_parts: ClassVar[tuple[str, ...]] = ("graph", "lateness")
-    options: ClassVar[tuple[Option, ...]] = (SOURCE,)
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("rank", None, "rank"),
-        AnswerColumn("host", None, "host"),
-        AnswerColumn("waited_ns", "ns", "time it waited for others at matched operations"),
-        AnswerColumn("caused_ns", "ns", "time others waited for it when it arrived last"),
-        AnswerColumn("caused_percent", "%", "share of all waits"),
-        AnswerColumn(
-            "root_rank",
-            None,
-            "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
-        ),
-        AnswerColumn("root_share", None, "share of all waits for which this rank would have to change, 0 to 1"),
-        AnswerColumn("exposed_wait_ns", "ns", "part of its waits during which no compute kernel ran on its devices"),
-        AnswerColumn("operations", None, "matched operations it took part in"),
-        AnswerColumn("last_percent", "%", "share of them at which it arrived last and another rank's wait counts"),
-        AnswerColumn("path_blame_ns", "ns", "its part of the critical path above its peers' median; negative if it was faster"),
-        AnswerColumn("cause", None, "why it is late: compute, communication (other), copy, host, or mixed; null if it is not"),
-        AnswerColumn("cause_percent", "%", "share of that cause in its time above its peers' median"),
-        AnswerColumn("compute_excess_ns", "ns", "compute time above the peers' median before operations at which it was last"),
-        AnswerColumn("communication_excess_ns", "ns", "other communication, measured the same way"),
-        AnswerColumn("copy_excess_ns", "ns", "copies, measured the same way"),
-        AnswerColumn("host_excess_ns", "ns", "time with nothing on the device, measured the same way"),
-        AnswerColumn("range", None, "the range with most of that time, if the cause is the host"),
-        AnswerColumn("pattern", None, "recurring, rotating or transient over steps; node or stage if all its ranks are late"),
-        AnswerColumn("confidence", None, "confidence of the matching of the operations at which it was last, 0 to 1"),
-    )
-    chart: ClassVar[Chart | None] = Chart(
-        "bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"
-    )
+def _columns(options: Options) -> col.Columns:
+    """The answer from the selected source."""
+    return select_columns(COLUMNS) if options.get("source") == "inspector" else COLUMNS
 
-    def answer_columns(self, options: Mapping[str, Any]) -> tuple[AnswerColumn, ...]:
-        """The answer from the selected source."""
-        return select_columns(self.columns) if options.get("source") == "inspector" else self.columns
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """What graphs are made from; nothing of the trace where NCCL Inspector is the source."""
-        return {} if options.get("source") == "inspector" else with_graph(super().reads(options))
+def _reads(options: Options) -> dict[str, tuple[str, ...]]:
+    """What graphs are made from; nothing of the trace where NCCL Inspector is the source."""
+    return {} if options.get("source") == "inspector" else with_graph(dict(TABLES))
 
-    def needs(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """Likewise."""
-        return () if options.get("source") == "inspector" else super().needs(options)
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:
-        """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
-        if options["source"] == "inspector":
-            return recorded_of(rank)
-        from alltrace.recipes.analysis.lateness import Lateness, lateness
-        from alltrace.recipes.execution.shared_tables import kept_once
+def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
+    """Likewise."""
+    return () if options.get("source") == "inspector" else NEEDED
 
-        return graph_of(rank), kept_once(rank, "lateness", (Lateness,), lateness)
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """One row per rank, the one that is to blame for most first."""
-        columns = self.answer_columns(options)
-        if options["source"] == "inspector":
-            found = recorded(parts)
-            rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts, run)
-        else:
-            members, steps = alignment_tables(run)
-            rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
-        reals = dict.fromkeys(c.name for c in self.columns if c.unit == "%" or c.name in ("confidence", "root_share"))
-        schema = answer_schema(columns, ("host", "cause", "range", "pattern"), reals)
-        return Answer(answer_rows(rows, schema), columns, tuple(notes))
+def _map(rank: RankTables, options: Options) -> Any:
+    """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
+    if options["source"] == "inspector":
+        return recorded_of(rank)
+    from alltrace.recipes.analysis.lateness import Lateness, lateness
+    from alltrace.recipes.execution.shared_tables import kept_once
+
+    return graph_of(rank), kept_once(rank, "lateness", (Lateness,), lateness)
+
+
+def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+    """One row per rank, the one that is to blame for most first."""
+    columns = _columns(options)
+    if options["source"] == "inspector":
+        found = recorded(parts)
+        rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts, run)
+    else:
+        members, steps = alignment_tables(run)
+        rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
+    return Answer.of(rows, columns, tuple(notes))
 
 
 @dataclass
@@ -361,4 +353,17 @@ def _of_host(cause: Cause) -> bool:
     return cause.name == "host" or (cause.name == "mixed" and max(cause.excess_ns) == cause.excess_ns[3])
 
 
-RECIPE = Stragglers()
+QUESTION = Question(
+    "stragglers",
+    __doc__,
+    _columns,
+    _map,
+    _merge,
+    tables=TABLES,
+    reading=_reads,
+    requires=_requires,
+    options=(SOURCE,),
+    chart=Chart("bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"),
+    clock="aligned",
+    kept_parts=("graph", "lateness"),
+)

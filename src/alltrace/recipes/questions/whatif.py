@@ -1,18 +1,36 @@
-"""The recipe `whatif`."""
+"""How long the run would take if a rank, an operation, a communicator or a kernel took as long as its peers.
+
+The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and copies
+at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of all of its
+operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank, operation and
+communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away from the unchanged run
+is refused.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from alltrace.recipes.analysis.run_replay import ReplayRecipe, name_texts, other_culprit, peers_in, replay_notes
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, alignment_of, answer_rows, answer_schema
+from alltrace.recipes.analysis.run_replay import (
+    TABLES,
+    graph_of,
+    graph_reads,
+    merged_replay,
+    name_texts,
+    other_culprit,
+    peers_in,
+    replay_notes,
+)
+from alltrace.recipes.base import Answer, Chart, Option, Question, alignment_of
+from alltrace.trace import columns as col
 from alltrace.trace.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from alltrace.recipes.base import RunFacts
+    from alltrace.recipes.base import Options, RunFacts
     from alltrace.replay.change import Change
     from alltrace.replay.join import Replay
     from alltrace.replay.peers import Peers
@@ -20,72 +38,50 @@ if TYPE_CHECKING:
 _MOST_RANKS = 64
 
 
-class WhatIf(ReplayRecipe):
-    """How long the run would take if a rank, an operation, a communicator or a kernel took as long as its peers.
+COLUMNS: col.Columns = (
+    col.text("what", "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
+    col.rank("rank", "the rank, if one rank changes"),
+    col.text("duration", "the new duration: the peers' median, or its own times the scale"),
+    col.whole("step", "the step, or null for the whole run"),
+    col.ns("before_ns", "time of the replayed run or step without the change"),
+    col.ns("after_ns", "time with the change"),
+    col.ns("saved_ns", "the difference; negative if the change makes the run longer"),
+    col.percent("saved_percent", "saved_ns as a share of before_ns", None),
+)
 
-    The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and copies
-    at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of all of its
-    operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank, operation and
-    communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away from the unchanged run
-    is refused.
-    """
 
-    name = "whatif"
-    options: ClassVar[tuple[Option, ...]] = (
-        Option("rank", str, None, "the ranks to change, such as 3,8-11"),
-        Option("op", str, None, "the collective operation to change, such as AllReduce"),
-        Option("communicator", str, None, "the communicator to change, by its name in `collectives` or its number"),
-        Option("kernel", str, None, "the kernels to change: a regular expression to find in their names"),
-        Option("scale", float, None, "multiply by this, instead of taking the peers' median"),
-        Option("max_error", float, 5.0, "refuse to answer if the replay error is larger, in %"),
-        Option("per_step", bool, False, "add the time of every step"),
-    )
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("what", None, "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
-        AnswerColumn("rank", None, "the rank, if one rank changes"),
-        AnswerColumn("duration", None, "the new duration: the peers' median, or its own times the scale"),
-        AnswerColumn("step", None, "the step, or null for the whole run"),
-        AnswerColumn("before_ns", "ns", "time of the replayed run or step without the change"),
-        AnswerColumn("after_ns", "ns", "time with the change"),
-        AnswerColumn("saved_ns", "ns", "the difference; negative if the change makes the run longer"),
-        AnswerColumn("saved_percent", "%", "saved_ns as a share of before_ns"),
-    )
+def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
+    """One row for each change and, if wanted, step."""
+    from alltrace.replay.change import changed_weights, replayed
 
-    chart: ClassVar[Chart | None] = Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save")
-
-    def answer(self, replay: Replay, members: Any, run: RunFacts, options: Mapping[str, Any]) -> Answer:
-        """One row for each change and, if wanted, step."""
-        from alltrace.replay.change import changed_weights, replayed
-
-        _check(options)
-        if 100 * replay.error > options["max_error"]:
-            raise InputError(
-                getattr(run, "path", "the run"),
-                found=f"the replay error is {100 * replay.error:.1f} %",
-                expected=f"at most {options['max_error']:g} %",
-                advice="look at `critical-path`, whose class idle is what no dependency explains",
-            )
-        notes = replay_notes(replay, members)
-        rows: list[dict[str, Any]] = []
-        extra = {}
-        if replay.parts:
-            peers = peers_in(replay, run)
-            chosen = any(options[o] is not None for o in ("rank", "op", "communicator", "kernel"))
-            changes = [_chosen(peers, members, run, options)] if chosen else _all(replay, peers, members, run, options, notes)
-            before, steps_before = replayed(replay, replay.weights)
-            for label, change in changes:
-                after, steps_after = replayed(replay, changed_weights(replay, peers, change))
-                head = {"what": label, "rank": _one_rank(change), "duration": _duration(options["scale"])}
-                rows.append(head | _row(None, before, after))
-                if options["per_step"]:
-                    rows += [head | _row(s, steps_before[s], steps_after[s]) for s in steps_before]
-            if not chosen and not options["per_step"]:
-                rows.sort(key=lambda r: -r["saved_ns"])
-                first = next((r["rank"] for r in rows if r["rank"] is not None), None)
-                notes += other_culprit(replay, peers, run, [] if first is None else [first], "--scale takes no peers")
-            extra = {"slowdown": _slowdowns(replay, peers)}
-        schema = answer_schema(self.columns, ("what", "duration"), {"saved_percent": None})
-        return Answer(answer_rows(rows, schema), self.columns, tuple(notes), extra)
+    _check(options)
+    if 100 * replay.error > options["max_error"]:
+        raise InputError(
+            getattr(run, "path", "the run"),
+            found=f"the replay error is {100 * replay.error:.1f} %",
+            expected=f"at most {options['max_error']:g} %",
+            advice="look at `critical-path`, whose class idle is what no dependency explains",
+        )
+    notes = replay_notes(replay, members)
+    rows: list[dict[str, Any]] = []
+    extra = {}
+    if replay.parts:
+        peers = peers_in(replay, run)
+        chosen = any(options[o] is not None for o in ("rank", "op", "communicator", "kernel"))
+        changes = [_chosen(peers, members, run, options)] if chosen else _all(replay, peers, members, run, options, notes)
+        before, steps_before = replayed(replay, replay.weights)
+        for label, change in changes:
+            after, steps_after = replayed(replay, changed_weights(replay, peers, change))
+            head = {"what": label, "rank": _one_rank(change), "duration": _duration(options["scale"])}
+            rows.append(head | _row(None, before, after))
+            if options["per_step"]:
+                rows += [head | _row(s, steps_before[s], steps_after[s]) for s in steps_before]
+        if not chosen and not options["per_step"]:
+            rows.sort(key=lambda r: -r["saved_ns"])
+            first = next((r["rank"] for r in rows if r["rank"] is not None), None)
+            notes += other_culprit(replay, peers, run, [] if first is None else [first], "--scale takes no peers")
+        extra = {"slowdown": _slowdowns(replay, peers)}
+    return Answer.of(rows, COLUMNS, tuple(notes), extra)
 
 
 def _one_rank(change: Change) -> int | None:
@@ -237,4 +233,24 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
     return rows
 
 
-RECIPE = WhatIf()
+QUESTION = Question(
+    "whatif",
+    __doc__,
+    COLUMNS,
+    graph_of,
+    partial(merged_replay, _answer),
+    tables=TABLES,
+    reading=graph_reads,
+    options=(
+        Option("rank", str, None, "the ranks to change, such as 3,8-11"),
+        Option("op", str, None, "the collective operation to change, such as AllReduce"),
+        Option("communicator", str, None, "the communicator to change, by its name in `collectives` or its number"),
+        Option("kernel", str, None, "the kernels to change: a regular expression to find in their names"),
+        Option("scale", float, None, "multiply by this, instead of taking the peers' median"),
+        Option("max_error", float, 5.0, "refuse to answer if the replay error is larger, in %"),
+        Option("per_step", bool, False, "add the time of every step"),
+    ),
+    chart=Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save"),
+    clock="aligned",
+    kept_parts=("graph",),
+)

@@ -28,6 +28,7 @@ def rows(count, long):
     ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("long", [set(), {1}, {128, 129}, set(range(300, 1500)), set(range(1, 2000, 300))], ids=len)
 def test_rows_are_read_as_sqlite_reads_them(tmp_path, make, both, long):
     made = rows(2000, long)

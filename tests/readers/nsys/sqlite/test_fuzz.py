@@ -80,6 +80,7 @@ def _example(make, path, size, auto_vacuum):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("size", "auto_vacuum"), [(512, "NONE"), (1024, "FULL"), (4096, "NONE")])
 def test_damaged_files(tmp_path, make, read, rows, as_rows, damage, size, auto_vacuum):
     whole = _example(make, tmp_path / "whole", size, auto_vacuum).read_bytes()

@@ -207,6 +207,8 @@ def test_bytes_that_are_not_utf8_are_escaped_and_stay_apart(tmp_path, make, both
     assert both(path)["t"]["a"].to_pylist() == [value.decode("utf-8", "backslashreplace") for value in raw]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
 def test_long_values_on_overflow_pages(tmp_path, make, both, page_size):
     usable = page_size
@@ -221,6 +223,7 @@ def test_long_values_on_overflow_pages(tmp_path, make, both, page_size):
     assert both(path, 3)["t"].num_rows == len(rows)
 
 
+@pytest.mark.slow
 def test_much_text_makes_smaller_batches(tmp_path, make):
     rows = [("x" * (9 << 20),) for _ in range(16)]
     path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a TEXT)", ("INSERT INTO t VALUES (?)", rows)])

@@ -4,12 +4,13 @@ from contextlib import closing
 from unittest import mock
 
 import pytest
+from tests.together import together
 
 from alltrace.readers.nsys.sqlite import open_sqlite, schema
 from alltrace.readers.nsys.sqlite.schema import declared_type
 
 
-@pytest.mark.parametrize(
+@together(
     ("declaration", "kind"),
     [
         ("INTEGER", "int64"), ("bigint unsigned", "int64"), ("REAL", "float64"), ("DOUBLE", "float64"), ("NUMERIC", "float64"),

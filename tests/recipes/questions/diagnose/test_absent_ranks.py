@@ -15,6 +15,7 @@ from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _completed
 SLOW = "slow-rank:ranks=3:factor=1.3"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("layout", "share"),
     [
@@ -31,12 +32,14 @@ def test_the_wait_for_a_slow_rank_without_a_report_is_its_loss(tmp_path, layout,
     assert "Waiting for rank 3, without a report" in first["advice"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["tensor-data", "pipeline"])
 def test_a_missing_rank_that_is_as_fast_as_others_is_not_waited_for(tmp_path, layout):
     answer, _ = diagnose(tmp_path, layout, "missing-rank:ranks=3")
     assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
 
 
+@pytest.mark.slow
 def test_a_slow_rank_with_a_report_is_no_missing_one(tmp_path):
     answer, _ = diagnose(tmp_path, "tensor-data", SLOW)
     assert "missing-rank" not in [row["kind"] for row in answer.to_pylist()]
@@ -56,6 +59,7 @@ def test_members_without_a_report_are_named_where_they_can_be_known(ranks, size,
     assert _absent([SimpleNamespace(ranks=ranks, size=size)], missing) == expected
 
 
+@pytest.mark.slow
 def test_without_names_a_communicator_of_all_that_are_there_is_of_all_ranks(tmp_path):
     answer, truth = diagnose(tmp_path, "healthy", SLOW, "missing-rank:ranks=3", "no-nvtx")
     first = answer.to_pylist()[0]
@@ -64,6 +68,7 @@ def test_without_names_a_communicator_of_all_that_are_there_is_of_all_ranks(tmp_
     assert 0.5 * truth.faults[0]["lost_ns"] < first["lost_ns"] <= truth.faults[0]["lost_ns"]
 
 
+@pytest.mark.slow
 def test_a_rank_alone_with_a_missing_one_waits_for_it(tmp_path):
     """Communicators are pairs, so that nothing of rank 2's with rank 3 is matched."""
     answer, truth = diagnose(tmp_path, "tensor-data", SLOW, "missing-rank:ranks=3", tensor_parallel=2)

@@ -5,12 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.together import together
 
-from alltrace.recipes.base import Answer, answer_rows
-from alltrace.recipes.questions.diagnose import RECIPE, cards, evidence_sentences, headlines
+from alltrace.recipes.base import Answer
+from alltrace.recipes.questions.diagnose import COLUMNS, _schema, cards, evidence_sentences, headlines
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
 from alltrace.recipes.registry import find
+from alltrace.trace.columns import table_of
 
 HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
 
@@ -40,7 +42,7 @@ def row(kind, ranks=(11,), **given) -> dict[str, Any]:
 
 
 def told(*rows, notes=(), hosts=HOSTS):
-    return cards.told(Answer(answer_rows(rows, RECIPE._schema()), RECIPE.columns, tuple(notes)), hosts)
+    return cards.told(Answer(table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes)), hosts)
 
 
 def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
@@ -109,8 +111,8 @@ def test_a_loss_that_is_not_known_says_why():
     assert told(opportunity).cards[0].cost == "up to 20.0 % of the judged time can be saved"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("ranks", [(), (11,), (3, 5), tuple(range(16))])
+@together("kind", KINDS)
+@together("ranks", [(), (11,), (3, 5), tuple(range(16))])
 def test_every_kind_has_a_sentence_a_measure_and_a_table(kind, ranks):
     found = told(row(kind, ranks, opportunity_share=0.3 if kind in cards._OPPORTUNITIES else None)).cards[0]
     assert found.what[0].isupper()
@@ -175,7 +177,7 @@ def test_ranks_are_named_briefly():
     assert headlines.who(list(range(7)), {rank: f"n{rank}" for rank in range(8)}) == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
 
 
-@pytest.mark.parametrize("name", EVIDENCE)
+@together("name", EVIDENCE)
 def test_every_number_of_the_evidence_is_said(name):
     said = evidence_sentence({"basis": "replay", "calls": None, name: 0.25}, 0.9, about_time=True)
     assert "confidence 90 %" in said
@@ -195,7 +197,7 @@ def test_numbers_have_units_and_stand_together():
 
 
 def test_a_row_of_nulls_is_told(tmp_path):
-    schema = RECIPE._schema()
+    schema = _schema()
     empty = {f.name: [] if pa.types.is_list(f.type) else None for f in schema}
     given = empty | {"kind": "sync", "severity": "low", "evidence": {}, "confidence": 0.5, "advice": ""}
     assert told(given).cards[0].who == ""

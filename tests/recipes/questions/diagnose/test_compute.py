@@ -77,6 +77,7 @@ def test_the_same_work_that_takes_longer_on_one_rank_step_after_step_is_a_stragg
     assert "drain" in found[0]["advice"]
 
 
+@pytest.mark.slow
 def test_the_kernel_that_is_named_comes_with_what_launched_it(tmp_path):
     def hot(rank, _step, place):
         return 1.8 if rank == 2 and place == 1 else 1.0
@@ -108,6 +109,7 @@ def test_more_launches_are_uneven_work(tmp_path):
     assert found == [("imbalance", [3])]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("by_grid", [True, False])
 @pytest.mark.parametrize("ranks", [2, 4, 16])
 def test_another_rank_in_each_step_is_uneven_work(tmp_path, ranks, by_grid):
@@ -120,6 +122,7 @@ def test_another_rank_in_each_step_is_uneven_work(tmp_path, ranks, by_grid):
     assert found[0]["evidence"]["persistence"] < 0.3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ranks", [2, 8, 16])
 def test_noise_names_no_rank(tmp_path, ranks):
     draw = random.Random(ranks)
@@ -138,23 +141,27 @@ def test_a_rank_that_becomes_ever_slower_is_a_straggler(tmp_path):
     assert found == [("straggler", [6])]
 
 
+@pytest.mark.slow
 def test_a_slow_host_and_a_slower_rank_are_two_findings_the_largest_first(tmp_path):
     found = found_in(run_of(tmp_path, 16, 6, lambda r, *_: 1.15 if r == 13 else 1.08 if r // 4 == 1 else 1.0))
     assert [(r["kind"], r["ranks"], r["hosts"]) for r in found] == [("straggler", [13], []), ("slow-host", [4, 5, 6, 7], ["host1"])]
     assert [r["evidence"]["slowdown"] for r in found] == [1.15, 1.08]
 
 
+@pytest.mark.slow
 def test_a_slower_rank_of_a_slow_host_is_one_more_finding(tmp_path):
     found = found_in(run_of(tmp_path, 16, 6, lambda r, *_: 1.3 if r == 6 else 1.1 if r // 4 == 1 else 1.0))
     assert [(r["kind"], r["ranks"]) for r in found] == [("straggler", [6]), ("slow-host", [4, 5, 7])]
 
 
+@pytest.mark.slow
 def test_ranks_that_are_slow_alike_are_one_finding_and_others_are_not(tmp_path):
     slow = {1: 1.3, 9: 1.3, 14: 1.1}
     found = kinds(run_of(tmp_path, 16, 6, lambda r, *_: slow.get(r, 1.0)))
     assert found == [("straggler", [1, 9]), ("straggler", [14])]
 
 
+@pytest.mark.slow
 def test_advice_names_all_ranks_in_ranges(tmp_path):
     slow = {*range(12, 20), 61}
     found = found_in(run_of(tmp_path, 64, 3, lambda r, *_: 1.2 if r in slow else 1.0, per_host=16))

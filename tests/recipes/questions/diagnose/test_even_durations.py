@@ -32,6 +32,7 @@ def run_of(folder, ranks, steps, duration):
     return make_run(folder, tables), (at - begin) / steps / US
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("slow", [1.0, 1.2])
 def test_variation_within_steps_costs_what_the_run_without_it_is_shorter(tmp_path, slow):
     draw = random.Random(4)

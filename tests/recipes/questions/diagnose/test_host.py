@@ -26,6 +26,7 @@ def pair(tmp_path_factory, corpus):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_a_loader_in_the_launching_thread_is_the_first_finding(pair):
     first = pair[0].recipe("diagnose").to_pylist()[0]

@@ -73,6 +73,7 @@ def job(tmp_path):
     return tmp_path, manifest, truth
 
 
+@pytest.mark.slow
 def test_a_slow_rank_is_told_its_clock_in_the_judged_steps(job):
     folder, manifest, _ = job
     (before,) = [r for r in ask(OpenRun(folder / "run"), "diagnose").table.to_pylist() if r["kind"] == "straggler"]
@@ -170,6 +171,7 @@ def with_adapter(report, number, bytes_per_ms):
         db.executemany("INSERT INTO NET_NIC_METRIC VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
+@pytest.mark.slow
 def test_a_slow_link_is_told_what_its_adapters_sent(tmp_path):
     fault = "slow-communicator:factor=4"
     scenario = SCENARIOS["experts"].override(ranks=8, hosts=4, steps=6, expert_parallel=4, faults=(fault,), ideal=True)

@@ -24,6 +24,7 @@ PER_STEP = ("exposed-communication", "serialized-communication")
 """What is lost in every step alike."""
 
 
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize(
     ("layout", "fault", "basis", "share"),
     [
@@ -71,6 +72,8 @@ def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, l
         assert first["evidence"]["replay_error"] < 0.001
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("fault", "where"),
     [
@@ -95,6 +98,8 @@ def test_faults_of_the_capture_cost_nothing_and_come_behind_graver_findings(tmp_
     assert first["ranks"] == list(truth.faults[0]["ranks"])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", ["healthy", "tensor-data", "pipeline", "experts", "sharded"])
 def test_a_healthy_run_has_no_grave_finding(tmp_path, layout):
     answer, _ = diagnose(tmp_path, layout, **({"expert_parallel": 4} if layout == "experts" else {}))
@@ -121,6 +126,7 @@ def test_one_rank_says_what_cannot_be_judged(tmp_path):
     assert any("only one rank" in note for note in answer.notes)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", ["healthy", "tensor-data", "pipeline", "experts", "sharded"])
 def test_no_healthy_run_shares_its_devices(tmp_path, layout):
     values = {"expert_parallel": 4} if layout == "experts" else {}

@@ -154,6 +154,7 @@ def assert_exclusive(answer):
         assert 0 <= row["confidence"] <= 1
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(runs())
 def test_losses_of_any_run_are_exclusive_shares(ranks):

@@ -58,6 +58,7 @@ def test_without_roles_they_are_compared(tmp_path):
     assert kinds & COMPARED
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("slow", [1, 6])
 def test_a_slow_rank_is_found_among_its_role(tmp_path, slow):
     run = program(tmp_path / "run", lambda rank, _step: 1.3 if rank == slow else 1.0)
@@ -65,6 +66,7 @@ def test_a_slow_rank_is_found_among_its_role(tmp_path, slow):
     assert {tuple(ranks) for _kind, ranks in found(run)} == {(slow,)}
 
 
+@pytest.mark.slow
 def test_a_slow_host_is_found_within_a_role(tmp_path):
     """The rollouts of host b are slow, and its trainers are not."""
     hosts = {rank: "a" if rank % 4 < 2 else "b" for rank in range(8)}

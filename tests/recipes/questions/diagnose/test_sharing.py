@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from tests.recipes.questions.diagnose.time_sliced import OTHERS_NS, US, Device, run_of
 
 from alltrace.recipes.questions.diagnose.cards import told
+from alltrace.recipes.questions.diagnose.sharing import notes
+from alltrace.run import manifest
 
 OF_COMPUTE = ("straggler", "slow-host", "imbalance", "jitter", "shared-device")
 
@@ -75,3 +79,23 @@ def test_a_run_without_steps_can_be_shared(tmp_path):
     assert any("no steps were found" in note for note in answer.notes)
     (row,) = (r for r in answer.to_pylist() if r["kind"] == "shared-device")
     assert row["lost_ns"] == pytest.approx(row["evidence"]["interrupted_launches"] * OTHERS_NS, rel=0.05)
+
+
+def test_who_shares_a_device_is_noted():
+    def rank(number, *devices, pids=(1,)):
+        return SimpleNamespace(rank=number, pids=pids, devices=devices, host="a")
+
+    def device(uuid=None, name=None):
+        return manifest.Device(0, 0, uuid, None, name, "a")
+
+    slices = [
+        rank(0, device("GPU-1", "H200")),
+        rank(1, device("MIG-2", "H200")),
+        rank(2, device("GPU-3", "A100 MIG 1g.5gb")),
+        rank(3, device(None, None)),
+    ]
+    assert notes(SimpleNamespace(ranks=slices)) == [
+        "rank 1-2: its device is a slice (MIG), which shares the link to the host with others"
+    ]
+    several = notes(SimpleNamespace(ranks=[rank(0, device("GPU-1", "H200"), pids=(1, 2)), rank(1, device("GPU-2"), pids=(3,))]))
+    assert [note.partition(":")[0] for note in several] == ["rank 0"]

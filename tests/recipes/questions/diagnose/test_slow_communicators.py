@@ -128,3 +128,9 @@ def test_a_small_difference_is_enough_where_peers_are_even():
     uneven = [(n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 * (1 + n / 10)) for n in range(4) for _ in range(3)]
     assert compared(uneven, sizes=(2, 2, 2, 2)) == {}
     assert compared(even[:9], sizes=(2, 2, 2)) == {}
+
+
+def test_operations_without_time_or_size_are_no_measure():
+    rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
+    empty = [(1, "AllReduce", 4 * MIB, 0), (1, "AllReduce", 0, 10), (0, "AllReduce", 4 * MIB, 0)]
+    assert compared([*rows, *empty]) == compared(rows)

@@ -45,6 +45,7 @@ def straggler(tmp_path_factory):
     return plain, traced(plain, folder / "traced"), folder / "cache"
 
 
+@pytest.mark.slow
 def test_a_straggler_costs_the_same_with_the_trace(straggler):
     *folders, cache = straggler
     runs = [open_run(f, cache_dir=cache) for f in folders]
@@ -66,6 +67,7 @@ def test_the_first_finding_is_the_same_with_the_trace(tmp_path, layout, values, 
     assert found[1] == found[0]
 
 
+@pytest.mark.slow
 def test_losses_are_withheld_where_no_kernel_shows_what_was_traced(straggler, tmp_path):
     target = shutil.copytree(straggler[1], tmp_path / "traced")
     with closing(sqlite3.connect(target / "straggler_rank2.sqlite")) as database:

@@ -16,6 +16,7 @@ def noise(seed, ranks, steps, deviation=0.01):
     return np.random.default_rng(seed).normal(1.0, deviation, (ranks, steps))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 64])
 @pytest.mark.parametrize("deviation", [0.002, 0.05])
 def test_noise_alone_makes_a_rank_stand_out_once_in_a_hundred_times_at_most(ranks, deviation):

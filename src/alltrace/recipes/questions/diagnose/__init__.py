@@ -1,7 +1,11 @@
-"""The recipe `diagnose`: a ranked list of what costs a run time, and who is to blame.
+"""What costs the run time, who is to blame and what to do: ranked findings, the largest loss first.
 
-`facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family of
-findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
+Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what it does
+meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
+that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
+`evidence` has in `basis` whether it comes from a replay or a ceiling. Losses are exclusive: time of a class in a larger one
+is not counted again, so they sum to at most the judged time. Rows come by severity, then by loss. Opportunities come last:
+no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share` at most.
 """
 
 from __future__ import annotations
@@ -9,26 +13,29 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.analysis.traffic import READS as NETWORK
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Part, Recipe, answer_rows
+from alltrace.recipes.base import Answer, Chart, Part, Question
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
+from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.finding import Finding
     from alltrace.recipes.questions.diagnose.host_time import Contribution
     from alltrace.recipes.questions.diagnose.ranking import Ranked
 
+# `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family
+# of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
 DETECTORS = (
     "alltrace.recipes.questions.diagnose.compute",
     "alltrace.recipes.questions.diagnose.communication",
@@ -42,150 +49,128 @@ DETECTORS = (
 _WORK = ("start", "end", "process", "device", "stream", "correlation")
 
 
-class Diagnose(Recipe):
-    """What costs the run time, who is to blame and what to do: ranked findings, the largest loss first.
+COLUMNS: col.Columns = (
+    col.text("kind", "kind of the finding"),
+    col.text("severity", f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
+    col.ns("lost_ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
+    col.ns("lost_ns_per_step", "the same per judged step; null without steps"),
+    col.real("lost_share", "lost_ns of the judged time, 0 to 1; all rows together at most 1", decimals=4),
+    col.real(
+        "opportunity_share",
+        "for an opportunity: the largest share of the judged time that a change can save, 0 to 1",
+        decimals=4,
+    ),
+    col.Column("ranks", "ranks", None, "the culprits"),
+    col.texts("hosts", "hosts where every rank is a culprit"),
+    col.text("where", "the kernel, range, communicator or call"),
+    col.text("launched_by", "for a kernel: the operator, module and line that launched most of it; null if unknown"),
+    col.Column("evidence", "any", None, "the numbers behind the finding, and basis: replay or ceiling"),
+    col.text("advice", "what to do about it"),
+    col.real("confidence", "confidence in the kind and the culprits, 0 to 1"),
+    col.text("loss_note", "why the loss is null, or what it does not include; else null"),
+    col.texts("classes", "the classes of time that make up the loss"),
+    col.flag(
+        "needed_at_once",
+        "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
+    ),
+)
 
-    Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what it does
-    meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
-    that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
-    `evidence` has in `basis` whether it comes from a replay or a ceiling. Losses are exclusive: time of a class in a larger one
-    is not counted again, so they sum to at most the judged time. Rows come by severity, then by loss. Opportunities come last:
-    no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share` at most.
-    """
+READS: Reads = {
+    "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
+    "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind", "collective"),
+    "graphs": _WORK,
+    "api": ("start", "end", "process", "thread", "name", "correlation"),
+    "ranges": RANGES,
+    "osrt": ("start", "end", "name", "thread"),
+    "mpi": ("start", "end", "thread", "kind"),
+    "frames": FRAMES,
+    "overheads": ("start", "end", "name", "thread"),
+    **NETWORK,
+    **CPUS,
+}
 
-    name = "diagnose"
-    aligned = True
-    rereads = True
-    keeps = True
-    kept_parts: ClassVar[tuple[str, ...]] = ("contribution", "graph")
-    tables: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "kernels": (*_WORK, "name", "short_name", "kind", "graph_node", *LAUNCH, *RESOURCES),
-        "copies": (*_WORK, "bytes", "kind", "src_kind", "dst_kind", "collective"),
-        "graphs": _WORK,
-        "api": ("start", "end", "process", "thread", "name", "correlation"),
-        "ranges": RANGES,
-        "osrt": ("start", "end", "name", "thread"),
-        "mpi": ("start", "end", "thread", "kind"),
-        "frames": FRAMES,
-        "overheads": ("start", "end", "name", "thread"),
-        **NETWORK,
-        **CPUS,
-    }
-    columns: ClassVar[tuple[AnswerColumn, ...]] = (
-        AnswerColumn("kind", None, "kind of the finding"),
-        AnswerColumn("severity", None, f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
-        AnswerColumn("lost_ns", "ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
-        AnswerColumn("lost_ns_per_step", "ns", "the same per judged step; null without steps"),
-        AnswerColumn("lost_share", None, "lost_ns of the judged time, 0 to 1; all rows together at most 1"),
-        AnswerColumn(
-            "opportunity_share", None, "for an opportunity: the largest share of the judged time that a change can save, 0 to 1"
-        ),
-        AnswerColumn("ranks", None, "the culprits"),
-        AnswerColumn("hosts", None, "hosts where every rank is a culprit"),
-        AnswerColumn("where", None, "the kernel, range, communicator or call"),
-        AnswerColumn("launched_by", None, "for a kernel: the operator, module and line that launched most of it; null if unknown"),
-        AnswerColumn("evidence", None, "the numbers behind the finding, and basis: replay or ceiling"),
-        AnswerColumn("advice", None, "what to do about it"),
-        AnswerColumn("confidence", None, "confidence in the kind and the culprits, 0 to 1"),
-        AnswerColumn("loss_note", None, "why the loss is null, or what it does not include; else null"),
-        AnswerColumn("classes", None, "the classes of time that make up the loss"),
-        AnswerColumn(
-            "needed_at_once",
-            None,
-            "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
-        ),
-    )
-    chart: ClassVar[Chart | None] = Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time")
 
-    def reads(self, options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """What facts and graphs are made from."""
-        from alltrace.recipes.analysis.run_replay import with_graph
+def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
+    """What facts and graphs are made from."""
+    from alltrace.recipes.analysis.run_replay import with_graph
 
-        operations = {"collectives": ("start", "end", "op", "bytes", "group_size")}
-        return with_graph({**super().reads(options), **operations})
+    operations = {"collectives": ("start", "end", "op", "bytes", "group_size")}
+    return with_graph({**dict(READS), **operations})
 
-    def map(self, rank: RankTables, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
-        """The rank's facts and its graph; nothing without device work."""
-        from alltrace.recipes.analysis.gpu_state import GpuState
-        from alltrace.recipes.analysis.host_state import HostState
-        from alltrace.recipes.analysis.network_state import NetworkState
-        from alltrace.recipes.analysis.run_replay import graph_of
-        from alltrace.recipes.execution.shared_tables import kept_once
-        from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
-        from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
-        from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
-        from alltrace.recipes.questions.diagnose.machine_state import MachineState
-        from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
-        from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
-        from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
-        machine = (MachineState, GpuState, HostState, NetworkState)
-        classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, HostTime, LoneOperations, *machine)
-        found = kept_once(rank, "contribution", classes, _contribution)
-        return found if found.facts is None else replace(found, graph=graph_of(rank))
+def _map(rank: RankTables, _options: Options) -> Any:
+    """The rank's facts and its graph; nothing without device work."""
+    from alltrace.recipes.analysis.gpu_state import GpuState
+    from alltrace.recipes.analysis.host_state import HostState
+    from alltrace.recipes.analysis.network_state import NetworkState
+    from alltrace.recipes.analysis.run_replay import graph_of
+    from alltrace.recipes.execution.shared_tables import kept_once
+    from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
+    from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
+    from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
+    from alltrace.recipes.questions.diagnose.machine_state import MachineState
+    from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
+    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+    from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
-    def reduce(self, parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Answer:  # noqa: ARG002
-        """The findings of all detectors, ranked."""
-        from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
-        from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
-        from alltrace.recipes.questions.diagnose import late_ranks as late
-        from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-        from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
-        from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
-        from alltrace.recipes.questions.diagnose.ranking import ranked
+    machine = (MachineState, GpuState, HostState, NetworkState)
+    classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, HostTime, LoneOperations, *machine)
+    found = kept_once(rank, "contribution", classes, _contribution)
+    return found if found.facts is None else replace(found, graph=graph_of(rank))
 
-        given = {p.rank: p.table for p in parts if p.table.facts is not None}
-        if not given:
-            return Answer(
-                self._schema().empty_table(),
-                self.columns,
-                ("nothing ran on any device, so nothing could be judged",) if parts else (),
-            )
-        hosts = {r.rank: r.host for r in run.ranks}
-        roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
-        joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
-        all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, joined, peers, roles)
-        if not len(all_ranks.steps):
-            rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
-            unjudged = ("no step has complete records, so no loss was judged",)
-            return Answer(answer_rows(rows, self._schema()), self.columns, unjudged)
-        found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
-        found += sharing.find(all_ranks, run)
-        found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
-        found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
-        turns = hand_overs(all_ranks, run)
-        found = [*turns.findings, *with_roles(found, turns)]
-        found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
-        origins = {rank: given_by.origins for rank, given_by in given.items()}
-        in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
-        rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
-        notes = [*_limits(all_ranks), *sharing.notes(run)]
-        if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
-            first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
-            notes += other_culprit(
-                all_ranks.recovery.replay, all_ranks.recovery.peers, run, first, "the reason for listing it saves more"
-            )
-        if all(row["kind"] == "capture-fault" for row in rows):
-            notes.insert(0, unexplained.verdict(all_ranks))
-        return Answer(answer_rows(rows, self._schema()), self.columns, tuple(notes))
 
-    def _schema(self) -> Any:
-        import pyarrow as pa
+def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
+    """The findings of all detectors, ranked."""
+    from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
+    from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
+    from alltrace.recipes.questions.diagnose import late_ranks as late
+    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+    from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
+    from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
+    from alltrace.recipes.questions.diagnose.ranking import ranked
 
-        types = {
-            "lost_ns": pa.int64(),
-            "lost_ns_per_step": pa.int64(),
-            "lost_share": pa.float64(),
-            "opportunity_share": pa.float64(),
-            "classes": pa.list_(pa.string()),
-            "ranks": pa.list_(pa.int32()),
-            "hosts": pa.list_(pa.string()),
-            "evidence": pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)]),
-            "confidence": pa.float64(),
-            "needed_at_once": pa.bool_(),
-        }
-        shown = {"evidence": {"sparse": "1"}, "lost_share": {"decimals": "4"}, "opportunity_share": {"decimals": "4"}}
-        return pa.schema([pa.field(c.name, types.get(c.name, pa.string()), metadata=shown.get(c.name)) for c in self.columns])
+    given = {p.rank: p.table for p in parts if p.table.facts is not None}
+    if not given:
+        return Answer(
+            _schema().empty_table(),
+            COLUMNS,
+            ("nothing ran on any device, so nothing could be judged",) if parts else (),
+        )
+    hosts = {r.rank: r.host for r in run.ranks}
+    roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
+    joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
+    all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, joined, peers, roles)
+    if not len(all_ranks.steps):
+        rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
+        unjudged = ("no step has complete records, so no loss was judged",)
+        return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, unjudged)
+    found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
+    found += sharing.find(all_ranks, run)
+    found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
+    found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
+    turns = hand_overs(all_ranks, run)
+    found = [*turns.findings, *with_roles(found, turns)]
+    found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
+    origins = {rank: given_by.origins for rank, given_by in given.items()}
+    in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
+    rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
+    notes = [*_limits(all_ranks), *sharing.notes(run)]
+    if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
+        first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
+        notes += other_culprit(
+            all_ranks.recovery.replay, all_ranks.recovery.peers, run, first, "the reason for listing it saves more"
+        )
+    if all(row["kind"] == "capture-fault" for row in rows):
+        notes.insert(0, unexplained.verdict(all_ranks))
+    return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes))
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    evidence = pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)])
+    schema = col.schema_of(COLUMNS)
+    return schema.set(schema.get_field_index("evidence"), pa.field("evidence", evidence, metadata={"sparse": "1"}))
 
 
 def _contribution(rank: RankTables) -> Contribution:
@@ -297,4 +282,16 @@ def _basis(all_ranks: AllRankFacts) -> str:
     return f"the replay error is {error}; losses that are not from the replay are upper bounds"
 
 
-RECIPE = Diagnose()
+QUESTION = Question(
+    "diagnose",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    tables=READS,
+    reading=_reads,
+    chart=Chart("stacked_bars", "kind", ("lost_ns",), "severity", title="What costs the run time"),
+    clock="aligned",
+    keeps=True,
+    kept_parts=("contribution", "graph"),
+)

@@ -46,19 +46,12 @@ _MOST_GUESSES = 10_000
 
 @dataclass(frozen=True)
 class Awaited:
-    """How long operations wait for ranks without a report.
+    """How long operations wait for ranks without a report."""
 
-    Attributes:
-        transfer: For each row of `Members` the part of its transfer that is such a wait, ns.
-        moved: The same for the time that its rank's device waits for it.
-        shares: For each communicator with these waits, their part of all of its transfers.
-        compared: Those of them with a usual time from complete communicators of the same size.
-    """
-
-    transfer: Int64
-    moved: Int64
-    shares: Mapping[int, float]
-    compared: frozenset[int]
+    transfer: Int64  # for each row of `Members` the part of its transfer that is such a wait, ns
+    moved: Int64  # the same for the time that its rank's device waits for it
+    shares: Mapping[int, float]  # for each communicator with these waits, their part of all of its transfers
+    compared: frozenset[int]  # those of them with a usual time from complete communicators of the same size
 
 
 def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
@@ -141,25 +134,13 @@ def _all_known(all_ranks: AllRankFacts) -> bool:
 
 
 def bus_bytes(op: str, size: int, ranks: int) -> float:
-    """What an operation moves over each rank's links, by the factors of nccl-tests (PERFORMANCE.md).
-
-    Args:
-        op: The operation.
-        size: Its bytes, of one rank.
-        ranks: The communicator's ranks.
-    """
+    """What an operation moves over each rank's links, by the factors of nccl-tests (PERFORMANCE.md)."""
     factor = 1.0 if op in _ONES or ranks < 2 else _FACTORS.get(op, 1.0) * (ranks - 1) / ranks
     return factor * size * (ranks if op in _GATHERING else 1)
 
 
 def _usual_ns(moved: float, ranks: int, links: tuple[bool, str]) -> float:
-    """What links usually make of an operation, ns: a latency, as runs of nccl-tests show it for small ones, and a bandwidth.
-
-    Args:
-        moved: What it moves over each rank's links, bytes.
-        ranks: The communicator's ranks.
-        links: Whether these are on several hosts, and the name of their devices.
-    """
+    """What links usually make of an operation, ns: a latency, as runs of nccl-tests show it for small ones, and a bandwidth."""
     across, device = links
     return (50_000 if across else 20_000) + 1_000 * ranks + moved / usual_bus_gb_per_s(device, across=across)
 
@@ -167,15 +148,7 @@ def _usual_ns(moved: float, ranks: int, links: tuple[bool, str]) -> float:
 def _needed(
     members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], ranks: int, links: tuple[bool, str] = (False, "")
 ) -> tuple[Int64, bool]:
-    """What each operation of `mine` needs, ns, and whether `others` determine it for most.
-
-    Args:
-        members: The members.
-        mine: The rows of a communicator.
-        others: The rows of complete communicators of the same size.
-        ranks: That size.
-        links: Whether the communicator is of several hosts, and the name of its devices.
-    """
+    """What each operation of `mine` needs, ns, and whether `others` determine it for most."""
     needed = members.transfer[mine].copy()
     told = np.zeros(len(mine), np.bool_)
     names, op = np.unique(members.op.astype(str), return_inverse=True)

@@ -47,20 +47,7 @@ _ALIKE = 0.8
 
 @dataclass(frozen=True)
 class Members:
-    """The members of matched instances, in judged steps; arrays of n values, sorted by instance and rank.
-
-    Attributes:
-        instance, communicator, rank, step, stream, size: Whole numbers; a step is a place in `AllRankFacts.steps`.
-        row: The row of the rank's `collectives`.
-        op: The operation, as text.
-        start, end: Aligned ns.
-        last_arrival: Of the instance.
-        transfer: From the last arrival to the instance's end.
-        waited: Time in which the rank's device waits for communication during the rank's own operation.
-        moved: The part of that after the last arrival; 0 if the clocks may be off by more, or it is not known by how much.
-        fact: Whether the rank's wait for the last arrival is at least what the clocks may be off.
-        certain: Whether the instance's transfer is at least what every member's clock may be off.
-    """
+    """The members of matched instances, in judged steps; arrays of n values, sorted by instance and rank."""
 
     instance: NDArray[np.int64]
     communicator: NDArray[np.int64]
@@ -68,16 +55,17 @@ class Members:
     step: NDArray[np.int64]
     stream: NDArray[np.int64]
     size: NDArray[np.int64]
-    row: NDArray[np.int64]
-    op: NDArray[Any]
+    row: NDArray[np.int64]  # the row of the rank's `collectives`
+    op: NDArray[Any]  # the operation, as text. start, end: Aligned ns
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    last_arrival: NDArray[np.int64]
-    transfer: NDArray[np.int64]
-    waited: NDArray[np.int64]
+    last_arrival: NDArray[np.int64]  # of the instance
+    transfer: NDArray[np.int64]  # from the last arrival to the instance's end
+    waited: NDArray[np.int64]  # time in which the rank's device waits for communication during the rank's own operation
+    # the part of that after the last arrival; 0 if the clocks may be off by more, or it is not known by how much
     moved: NDArray[np.int64]
-    fact: NDArray[np.bool_]
-    certain: NDArray[np.bool_]
+    fact: NDArray[np.bool_]  # whether the rank's wait for the last arrival is at least what the clocks may be off
+    certain: NDArray[np.bool_]  # whether the instance's transfer is at least what every member's clock may be off
 
 
 class AllRankFacts:
@@ -87,14 +75,8 @@ class AllRankFacts:
 
     If some ranks have steps, the others, with reports that end too early, are not judged: a whole run does not compare with a step.
 
-    Args:
-        given: Each rank's part: its facts, and its graph.
-        hosts: The host of each rank of the run.
-        alignment: The run's alignment (`alltrace.align.aligned.Aligned`).
-        texts: The texts of ids of names.
-        join: The graph of the run, from the graphs of its ranks.
-        peers: The times of a graph's peers.
-        roles: The role of each rank in a program of several groups of ranks; ranks are compared with those of their role.
+    `alignment`: The run's alignment (`alltrace.align.aligned.Aligned`). `roles`: The role of each rank in a program of
+    several groups of ranks; ranks are compared with those of their role.
     """
 
     def __init__(
@@ -218,13 +200,10 @@ class AllRankFacts:
     ) -> Loss:
         """What the job gets back without a cause.
 
-        Args:
-            classes: The `CLASSES` of time in the loss, which bound it.
-            lost: What each rank loses in each step, (ranks, steps), ns; ranks and steps without a loss have 0.
-            change: The weights of the replay without the cause, or another order; None if a replay cannot determine it.
-            ceiling_ns: The ceiling of the loss; None for the longest own time of each step minus that without `lost`.
-            shared: Other classes that the loss can use as far as no other finding claims them: a host that is delayed at one
-                place is late at others.
+        `classes`: The `CLASSES` of time in the loss, which bound it. `lost`: What each rank loses in each step, (ranks,
+        steps), ns; ranks and steps without a loss have 0. `change`: The weights of the replay without the cause, or
+        another order; None if a replay cannot determine it. `ceiling_ns`: The ceiling of the loss; None for the longest
+        own time of each step minus that without `lost`.
         """
         rows, every = np.asarray((lost > 0).any(axis=1)), tuple(dict.fromkeys((*classes, *shared)))
         own, bound = self.bound_ns(classes, rows), self.bound_ns(every, rows)
@@ -247,9 +226,7 @@ class AllRankFacts:
         For each step at most these ranks' total time in the classes, as one may wait for the other; and at most what
         the step takes beyond the rank with the most own time outside of them.
 
-        Args:
-            classes: Some of `CLASSES`.
-            rows: The ranks, bool array in the order of `ranks`.
+        `classes`: Some of `CLASSES`. `rows`: The ranks, bool array in the order of `ranks`.
         """
         if not self.times.size:
             return 0
@@ -305,8 +282,7 @@ class AllRankFacts:
     def covered_share(self, ranks: Sequence[int]) -> float:
         """The share of what some ranks did in the judged steps that their reports show: without steps that they lack, and graphs.
 
-        Args:
-            ranks: The ranks; all if there is none of them.
+        `ranks`: The ranks; all if there is none of them.
         """
         named = np.isin(self.ranks, np.array(ranks, np.int64))
         rows = np.flatnonzero(named if named.any() else ~named)

@@ -158,10 +158,7 @@ def _lost_where(what: str, place: str) -> str:
 def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
     """What to do about missing records, with the causes that are known for these.
 
-    Args:
-        what: See `alltrace.run.manifest.MissingRecords`.
-        place: Likewise.
-        kineto: Whether PyTorch's profiler wrote the report.
+    `what`: See `alltrace.run.manifest.MissingRecords`.
     """
     if what == "graphs":
         return "The work of these graphs is not in the report; capture with --cuda-graph-trace=node, or =graph for whole graphs."

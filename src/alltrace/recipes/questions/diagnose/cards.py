@@ -51,68 +51,38 @@ class Proof(NamedTuple):
     options: Mapping[str, Any]
 
     def command(self, run: str = "RUN") -> str:
-        """The command that shows it.
-
-        Args:
-            run: The run, as a shell takes it.
-        """
+        """The command that shows it."""
         options = "".join(f" --{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in self.options.items())
         return f"alltrace recipe {self.recipe} {run}{options}"
 
 
 class Card(NamedTuple):
-    """A finding in readable form.
+    """A finding in readable form."""
 
-    Attributes:
-        kind: Its kind.
-        severity: `high`, `medium` or `low`.
-        what: What happens, in a sentence without a full stop.
-        who: The culprits with their hosts; empty without culprits.
-        where: The kernel, range, communicator or call, and what launched it; empty if there is none.
-        cost: What it costs, with units, or why that is not known.
-        evidence: What it rests on, in sentences.
-        advice: What to do.
-        confidence: 0 to 1.
-        ranks: The culprits' ranks.
-        measure: The measure of the page's heat map that shows it best.
-        proof: The table that it rests on.
-    """
-
-    kind: str
-    severity: str
-    what: str
-    who: str
-    where: str
-    cost: str
-    evidence: str
-    advice: str
-    confidence: float
-    ranks: tuple[int, ...]
-    measure: str
-    proof: Proof
+    kind: str  # its kind
+    severity: str  # `high`, `medium` or `low`
+    what: str  # what happens, in a sentence without a full stop
+    who: str  # the culprits with their hosts; empty without culprits
+    where: str  # the kernel, range, communicator or call, and what launched it; empty if there is none
+    cost: str  # what it costs, with units, or why that is not known
+    evidence: str  # what it rests on, in sentences
+    advice: str  # what to do
+    confidence: float  # 0 to 1
+    ranks: tuple[int, ...]  # the culprits' ranks
+    measure: str  # the measure of the page's heat map that shows it best
+    proof: Proof  # the table that it rests on
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found, in readable form.
+    """What `diagnose` found, in readable form."""
 
-    Attributes:
-        verdict: A sentence or two on what costs most.
-        cards: A card for each finding, in the order of the rows.
-        notes: What could not be judged, and why; less what the verdict says.
-    """
-
-    verdict: str
-    cards: tuple[Card, ...]
-    notes: tuple[str, ...]
+    verdict: str  # a sentence or two on what costs most
+    cards: tuple[Card, ...]  # a card for each finding, in the order of the rows
+    notes: tuple[str, ...]  # what could not be judged, and why; less what the verdict says
 
 
 def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
-    """The answer of `diagnose` in readable form.
-
-    Args:
-        answer: The answer.
-        hosts: The host of each rank of the run.
-    """
+    """The answer of `diagnose` in readable form."""
     rows = answer.table.to_pylist()
     notes = list(answer.notes)
     causes = [row for row in rows if row["kind"] not in ("capture-fault", *_OPPORTUNITIES)]

@@ -240,10 +240,7 @@ def _exposed(
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The instances that nothing hides although a step's compute could; none if it could not hide all of them.
 
-    Args:
-        all_ranks: All ranks.
-        members: The members.
-        amounts: What each member's device waits for transfers that could be hidden, ns.
+    `amounts`: What each member's device waits for transfers that could be hidden, ns.
     """
     first = _firsts(members)
     whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * members.transfer[first]

@@ -48,11 +48,6 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     * no replay, or one that is away from the run; communicators that are not sure, by the square of their score;
     * nothing known of who waits for whom, or a wait for communication while ranks have no report;
     * what the culprits' reports do not show, and a loss that its own classes do not hold.
-
-    Args:
-        ranked: The finding in its place.
-        all_ranks: All ranks.
-        rows: All findings.
     """
     finding, loss = ranked.finding, ranked.finding.loss
     if not loss.classes or finding.opportunity is not None:

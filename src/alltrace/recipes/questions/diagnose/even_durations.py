@@ -28,12 +28,7 @@ _MIX = np.int64(0x9E3779B97F4A7C1)
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArray[np.bool_], even: NDArray[np.bool_]) -> Int64:
     """The weights of the run's graph with even durations.
 
-    Args:
-        run: The run.
-        ranks: The ranks, ascending.
-        steps: The judged steps, ascending.
-        apart: Ranks that are like none but themselves.
-        even: Which steps of which ranks are made even, (ranks, steps).
+    `ranks`: The ranks, ascending. `steps`: The judged steps, ascending.
     """
     replay = run.replay
     _, places = replay.names

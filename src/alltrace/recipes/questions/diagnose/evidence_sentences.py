@@ -129,10 +129,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
 def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_time: bool) -> str:
     """The evidence of a row of `diagnose` in two sentences: its numbers, and how sure the finding is.
 
-    Args:
-        evidence: Numbers by name, those that are None left out, and `basis`.
-        confidence: 0 to 1.
-        about_time: Whether the finding has a loss, which the basis is of.
+    `evidence`: Numbers by name, those that are None left out, and `basis`. `confidence`: 0 to 1.
     """
     left = {name: value for name, value in evidence.items() if value is not None}
     basis, error = left.pop("basis", None), left.pop("replay_error", None)

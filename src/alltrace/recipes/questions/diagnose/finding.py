@@ -128,26 +128,17 @@ NEVER_HIGH = frozenset({"capture-fault"})
 
 @dataclass(frozen=True)
 class Loss:
-    """The wall time that the job would get back without a cause, over the judged steps.
+    """The wall time that the job would get back without a cause, over the judged steps."""
 
-    Attributes:
-        estimate_ns: That time, as well as it can be computed.
-        basis: `replay` for the gain in a replay, `ceiling` for an upper bound.
-        classes: The classes of the ranks' time in it (`alltrace.recipes.questions.diagnose.gaps.CLASSES`), and those
-            that it shares: a delay of a host at one place makes it late at others too.
-        own_ns: The most that its own classes let it be: what no other finding may claim.
-        bound_ns: The most that all of its classes let it be.
-        unknown: Why the estimate is not to be stated; None if it is.
-        least_ns: Of an estimate that is not stated, what the job gets back at least.
-    """
-
-    estimate_ns: int
-    basis: str
+    estimate_ns: int  # that time, as well as it can be computed
+    basis: str  # `replay` for the gain in a replay, `ceiling` for an upper bound
+    # the classes of the ranks' time in it (`alltrace.recipes.questions.diagnose.gaps.CLASSES`), and those that it
+    # shares: a delay of a host at one place makes it late at others too
     classes: tuple[str, ...]
-    own_ns: int
-    bound_ns: int
-    unknown: str | None = None
-    least_ns: int = 0
+    own_ns: int  # the most that its own classes let it be: what no other finding may claim
+    bound_ns: int  # the most that all of its classes let it be
+    unknown: str | None = None  # why the estimate is not to be stated; None if it is
+    least_ns: int = 0  # of an estimate that is not stated, what the job gets back at least
 
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)
@@ -156,32 +147,19 @@ NO_LOSS = Loss(0, "ceiling", (), 0, 0)
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding.
+    """One finding."""
 
-    Attributes:
-        kind: One of `KINDS`.
-        loss: What it costs (`AllRankFacts.loss`).
-        ranks: The culprits.
-        where: The kernel, range, communicator or call.
-        advice: One sentence.
-        evidence: Numbers.
-        confidence: 0 to 1.
-        hosts: Hosts with only culprits as ranks.
-        severity: For a finding that costs no time; otherwise it follows from the share.
-        needed_at_once: Whether it is about transfers that the next kernel needs: part of the program's design, not a fault.
-        told: Whether it is reported even if its loss is small, because something else currently hides it.
-        opportunity: For an opportunity, the largest share of the judged time that a change can gain; None for a loss.
-    """
-
-    kind: str
-    loss: Loss
-    ranks: tuple[int, ...]
-    where: str
-    advice: str
-    evidence: dict[str, float] = field(default_factory=dict)
-    confidence: float = 0.8
-    hosts: tuple[str, ...] = ()
-    severity: str | None = None
+    kind: str  # one of `KINDS`
+    loss: Loss  # what it costs (`AllRankFacts.loss`)
+    ranks: tuple[int, ...]  # the culprits
+    where: str  # the kernel, range, communicator or call
+    advice: str  # one sentence
+    evidence: dict[str, float] = field(default_factory=dict)  # numbers
+    confidence: float = 0.8  # 0 to 1
+    hosts: tuple[str, ...] = ()  # hosts with only culprits as ranks
+    severity: str | None = None  # for a finding that costs no time; otherwise it follows from the share
+    # whether it is about transfers that the next kernel needs: part of the program's design, not a fault
     needed_at_once: bool = False
-    told: bool = False
+    told: bool = False  # whether it is reported even if its loss is small, because something else currently hides it
+    # for an opportunity, the largest share of the judged time that a change can gain; None for a loss
     opportunity: float | None = None

@@ -56,51 +56,36 @@ _RETURNING_NS = 20_000
 
 @dataclass(frozen=True)
 class HostSets:
-    """What the host did.
+    """What the host did."""
 
-    Attributes:
-        sets: Intervals by class, which may overlap.
-        names: The most frequent name in each class.
-        calls: Its number of calls or ranges.
-        known: Whether the report has calls.
-        exchanges: When it exchanged data with other ranks itself, by MPI: it waits for them, or transfers.
-        threads: Rows of `threads`: those that launch kernels.
-    """
-
-    sets: Mapping[str, Merged]
-    names: Mapping[str, str]
-    calls: Mapping[str, int]
-    known: bool = True
+    sets: Mapping[str, Merged]  # intervals by class, which may overlap
+    names: Mapping[str, str]  # the most frequent name in each class
+    calls: Mapping[str, int]  # its number of calls or ranges
+    known: bool = True  # whether the report has calls
+    # when it exchanged data with other ranks itself, by MPI: it waits for them, or transfers
     exchanges: Merged = NOTHING
+    # rows of `threads`: those that launch kernels
     threads: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
 class Activity:
-    """The work of a rank's devices as one, sorted compute kernels and their launches.
-
-    Attributes:
-        compute, communication, copies: When at least one runs.
-        short: When only rows of queued kernels as short as an empty one run, with the pauses after them.
-        transfers: When a copy from or to the host or another device runs, from or to memory that is not pageable.
-        queued: When one of these runs and its call had returned before it ended, so that no host waits for the copy itself.
-        pageable: When one from or to pageable memory runs.
-        starts: int64 array of the starts of compute kernels, ascending.
-        launch_start, launch_end: When their launching calls began and ended; their own start if no call is known.
-        launched: Whether a call is known to have launched each.
-    """
+    """The work of a rank's devices as one, sorted compute kernels and their launches."""
 
     compute: Merged
-    short: Merged
+    short: Merged  # when only rows of queued kernels as short as an empty one run, with the pauses after them
     communication: Merged
     copies: Merged
-    transfers: Merged
+    transfers: Merged  # when a copy from or to the host or another device runs, from or to memory that is not pageable
+    # when one of these runs and its call had returned before it ended, so that no host waits for the copy itself
     queued: Merged
-    pageable: Merged
+    pageable: Merged  # when one from or to pageable memory runs
+    # int64 array of the starts of compute kernels, ascending. launch_start, launch_end: When their launching calls
+    # began and ended; their own start if no call is known
     starts: Int64
     launch_start: Int64
     launch_end: Int64
-    launched: NDArray[np.bool_]
+    launched: NDArray[np.bool_]  # whether a call is known to have launched each
 
 
 def is_pageable(copies: Any) -> NDArray[np.bool_]:
@@ -149,11 +134,7 @@ def activity(rank: RankTables, api: Any) -> Activity:
 def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: NDArray[np.bool_]) -> Merged:
     """When rows of short kernels run, each of which was queued before the one ahead of it ended, and nothing else computes.
 
-    Args:
-        starts: Starts of compute kernels, ascending.
-        ends: Their ends.
-        returned: When the calls that launched them had returned.
-        in_graph: Whether a graph launched them, as one.
+    `starts`: Starts of compute kernels, ascending.
     """
     if len(starts) < 2:
         return NOTHING
@@ -203,13 +184,8 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
     call is known to have launched the next kernel, only what the host says of itself and what the device runs can be told, and the
     rest is unknown.
 
-    Args:
-        work: The rank's work.
-        host: What its host did.
-        regions: int64 array (n, 2) of regions, ascending, without overlap.
-
-    Returns:
-        int64 array (n, len(CLASSES)), ns, with rows that sum to the regions' lengths; and the intervals of `communication`.
+    `regions`: int64 array (n, 2) of regions, ascending, without overlap. Returns int64 array (n, len(CLASSES)), ns,
+    with rows that sum to the regions' lengths; and the intervals of `communication`.
     """
     count = len(regions)
     times = np.zeros((count, len(CLASSES)), np.int64)
@@ -299,14 +275,9 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: boo
     within the step's range or after it. A region begins with its own step instead if the step before it is not recorded or not
     judged, if the device computed between the two, such as for an evaluation, or if a server waited for requests.
 
-    Args:
-        steps: Rows of the rank's steps, any order.
-        starts: int64 array of the starts of the rank's compute kernels, ascending.
-        serves: Whether the steps are iterations of a server, which waits for requests between them.
-
-    Returns:
-        int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work;
-        and, if others remain, those after a checkpoint, which alone begin with nothing queued.
+    `starts`: int64 array of the starts of the rank's compute kernels, ascending. Returns int64 array of n numbers, and
+    (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work; and, if others remain,
+    those after a checkpoint, which alone begin with nothing queued.
     """
     ordered = sorted((s for s in steps if s["device_start"] is not None), key=lambda s: s["start"])
     saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}

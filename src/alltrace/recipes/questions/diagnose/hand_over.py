@@ -32,17 +32,11 @@ _WAITING = frozenset({*HOST_CLASSES, "kernel-gap", "idle", "unknown"})
 
 
 class HandOvers(NamedTuple):
-    """The turns of roles.
+    """The turns of roles."""
 
-    Attributes:
-        findings: One finding, or none.
-        span_ns: From the first work of any role to the last; 0 if they take no turns.
-        waited_ns: How long each rank was idle while another role worked.
-    """
-
-    findings: tuple[Finding, ...] = ()
-    span_ns: int = 0
-    waited_ns: Mapping[int, int] = {}
+    findings: tuple[Finding, ...] = ()  # one finding, or none
+    span_ns: int = 0  # from the first work of any role to the last; 0 if they take no turns
+    waited_ns: Mapping[int, int] = {}  # how long each rank was idle while another role worked
 
 
 def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:

@@ -17,12 +17,7 @@ _PLACE = 60
 
 
 def who(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
-    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; empty without culprits.
-
-    Args:
-        ranks: Their ranks.
-        hosts: The host of each rank of the run.
-    """
+    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; empty without culprits."""
     if not ranks:
         return ""
     named = named_ranks(ranks, len(hosts))
@@ -48,12 +43,7 @@ def named_ranks(ranks: Sequence[int], total: int) -> str:
 
 
 def headline(row: Mapping[str, Any], total: int) -> str:
-    """What a row of `diagnose` says, as a sentence without a full stop.
-
-    Args:
-        row: The row.
-        total: How many ranks the run has.
-    """
+    """What a row of `diagnose` says, as a sentence without a full stop."""
     said = _HEADLINES[row["kind"]]
     if not isinstance(said, str):
         said = said(_Row(row, total))

@@ -55,9 +55,7 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     Calls and ranges of the threads that launch kernels count. Other threads, such as those of a data loader, delay the
     device only while the launching threads call nothing for `SILENCE_NS` or more.
 
-    Args:
-        rank: The rank's tables.
-        api: Its `api`: start, end, process, thread, correlation and name.
+    `api`: Its `api`: start, end, process, thread, correlation and name.
     """
     calls = _Calls(rank, api)
     found: dict[str, tuple[Merged, str, int]] = {}
@@ -271,15 +269,7 @@ class _Named:
         threads: bool = True,
         holds_launches: bool = True,
     ) -> tuple[Merged, str, int]:
-        """The times of a table's rows with these names, their most frequent name, and their number.
-
-        Args:
-            table: The table.
-            wanted: The names.
-            others: Whether rows of other threads count while the launching ones call nothing.
-            threads: Whether rows have a thread.
-            holds_launches: Whether names with many launches in their rows count.
-        """
+        """The times of a table's rows with these names, their most frequent name, and their number."""
         start, end, thread, codes, texts = self._read(table)
         # open rows and rows without duration have no information
         rows = _having_name(codes, texts, wanted) & (end > start)

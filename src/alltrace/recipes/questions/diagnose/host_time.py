@@ -27,34 +27,22 @@ BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
 
 @dataclass(frozen=True)
 class HostTime:
-    """The host's time on the arcs of a `RankGraph`; arrays of k arcs with such time and w arcs by which a host waits for a device.
+    """The host's time on the arcs of a `RankGraph`: k arcs with such time, w arcs by which a host waits for a device."""
 
-    Attributes:
-        arc: Numbers of the arcs with time of the host, k.
-        times: How it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what is left.
-        after: The part of launch from a wait's end to the first launch after it, k, ns.
-        after_class: The number of that wait's class among `HOST_CLASSES`, k; -1 if the arc begins at no wait.
-        wait_arc: Numbers of the arcs by which a host waits, w.
-        wait_class: The number of the class of the call that waits, w; -1 for none.
-        copy_class: For each node of the graph that is copies the number of the class of the call that launched them; -1 for others.
-    """
-
-    arc: Int64
-    times: Int64
-    after: Int64
-    after_class: Int64
-    wait_arc: Int64
-    wait_class: Int64
+    arc: Int64  # numbers of the arcs with time of the host, k
+    times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what is left
+    after: Int64  # the part of launch from a wait's end to the first launch after it, k, ns
+    after_class: Int64  # the number of that wait's class among `HOST_CLASSES`, k; -1 if the arc begins at no wait
+    wait_arc: Int64  # numbers of the arcs by which a host waits, w
+    wait_class: Int64  # the number of the class of the call that waits, w; -1 for none
+    # for each node of the graph that is copies the number of the class of the call that launched them; -1 for others
     copy_class: Int64
 
 
 def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     """How the host's time in a rank's graph divides.
 
-    Args:
-        graph: The rank's graph.
-        host: What its host did.
-        begin: When the judged time begins, ns; what the host did before is not counted.
+    `begin`: When the judged time begins, ns; what the host did before is not counted.
     """
     named = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
     arc = np.flatnonzero(graph.host_ns > 0)
@@ -91,22 +79,16 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
 
 @dataclass(frozen=True)
 class Contribution:
-    """One rank's part of a diagnosis.
+    """One rank's part of a diagnosis."""
 
-    Attributes:
-        facts: Its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work.
-        graph: Its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise.
-        host: Its host's time.
-        lone: Its unmatched operations.
-        machine: What its GPU, its host's network and its CPUs did in the judged steps.
-        origins: By name of a kernel the operator, module and line that launched most of its time, in words.
-    """
-
+    # its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work
     facts: Any = None
-    graph: Any = None
-    host: HostTime | None = None
-    lone: LoneOperations | None = None
+    graph: Any = None  # its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise
+    host: HostTime | None = None  # its host's time
+    lone: LoneOperations | None = None  # its unmatched operations
+    # what its GPU, its host's network and its CPUs did in the judged steps
     machine: MachineState = field(default_factory=MachineState)
+    # by name of a kernel the operator, module and line that launched most of its time, in words
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def placed(self, clock: ClockMap) -> Contribution:

@@ -30,21 +30,13 @@ PIECES = 8
 
 @dataclass(frozen=True)
 class KernelWork:
-    """Works of a rank; n steps, or pieces of a run without steps, k works.
+    """Works of a rank; n steps, or pieces of a run without steps, k works."""
 
-    Attributes:
-        works: Name id and the values of `LAUNCH` of each, (k, 8); a null is 0.
-        counts: Launches of each in each step, (n, k).
-        sums_ns: Their summed durations, (n, k).
-        rest_ns: Of each step the time in all other works, n.
-        slices: What another process took from them; None if nothing shows that one did.
-    """
-
-    works: Int64
-    counts: NDArray[np.int32]
-    sums_ns: Int64
-    rest_ns: Int64
-    slices: TimeSlices | None = None
+    works: Int64  # name id and the values of `LAUNCH` of each, (k, 8); a null is 0
+    counts: NDArray[np.int32]  # launches of each in each step, (n, k)
+    sums_ns: Int64  # their summed durations, (n, k)
+    rest_ns: Int64  # of each step the time in all other works, n
+    slices: TimeSlices | None = None  # what another process took from them; None if nothing shows that one did
 
     @property
     def names(self) -> Int64:
@@ -77,11 +69,7 @@ class KernelWork:
 def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
     """The works of a rank.
 
-    Args:
-        rank: Its tables.
-        mine: Which rows of `kernels` count.
-        step: The place of each of these rows' step, or piece.
-        steps: How many there are.
+    `mine`: Which rows of `kernels` count.
     """
     table = rank.table("kernels", ("start", "end", "name", *LAUNCH))
     starts, ends = integers(table.column("start")), integers(table.column("end"))

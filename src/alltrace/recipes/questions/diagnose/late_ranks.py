@@ -29,10 +29,8 @@ _HELD = 0.5
 def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Finding] = ()) -> list[Finding]:
     """`straggler` for each rank that arrives last at most operations and that no finding is about.
 
-    Args:
-        all_ranks: All ranks.
-        others: The findings that are reported; ranks that they name among a few are reported.
-        known: All findings, also those that cost nothing: if one holds what a rank takes longer, it is not for no reason.
+    `others`: The findings that are reported; ranks that they name among a few are reported. `known`: All findings, also
+    those that cost nothing: if one holds what a rank takes longer, it is not for no reason.
     """
     members = all_ranks.members
     if members is None or not len(members.rank) or len(all_ranks.ranks) < 3 or not len(all_ranks.steps):

@@ -40,9 +40,7 @@ def usual_bus_gb_per_s(device: str | None, *, across: bool) -> float:
     By runs of nccl-tests: 36 GB/s over 8 nodes of Polaris (A100, Slingshot), 11 to 20 GB/s over nodes of ABCI (V100, InfiniBand
     EDR); over NVLink from 120 GB/s (V100) on; without it the rate of PCIe 4.0.
 
-    Args:
-        device: The name of the GPUs, if known.
-        across: Whether they are in several hosts.
+    `device`: The name of the GPUs, if known.
     """
     if across:
         return 15.0

@@ -19,34 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoneOperations:
-    """Sums over the unmatched operations of one rank in its judged steps; arrays of k, one for each step and kind of operation.
+    """Sums over the unmatched operations of one rank in its judged steps; arrays of k, one for each step and kind of operation."""
 
-    Attributes:
-        step: The number of the step.
-        op: The id of the operation's name.
-        size: Its bytes.
-        group_size: Ranks of its communicator; -1 if the reports do not say.
-        count: How many there are.
-        took_ns: From their starts to their ends.
-        waited_ns: In how much of that the rank's device waits for communication.
-    """
-
-    step: Int64
-    op: Int64
-    size: Int64
-    group_size: Int64
-    count: Int64
-    took_ns: Int64
-    waited_ns: Int64
+    step: Int64  # the number of the step
+    op: Int64  # the id of the operation's name
+    size: Int64  # its bytes
+    group_size: Int64  # ranks of its communicator; -1 if the reports do not say
+    count: Int64  # how many there are
+    took_ns: Int64  # from their starts to their ends
+    waited_ns: Int64  # in how much of that the rank's device waits for communication
 
 
 def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneOperations:
     """The unmatched operations of a rank.
 
-    Args:
-        rank: The rank's tables, with the alignment's `collectives`.
-        matched: Rows of `collectives` that are members of an instance.
-        facts: The rank's facts.
+    `rank`: The rank's tables, with the alignment's `collectives`. `matched`: Rows of `collectives` that are members of
+    an instance.
     """
     table = rank.table("collectives", ("start", "end", "op", "bytes", "group_size"))
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))

@@ -37,13 +37,7 @@ _FINE = ("_share", "gb_per_s")
 
 
 def with_machine_evidence(found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts) -> list[Finding]:
-    """The findings, each with what is known of the machines that it is about.
-
-    Args:
-        found: The findings.
-        states: By rank what its machine did.
-        all_ranks: All ranks.
-    """
+    """The findings, each with what is known of the machines that it is about."""
     gpus = {rank: state.gpu for rank, state in states.items()}
     networks: dict[str, NetworkState] = {}
     for rank, state in states.items():  # ranks of one host that sampled its adapters have the same samples

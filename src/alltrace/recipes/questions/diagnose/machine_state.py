@@ -23,27 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineState:
-    """What the machine of a rank did in its judged steps; None if it is unknown.
+    """What the machine of a rank did in its judged steps; None if it is unknown."""
 
-    Attributes:
-        gpu: How its GPU ran.
-        network: What the adapters of its host did while its device waited for communication.
-        cpus: By class of the host's time, for some of them, what the CPUs did in that time.
-    """
-
-    gpu: GpuState | None = None
-    network: NetworkState | None = None
+    gpu: GpuState | None = None  # how its GPU ran
+    network: NetworkState | None = None  # what the adapters of its host did while its device waited for communication
+    # by class of the host's time, for some of them, what the CPUs did in that time
     cpus: Mapping[str, HostState | None] = field(default_factory=dict)
 
 
 def machine_state(rank: RankTables, facts: RankFacts, host: HostSets) -> MachineState:
-    """What the machine of a rank did.
-
-    Args:
-        rank: Its tables.
-        facts: Its facts.
-        host: What its host did.
-    """
+    """What the machine of a rank did."""
     judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
     waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
     cpus = {}

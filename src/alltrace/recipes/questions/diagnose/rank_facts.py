@@ -45,59 +45,32 @@ _GOING_ON_NS = 50_000
 
 @dataclass
 class RankFacts:
-    """One rank's facts; arrays of n are over its judged steps, times in ns.
+    """One rank's facts; arrays of n are over its judged steps, times in ns."""
 
-    Attributes:
-        steps: Numbers of the judged steps, n.
-        regions: Their start and end on the device, aligned, (n, 2).
-        times: How their time divides into `CLASSES`, (n, len(CLASSES)).
-        waits: Intervals in which a device waits for communication, (w, 2).
-        work: What its compute kernels did in each step, or piece of a run without steps.
-        potentials: What other kernels could save, by kind of opportunity.
-        copy_kinds: Direction and memory of copies, such as `HtoD pageable`.
-        copy_bytes: Bytes of large copies of each, in the judged steps.
-        copy_ns: Their summed durations.
-        call_names: For each class of host calls its most frequent name.
-        call_counts: For each the number of calls in the whole run.
-        paused_ns: Time in judged steps in which no thread calls anything, whether or not the device is idle.
-        paused_behind_ns: The part of that in pauses that begin as a wait of class `sync` ends.
-        launch_ns: Median time from one launch of a compute kernel to the next.
-        kernels: Compute kernels in the judged steps.
-        kernel_total_ns: Their summed durations.
-        graphs: Graphs traced as a whole.
-        graph_ns: Their time in the judged steps.
-        ranges: Whether the rank has any range.
-        whole_run: Whether no steps were known, so that the run counts as one.
-        device: The name of its first device, if the report has it.
-        calls: Whether the report has calls, without which nothing is known of the host.
-        working: When the devices compute or copy, in the whole run, pauses of less than 10 ms closed, (k, 2).
-        left_out: Steps that are not judged because their records may be lost; for a whole run 1 for a part.
-    """
-
-    steps: Int64
-    regions: Int64
-    times: Int64
-    waits: Int64
-    working: Int64
-    work: KernelWork
-    potentials: dict[str, Potential]
-    copy_kinds: list[str]
-    copy_bytes: Int64
-    copy_ns: Int64
-    call_names: dict[str, str]
-    call_counts: dict[str, int]
-    paused_ns: int
-    paused_behind_ns: int
-    launch_ns: int
-    kernels: int
-    kernel_total_ns: int
-    graphs: int
-    graph_ns: int
-    ranges: bool
-    whole_run: bool
-    device: str = ""
-    calls: bool = True
-    left_out: int = 0
+    steps: Int64  # numbers of the judged steps, n
+    regions: Int64  # their start and end on the device, aligned, (n, 2)
+    times: Int64  # how their time divides into `CLASSES`, (n, len(CLASSES))
+    waits: Int64  # intervals in which a device waits for communication, (w, 2)
+    working: Int64  # when the devices compute or copy, in the whole run, pauses of less than 10 ms closed, (k, 2)
+    work: KernelWork  # what its compute kernels did in each step, or piece of a run without steps
+    potentials: dict[str, Potential]  # what other kernels could save, by kind of opportunity
+    copy_kinds: list[str]  # direction and memory of copies, such as `HtoD pageable`
+    copy_bytes: Int64  # bytes of large copies of each, in the judged steps
+    copy_ns: Int64  # their summed durations
+    call_names: dict[str, str]  # for each class of host calls its most frequent name
+    call_counts: dict[str, int]  # for each the number of calls in the whole run
+    paused_ns: int  # time in judged steps in which no thread calls anything, whether or not the device is idle
+    paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
+    launch_ns: int  # median time from one launch of a compute kernel to the next
+    kernels: int  # compute kernels in the judged steps
+    kernel_total_ns: int  # their summed durations
+    graphs: int  # graphs traced as a whole
+    graph_ns: int  # their time in the judged steps
+    ranges: bool  # whether the rank has any range
+    whole_run: bool  # whether no steps were known, so that the run counts as one
+    device: str = ""  # the name of its first device, if the report has it
+    calls: bool = True  # whether the report has calls, without which nothing is known of the host
+    left_out: int = 0  # steps that are not judged because their records may be lost; for a whole run 1 for a part
 
     def placed(self, clock: ClockMap) -> RankFacts:
         """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
@@ -117,9 +90,7 @@ class RankFacts:
 def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """The facts of a rank, and what its host did; None without device work.
 
-    Args:
-        rank: Its tables.
-        steps: Its rows of `alltrace.align.schema.STEPS`, aligned; None or empty takes the run for one step.
+    `steps`: Its rows of `alltrace.align.schema.STEPS`, aligned; None or empty takes the run for one step.
     """
     api = rank.table("api", ("start", "end", "process", "thread", "correlation", "name"))
     work = activity(rank, api)

@@ -19,21 +19,13 @@ _ONE_CAUSE = frozenset({"exposed-communication"})
 
 @dataclass(frozen=True)
 class Ranked:
-    """A finding in its place.
+    """A finding in its place."""
 
-    Attributes:
-        finding: The finding.
-        claim_ns: What it claims of the judged time, ns: its loss as well as it is known.
-        span_ns: The judged time, ns.
-        cause_ns: What all findings of its cause claim, ns; None if it is the only one.
-        costliest: Whether its cause claims more than a finding that is `high`.
-    """
-
-    finding: Finding
-    claim_ns: int
-    span_ns: int
-    cause_ns: int | None = None
-    costliest: bool = False
+    finding: Finding  # the finding
+    claim_ns: int  # what it claims of the judged time, ns: its loss as well as it is known
+    span_ns: int  # the judged time, ns
+    cause_ns: int | None = None  # what all findings of its cause claim, ns; None if it is the only one
+    costliest: bool = False  # whether its cause claims more than a finding that is `high`
 
     @property
     def lost_ns(self) -> int | None:
@@ -79,9 +71,7 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     one of them too: those before it what they got, those after it what their own classes hold. And it claims at most what is left
     of the judged time.
 
-    Args:
-        found: The findings, in any order.
-        span_ns: The judged time, ns.
+    `span_ns`: The judged time, ns.
     """
     claims: list[Ranked] = []
     left = span_ns

@@ -38,16 +38,11 @@ _AT_THE_END = 0.1
 
 @dataclass(frozen=True)
 class OtherOrder:
-    """A run with changed dependencies between its work.
+    """A run with changed dependencies between its work."""
 
-    Attributes:
-        graph: The graph: the nodes of the run's, other arcs.
-        weights: int64 array, the weights of its arcs, ns.
-        against: The weights of the run's own graph that the order is compared with; None for the recorded ones.
-    """
-
-    graph: Graph
-    weights: Int64
+    graph: Graph  # the graph: the nodes of the run's, other arcs
+    weights: Int64  # int64 array, the weights of its arcs, ns
+    # the weights of the run's own graph that the order is compared with; None for the recorded ones
     against: Int64 | None = None
 
 
@@ -58,12 +53,8 @@ Altered: TypeAlias = "Int64 | OtherOrder"
 class RecoveredTime:
     """A run that can be replayed with less of something.
 
-    Args:
-        replay: The joined graphs of the ranks.
-        given: The part of each rank, in the order of the graphs.
-        members: The members of all instances (`Aligned.members`).
-        steps: The judged steps; None to judge the whole run as one.
-        peers: Returns the times of the replay's peers on demand.
+    `members`: The members of all instances (`Aligned.members`). `steps`: The judged steps; None to judge the whole run
+    as one.
     """
 
     def __init__(
@@ -112,11 +103,8 @@ class RecoveredTime:
     def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
         """The weights with less device work.
 
-        Args:
-            kind: Class of the work, `COMPUTE` or `COPY`.
-            ranks: The ranks, ascending.
-            steps: The steps, ascending; None if the whole run is one.
-            share: Float array (ranks, steps): the part of the work that is left out.
+        `kind`: Class of the work, `COMPUTE` or `COPY`. `ranks`: The ranks, ascending. `steps`: The steps, ascending;
+        None if the whole run is one. `share`: Float array (ranks, steps): the part of the work that is left out.
         """
         replay = self.replay
         node = np.flatnonzero((replay.kind == kind) & np.isin(replay.rank, ranks))
@@ -164,9 +152,7 @@ class RecoveredTime:
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
 
-        Args:
-            instances: Their numbers.
-            weights: The weights to use, ns; None for the recorded ones.
+        `weights`: The weights to use, ns; None for the recorded ones.
         """
         replay = self.replay
         before = replay.weights if weights is None else weights
@@ -178,10 +164,7 @@ class RecoveredTime:
 
         So the norm of gradients needs the gradients. Also true if not known what they carry.
 
-        Args:
-            rank: The rank of each.
-            row: Its row of the rank's `collectives`.
-            ahead: The row of the one before it.
+        `row`: Its row of the rank's `collectives`.
         """
         replay, graph = self.replay, self.replay.graph
         _, arrivals = replay.nodes(rank, row)
@@ -199,11 +182,7 @@ class RecoveredTime:
     def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:
         """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
 
-        Args:
-            rank: The rank of each.
-            row: Its row of the rank's `collectives`.
-            ends_step: Whether computation after it still waits, and only other collectives do not.
-            weights: The weights to use, ns; None for the recorded ones.
+        `row`: Its row of the rank's `collectives`. `weights`: The weights to use, ns; None for the recorded ones.
         """
         graph, replay = self.replay.graph, self.replay
         ends, arrivals = self.replay.nodes(rank, row)
@@ -230,13 +209,8 @@ class RecoveredTime:
         What computes after a collective that nothing but other collectives needs waits for the one ahead of that instead, which an
         order to wait for the whole stream hides.
 
-        Args:
-            rank: The rank of each.
-            row: Its row of the rank's `collectives`.
-            ahead: The row of the one ahead of it on its stream.
-            own: The row of the one that it waits for all the same, -1 for none.
-            needed: Whether device work needs its data.
-            weights: The weights to use, ns; None for the recorded ones.
+        `row`: Its row of the rank's `collectives`. `own`: The row of the one that it waits for all the same, -1 for
+        none. `weights`: The weights to use, ns; None for the recorded ones.
         """
         graph = self.replay.graph
         ends, arrivals = self.replay.nodes(rank, row)

@@ -30,19 +30,12 @@ _LEAST_COVERED = 0.5
 
 @dataclass(frozen=True)
 class SameWork:
-    """Ranks and steps in the order of `AllRankFacts`; a run without steps has `PIECES` instead, (ranks, pieces).
+    """Ranks and steps in the order of `AllRankFacts`; a run without steps has `PIECES` instead, (ranks, pieces)."""
 
-    Attributes:
-        ratio: Time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known.
-        kernel_ns: Time in kernels, (ranks, pieces).
-        own: Compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step.
-        typical_ns: By rank, the time of each of its works on other ranks; NaN if no other rank has it.
-    """
-
-    ratio: Float
-    kernel_ns: Float
-    own: Float
-    typical_ns: tuple[Float, ...]
+    ratio: Float  # time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known
+    kernel_ns: Float  # time in kernels, (ranks, pieces)
+    own: Float  # compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step
+    typical_ns: tuple[Float, ...]  # by rank, the time of each of its works on other ranks; NaN if no other rank has it
 
     def lost(self, share: Float, compute: Float) -> Float:
         """What a share of the kernels' time, (ranks, pieces), is of the compute time of each step, (ranks, steps), ns."""

@@ -25,12 +25,7 @@ _SURE = 0.9
 
 
 def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """`shared-device`: ranks with kernels that another process interrupts, apart for those that share a device with each other.
-
-    Args:
-        all_ranks: All ranks.
-        run: The run, which has the ranks' devices.
-    """
+    """`shared-device`: ranks with kernels that another process interrupts, apart for those that share a device with each other."""
     interrupted = {rank for rank, facts in all_ranks.facts.items() if facts.work.slices is not None}
     among = {rank for ranks in _users(run) if len(ranks) > 1 for rank in ranks} & interrupted
     return [

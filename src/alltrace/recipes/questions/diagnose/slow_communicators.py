@@ -45,17 +45,12 @@ _RING = ("AllGather", "AllReduce", "ReduceScatter")
 
 
 class SlowCommunicator(NamedTuple):
-    """How slow a communicator is.
+    """How slow a communicator is."""
 
-    Attributes:
-        ratio: How many times as long as its peers its transfers take.
-        gb_per_s: The bus bandwidth of the operation that it spends most time in; None if no message is large enough to measure it.
-        peers_gb_per_s: The median of its peers for the same operation.
-    """
-
-    ratio: float
+    ratio: float  # how many times as long as its peers its transfers take
+    # the bus bandwidth of the operation that it spends most time in; None if no message is large enough to measure it
     gb_per_s: float | None = None
-    peers_gb_per_s: float | None = None
+    peers_gb_per_s: float | None = None  # the median of its peers for the same operation
 
 
 class _Rate(NamedTuple):
@@ -69,11 +64,6 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
 
     Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a large
     all-reduce.
-
-    Args:
-        all_ranks: All ranks.
-        members: The members, without waits for ranks that have no report.
-        first: The first row of each instance.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     alike: dict[tuple[int, int], list[int]] = {}
@@ -171,11 +161,6 @@ def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) 
     """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
 
     So this compares messages that are too small for a bandwidth, or without a size in the reports.
-
-    Args:
-        members: The members.
-        first: The first row of each instance.
-        numbers: Communicators that are alike.
     """
     rows = first[np.isin(members.communicator[first], numbers) & members.certain[first] & (members.transfer[first] > 0)]
     took: dict[int, dict[tuple[str, int], list[int]]] = {}

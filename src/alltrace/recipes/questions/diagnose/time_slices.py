@@ -47,36 +47,22 @@ _UNLIKE = 2.0
 
 @dataclass(frozen=True)
 class TimeSlices:
-    """What another process took from a rank's kernels; n steps and k works, as in `KernelWork`.
+    """What another process took from a rank's kernels; n steps and k works, as in `KernelWork`."""
 
-    Attributes:
-        slice_ns: The time that the other process got at once, median.
-        launches: How many launches were seen to be interrupted.
-        kernels: How many different kernels these are of.
-        name: The name of the kernel that was seen to lose most.
-        beyond_ns: What the works took beyond their usual time because of that, (n, k).
-    """
-
-    slice_ns: int
-    launches: int
-    kernels: int
-    name: int
-    beyond_ns: Int64
+    slice_ns: int  # the time that the other process got at once, median
+    launches: int  # how many launches were seen to be interrupted
+    kernels: int  # how many different kernels these are of
+    name: int  # the name of the kernel that was seen to lose most
+    beyond_ns: Int64  # what the works took beyond their usual time because of that, (n, k)
 
 
 @dataclass(frozen=True)
 class Launches:
-    """Launches of a rank's works in its judged steps; arrays of m whole numbers.
+    """Launches of a rank's works in its judged steps; arrays of m whole numbers."""
 
-    Attributes:
-        row: Their rows among all kernels of the rank.
-        step: The place of each one's step.
-        work: The place of its work.
-    """
-
-    row: Int64
-    step: Int64
-    work: Int64
+    row: Int64  # their rows among all kernels of the rank
+    step: Int64  # the place of each one's step
+    work: Int64  # the place of its work
 
 
 def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, sums_ns: Int64) -> TimeSlices | None:
@@ -85,12 +71,7 @@ def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, su
     Slices come as time passes. So works that are longer than a slice, which may be interrupted in every launch, and works with too
     few launches or with several shapes lose the same share of their time in a step as the others do.
 
-    Args:
-        starts: When all kernels of the rank began, ns, those that communicate too.
-        ends: When they ended.
-        launches: The launches to look at.
-        names: The name of each work, k.
-        sums_ns: The time of each work in each step, (n, k).
+    `starts`: When all kernels of the rank began, ns, those that communicate too.
     """
     works, step, work = len(names), launches.step, launches.work
     length = (ends - starts)[launches.row]

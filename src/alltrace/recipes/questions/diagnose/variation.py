@@ -50,27 +50,16 @@ _LEAST_STEPS = 3
 
 @dataclass(frozen=True)
 class Variation:
-    """How values vary.
+    """How values vary."""
 
-    Attributes:
-        values: The values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps).
-        level: Of each rank its median over steps; NaN if nothing is known.
-        least: What exceeds 1 by less may be chance.
-        noise: Deviation within ranks from step to step; NaN if there is one step only.
-        persistent: Which ranks exceed the others in most steps.
-        sometimes: Which ranks exceed them in some steps, where others do not.
-        slow: Which values of other ranks are far above the rest, (ranks, steps).
-        between: Share of the variance that is between ranks (intraclass correlation), 0 to 1.
-    """
-
-    values: Float
-    level: Float
-    least: float
-    noise: float
-    persistent: NDArray[np.bool_]
-    sometimes: NDArray[np.bool_]
-    slow: NDArray[np.bool_]
-    between: float
+    values: Float  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
+    level: Float  # of each rank its median over steps; NaN if nothing is known
+    least: float  # what exceeds 1 by less may be chance
+    noise: float  # deviation within ranks from step to step; NaN if there is one step only
+    persistent: NDArray[np.bool_]  # which ranks exceed the others in most steps
+    sometimes: NDArray[np.bool_]  # which ranks exceed them in some steps, where others do not
+    slow: NDArray[np.bool_]  # which values of other ranks are far above the rest, (ranks, steps)
+    between: float  # share of the variance that is between ranks (intraclass correlation), 0 to 1
 
     @property
     def rotates(self) -> bool:
@@ -81,10 +70,7 @@ class Variation:
 def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     """How ratios vary.
 
-    Args:
-        ratios: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
-        least: What exceeds the usual by less is none.
-        spread: Whether the usual differences between ranks count as chance.
+    `ratios`: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
     """
     values = _by_step(ratios)
     known = ~np.isnan(values)

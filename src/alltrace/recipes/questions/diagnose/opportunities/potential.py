@@ -74,19 +74,12 @@ _DEVICE = ("device", "name", *_LIMITS)
 
 @dataclass(frozen=True)
 class Potential:
-    """What one kind could save on a rank, in its judged steps.
+    """What one kind could save on a rank, in its judged steps."""
 
-    Attributes:
-        saved_ns: The most, ns of kernels, or of idle time for `small-kernels`.
-        affected_ns: Time of the kernels that it is about.
-        kernels: How many these are.
-        name: Id of the name of the kernel that would save most.
-    """
-
-    saved_ns: int
-    affected_ns: int
-    kernels: int
-    name: int
+    saved_ns: int  # the most, ns of kernels, or of idle time for `small-kernels`
+    affected_ns: int  # time of the kernels that it is about
+    kernels: int  # how many these are
+    name: int  # id of the name of the kernel that would save most
 
 
 @dataclass(frozen=True)
@@ -122,10 +115,7 @@ class _Kernels:
 def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Potential]:
     """What each kind could save on a rank.
 
-    Args:
-        rank: Its tables.
-        step: The place of the step of each row of `kernels`; -1 for what does not count.
-        work: What its devices did.
+    `step`: The place of the step of each row of `kernels`; -1 for what does not count.
     """
     kernels = _kernels(rank, step)
     if not len(kernels.start):
