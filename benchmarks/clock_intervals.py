@@ -45,7 +45,7 @@ class Job:
     Attributes:
         evidence: Its operations, matched.
         ranks: Its ranks.
-        offset_ns: For each host how far its clock is ahead of the first one's at the run's zero.
+        offset_ns: For each rank how far its stamped time is ahead at the run's zero.
         rate: For each host how much faster it runs than the first one's.
         seen_ns: For each host the first and the last end of its operations since the run's zero.
     """
@@ -102,23 +102,26 @@ def job_of(scenario: Scenario) -> Job:
         PlacedRank(i.rank, i.host_name, i.rank, stamp - min(stamps), i.system_clock_ns if monotonic else None)
         for i, stamp in zip(who, stamps, strict=True)
     ]
-    # of a host's stamps the middle one counts
-    at_zero = np.array([i.stamp_error_ns + i.offset_ns + i.drift_ppm * 1e-6 * min(stamps) for i in who])
-    offset = np.array([np.median(at_zero[[i.host == host for i in who]]) for host in range(scenario.layout.hosts)])
+    offset = np.array([i.stamp_error_ns + i.offset_ns + i.drift_ppm * 1e-6 * min(stamps) for i in who])
     evidence = Evidence(instance, communicator, rank, start, end, synchronising.astype(np.bool_), direction.astype(np.int8))
     rate = np.array([next(i.drift_ppm for i in who if i.host == host) for host in range(scenario.layout.hosts)]) * 1e-6
     host_of, shift = np.array([i.host for i in who])[rank], np.array([p.shift_ns for p in ranks])[rank]
     times = [(end + shift)[host_of == host] for host in range(scenario.layout.hosts)]
     seen = np.array([[t.min(), t.max()] for t in times], np.float64)
-    return Job(evidence, ranks, offset - offset[0], rate - rate[0], seen)
+    return Job(evidence, ranks, offset, rate - rate[0], seen)
 
 
 def errors_of(job: Job) -> list[tuple[float, float]]:
-    """For each host but the first how far its offset is off in the time of its operations, and its `error_ns`; infinite without one."""
-    clocks = solve(job.evidence, job.ranks).clocks
+    """For each host but the first how far its offset is off while its operations run, and its `error_ns`; infinite if it has none."""
+    solution = solve(job.evidence, job.ranks)
     found = []
-    for host, clock in enumerate(clocks[1:], 1):
-        off = clock.offset_ns - job.offset_ns[host] + (clock.drift_ppm * 1e-6 - job.rate[host]) * job.seen_ns[host]
+    for host, clock in enumerate(solution.clocks[1:], 1):
+        # against the first host that it is connected with; of a host's stamps the middle one counts
+        at = [i for i, p in enumerate(job.ranks) if solution.components[p.rank] == clock.component]
+        own, first = (
+            np.median([job.offset_ns[i] for i in at if job.ranks[i].host == name]) for name in (clock.host, job.ranks[at[0]].host)
+        )
+        off = clock.offset_ns - (own - first) + (clock.drift_ppm * 1e-6 - job.rate[host]) * job.seen_ns[host]
         found.append((float(np.abs(off).max()), np.inf if clock.error_ns is None else clock.error_ns))
     return found
 

@@ -1,7 +1,8 @@
 """How far fitted clocks may be off: half of the interval that holds the truth with a probability of `COVERAGE`.
 
 The variance of what a cell is always late is estimated from cells of one unit, as a share of the scatter of their ends; with few of
-these it is assumed to be as large as the scatter. Then random cells are fitted like the real ones. No clock is further off than
+these it is assumed to be as large as the scatter. A member is taken to be late alike in all operations of its communicator, so that
+only different members average out. Then random cells are fitted like the real ones. No clock is further off than
 the law allows: no member of a synchronising operation ends before the last one has started.
 """
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from alltrace.align.clock_fit import Sums, levels, robust_levels
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS
+from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.trace.distinct import distinct, distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,13 +39,11 @@ class Lateness:
     Attributes:
         always: For each of the fitted cells the variance of what it is always late, ns^2.
         noise: Likewise the variance of the rest.
-        alike: How much of `always` all cells of a rank have in common, from 0 to 1.
         sigmas: How many standard errors the interval has to each side.
     """
 
     always: Floats
     noise: Floats
-    alike: float
     sigmas: float
 
     @property
@@ -61,26 +62,25 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
         components: The number of parts that nothing connects.
         ahead_ns: How far ahead each rank was.
     """
-    rank, scatter, noise, alike = cells.rank[rows], cells.scatter[rows], cells.noise[rows], 0.0
-    block, unit, left = cells.block[rows], units.of_rank[rank], np.zeros(len(rows))
-    freedom = max(len(rows) - len(np.unique(block)) - len(np.unique(unit)) + components, 0)
-    of_block, of_unit, share = Sums(block), Sums(unit), np.ones(len(rows))
+    scatter, noise, block, unit = cells.scatter[rows], cells.noise[rows], cells.block[rows], units.of_rank[cells.rank[rows]]
+    roles, role = distinct(cells.role[rows])
+    # communicators are roles that blocks connect
+    sets = DisjointSets(len(roles))
+    for one, other in distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist():
+        sets.join(one, other)
+    freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
+    of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
+    of_like, share = Sums(like), np.ones(len(rows))
     for _ in range(2 if len(rows) else 0):
         weight = 1.0 / (share * scatter + noise)
         left = units.offsets(cells, rows, weight, ahead_ns)[1]
         square = np.square(left) / (weight * scatter)
         typical = (square.sum() + _ASSUMED) / (freedom + _ASSUMED)
-        # a block has its own share, as far as its cells do not decide the offsets themselves
-        own = of_block((1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
-        share = ((of_block(square) + _ASSUMED * typical) / (own + _ASSUMED))[block]
+        # blocks that are alike have their own share, as far as their cells do not decide the offsets themselves
+        own = of_like((1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
+        share = ((of_like(square) + _ASSUMED * typical) / (own + _ASSUMED))[like]
         share = np.maximum(share - noise / scatter, 0.0)
-    number = np.bincount(rank)
-    pairs = float((number**2 - number).sum())
-    if pairs:
-        single = float(np.square(left).sum())
-        together = float(np.square(np.bincount(rank, left)).sum()) - single
-        alike = min(max(together * len(left) / (pairs * single), 0.0), 1.0) if single else 0.0
-    return Lateness(share * scatter, noise, alike, _student(freedom + _ASSUMED))
+    return Lateness(share * scatter, noise, _student(freedom + _ASSUMED))
 
 
 def offset_errors(
@@ -95,14 +95,12 @@ def offset_errors(
         late: What they are late.
         against: Takes from offsets of all ranks (r, k) those of what they are relative to.
     """
-    unit, rank = units.of_rank[cells.rank[rows]], cells.rank[rows]
+    unit, role = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])[1]
     free = np.ones(units.count, np.bool_)
 
     def fitted(rng: np.random.Generator, columns: int) -> Floats:
-        normal = rng.standard_normal((3, len(rows), columns))
-        common = rng.standard_normal((len(units.of_rank), columns))[rank]
-        always = np.sqrt(late.alike) * common + np.sqrt(1.0 - late.alike) * normal[0]
-        values = np.sqrt(late.always)[:, None] * always + np.sqrt(late.noise)[:, None] * normal[1]
+        always = rng.standard_normal((int(role.max()) + 1, columns))[role]
+        values = np.sqrt(late.always)[:, None] * always + np.sqrt(late.noise)[:, None] * rng.standard_normal((len(rows), columns))
         return against(levels(cells.block[rows], unit, late.weight, values, free)[units.of_rank])
 
     return late.sigmas * _deviation(fitted)

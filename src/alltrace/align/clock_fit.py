@@ -11,7 +11,7 @@ eliminated, and the equations are solved by conjugate gradients without their ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,8 @@ class Ends:
         cell: The member's cell.
         block: For each cell its block; blocks and cells ascend together.
         rank_of_cell: For each cell the place of its rank.
+        role: For each cell the number of its member in its communicator: cells of one role differ in how long operations last.
+        like: For each cell a number of blocks with as many members and operations as long as those of its own.
         numbers: For each instance its number in the evidence.
     """
 
@@ -58,6 +60,8 @@ class Ends:
     cell: Int64
     block: Int64
     rank_of_cell: Int64
+    role: Int64
+    like: Int64
     numbers: Int64
 
     @cached_property
@@ -78,7 +82,8 @@ class Ends:
         kept, instance = np.unique(self.instance[wanted], return_inverse=True)
         first = np.searchsorted(instance, np.arange(len(kept) + 1))
         rank, start, end, cell = self.rank[wanted], self.start[wanted], self.end[wanted], self.cell[wanted]
-        return Ends(rank, start, end, instance, first, cell, self.block, self.rank_of_cell, self.numbers[kept])
+        whole = replace(self, rank=rank, start=start, end=end, instance=instance, first=first, cell=cell)
+        return replace(whole, numbers=self.numbers[kept])
 
 
 def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, end: Floats) -> Ends:
@@ -102,19 +107,25 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
     if not len(heads):
         none = np.empty(0, np.int64)
-        return Ends(none, np.empty(0), np.empty(0), none, np.zeros(1, np.int64), none, none, none, none)
+        return Ends(none, np.empty(0), np.empty(0), none, np.zeros(1, np.int64), none, none, none, none, none, none)
     same = np.concatenate(([False], (np.diff(rank) == 0) & (np.diff(instance) == 0)))
     place = np.arange(len(rank))
     occurrence = place - np.maximum.accumulate(np.where(same, 0, place))
     member = distinct_rows(rank, occurrence)[1]
     size = np.log2(np.maximum(np.minimum.reduceat(end - start, heads), 1.0)).astype(np.int64) // 2
-    kind = distinct_rows(communicator[heads], size)[1]
-    size[np.bincount(kind)[kind] < _BATCHES] = -1  # too few to be compared on their own
+    kinds, kind = distinct_rows(communicator[heads], size)
+    number = np.bincount(kind)
+    by_number = np.argsort(number, kind="stable")
+    commonest = np.empty(int(communicator.max()) + 1, np.int64)
+    commonest[kinds[0][by_number]] = by_number
+    # too few on their own may all be as one of the others rarely is
+    size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
     # instances with most of their communicator are compared by the same level; others have other levels for each set of members
     whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[communicator[heads]]
     mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
     members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
-    block = distinct_rows(communicator[heads], size, members)[1]
+    blocks, block = distinct_rows(communicator[heads], size, members)
+    length = blocks[1]
     numbers = instance[heads]
     order = np.lexsort((which, block[which]))
     rank, start, end, member, block = rank[order], start[order], end[order], member[order], block[which][order]
@@ -123,10 +134,11 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     cells, cell = distinct_rows(block, member)
     rank_of = np.empty(cells.shape[1], np.int64)
     rank_of[cell] = rank
+    role = distinct_rows(blocks[0][cells[0]], cells[1])[1]
     first = np.append(heads, len(rank))
-    return Ends(
-        rank, start, end, np.repeat(np.arange(len(heads)), np.diff(first)), first, cell, cells[0], rank_of, numbers[which[heads]]
-    )
+    instance = np.repeat(np.arange(len(heads)), np.diff(first))
+    like = distinct_rows(np.bincount(cells[0]), length)[1][cells[0]]
+    return Ends(rank, start, end, instance, first, cell, cells[0], rank_of, role, like, numbers[which[heads]])
 
 
 @dataclass(frozen=True)
@@ -136,16 +148,19 @@ class Cells:
     Attributes:
         block: Its block.
         rank: Place of its rank.
+        role: Its role, as of `Ends`; likewise `like`.
         late_ns: Mean lateness, without outliers, at `time_ns`; NaN without ends.
         slope: Growth of it with time.
         time_ns: Mean time of its ends after the time of the fit.
-        scatter: Variance of a single end, ns^2.
+        scatter: Variance of a single end in blocks that are alike, ns^2.
         noise: Variance of `late_ns`, without what is always the same.
         slope_noise: Variance of `slope`; infinite if it has none.
     """
 
     block: Int64
     rank: Int64
+    role: Int64
+    like: Int64
     late_ns: Floats
     slope: Floats
     time_ns: Floats
@@ -212,46 +227,44 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, NDArray[np.bool_]]:
         sigma[few] = np.maximum(sigma[few], MAD_TO_SIGMA * np.median(off))
     # of a clock that is not yet fitted all ends are far off
     own = MAD_TO_SIGMA * medians(off[by_cell], begins)
-    used = off <= OUTLIER_SIGMAS * np.maximum(sigma[ends.block], own)[cell]
+    # weights that end without a step (Beaton and Tukey 1974): with a step, the fit has no fixed point
+    worth = np.square(np.maximum(1.0 - np.square(off / (OUTLIER_SIGMAS * np.maximum(sigma[ends.block], own)[cell])), 0.0))
     # parts of equally many instances, by time
     block_of = block[ends.first[:-1]]
     order = np.lexsort((middle, block_of))
     begins = np.searchsorted(block_of, np.arange(blocks + 1))
     part = np.empty(len(order), np.int64)
     part[order] = (np.arange(len(order)) - begins[block_of]) * _BATCHES // np.maximum(np.diff(begins)[block_of], 1)
-    slot = (cell * _BATCHES + part[ends.instance])[used]
+    slot = cell * _BATCHES + part[ends.instance]
     shape, slots = (cells, _BATCHES), cells * _BATCHES
-    number = np.bincount(slot, minlength=slots).reshape(shape)
-    there = number > 0
-    value, time = (
-        np.divide(np.bincount(slot, v[used], slots).reshape(shape), number, out=np.zeros(shape), where=there)
-        for v in (late, ends.end - clocks.t0)
-    )
+    number = np.bincount(slot, worth, slots).reshape(shape)
+    value, time = (over(np.bincount(slot, worth * v, slots).reshape(shape), number) for v in (late, ends.end - clocks.t0))
     # what all members of a part of a block have in common is no matter of clocks
-    of_block = Sums(ends.block)
-    value -= np.where(there, over(of_block(value), of_block(there))[ends.block], 0.0)
-    parts = there.sum(axis=1)
-    mean, mean_time = over(value.sum(axis=1), parts), over(time.sum(axis=1), parts)
-    apart = np.where(there, time - mean_time[:, None], 0.0)
-    square = np.square(apart).sum(axis=1)
-    slope = over((apart * value).sum(axis=1), square)
-    left = np.where(there, value - mean[:, None] - slope[:, None] * apart, 0.0)
+    of_block, of_like = Sums(ends.block), Sums(ends.like)
+    value -= np.where(number > 0, over(of_block(number * value), of_block(number))[ends.block], 0.0)
+    parts, total = (number > 0).sum(axis=1), number.sum(axis=1)
+    mean, mean_time = over((number * value).sum(axis=1), total), over((number * time).sum(axis=1), total)
+    apart = time - mean_time[:, None]
+    square = (number * np.square(apart)).sum(axis=1)
+    slope = over((number * apart * value).sum(axis=1), square)
+    left = value - mean[:, None] - slope[:, None] * apart
     members = of_block(1.0 * (parts > 0))[ends.block]
     freedom = of_block(np.maximum(parts - 2, 0) * (1.0 - over(np.ones(cells), members)))
-    # with the scatter of single ends as one more value, for blocks with few parts
-    single = np.square(sigma) / np.maximum(over(of_block(number.sum(axis=1)), of_block(parts)), 1.0)
-    noise = ((of_block(np.square(left).sum(axis=1)) + single) / (freedom + 1.0))[ends.block]
+    # of a single end, with the scatter as one more value, for blocks with few parts
+    noise = ((of_block((number * np.square(left)).sum(axis=1)) + np.square(sigma)) / (freedom + 1.0))[ends.block]
     found = Cells(
         ends.block,
         ends.rank_of_cell,
+        ends.role,
+        ends.like,
         np.where(parts > 0, mean, np.nan),
         slope,
         mean_time,
-        np.square(sigma)[ends.block],
-        over(noise, parts, np.inf),
+        over(of_like(np.square(sigma)[ends.block]), of_like(np.ones(cells)))[ends.like],
+        over(noise, total, np.inf),
         np.where(parts > 2, over(noise, square, np.inf), np.inf),
     )
-    return found, used
+    return found, worth > 0
 
 
 class Sums:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.clock_fit import robust_levels
-from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
+from alltrace.align.constants import FEW, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ class Sharing:
         np.maximum.at(last, group, start)
         np.minimum.at(first, group, end)
         several = np.bincount(group) > 1
-        broken = np.bincount(found[1], first < last, len(tried)) > WRONG_SHARE * np.bincount(found[1], several, len(tried))
+        number, less = (np.bincount(found[1], which, len(tried)) for which in (several, first < last))
+        broken = less > np.maximum(WRONG_SHARE * number, FEW)
         wrong = tried & (far | broken)
         self.contradicted |= bool(wrong.any()) and by == _MONOTONIC
         self._by[wrong] = _APART

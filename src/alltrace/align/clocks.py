@@ -17,7 +17,7 @@ from alltrace.align.clock_errors import lateness, limits, offset_errors, rate_er
 from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
 from alltrace.align.clock_jumps import find_jump
 from alltrace.align.clock_sharing import Sharing
-from alltrace.align.constants import MAD_TO_SIGMA, OTHER_RECORDING_NS, OUTLIER_SIGMAS
+from alltrace.align.constants import FEW, MAD_TO_SIGMA, OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
@@ -116,7 +116,7 @@ class _Fit:
 
     def error(self, at_ns: Floats) -> Floats:
         """Half of the interval of each offset at stamped times."""
-        found: Floats = np.hypot(self.offset_error, self.rate_error * (at_ns - self.seen_ns[1]))
+        found: Floats = self.offset_error + self.rate_error * np.abs(at_ns - self.seen_ns[1])
         return found
 
 
@@ -152,7 +152,7 @@ class _State:
         units = self.fit.units
         number = np.zeros(units.count, np.int64)
         np.maximum.at(number, units.of_rank, np.bincount(self.fit.ends.rank, minlength=len(self.ranks)))
-        error = np.where((number > 2)[units.of_rank] | (self.messages > 0), fitted, np.inf) + self.widths
+        error = np.where((number > FEW)[units.of_rank] | (self.messages > 0), fitted, np.inf) + self.widths
         for clock, jump in self.jumps.items():
             error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(round(jump.step_ns)))
         return error
@@ -358,8 +358,8 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bo
         clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, weight, begun.ahead_ns)[0])
         sigma = float(np.sqrt(np.median(cells.scatter[rows]))) if len(rows) else 0.0
         moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
-        # the first passes only bring clocks together that are minutes apart
-        settled = turn > 1 and moved < SETTLED_NS + sigma / _PASSES
+        # the first passes only bring clocks together that are minutes apart; a fit between two answers would move for ever
+        settled = turn > 1 and moved < SETTLED_NS + sigma * (turn / _PASSES) ** 2
         if settled and not sharing.corrected(cells, ends, begun):
             break
     return begun, cells
@@ -380,6 +380,8 @@ def _held(
         cells,
         block=np.concatenate((cells.block, block)),
         rank=np.concatenate((cells.rank, rank)),
+        role=np.concatenate((cells.role, int(cells.role.max()) + 1 + more)),
+        like=np.concatenate((cells.like, 0 * more)),
         late_ns=np.concatenate((cells.late_ns, value)),
     )
     exact = np.full(len(rank), float((late.always + late.noise).min()) / _EXACT)
@@ -493,7 +495,7 @@ def _heaviest(components: Int64, weights: Int64) -> int:
 
 def _scatter(size: Floats) -> int | None:
     """The typical scatter of ends; None for so few that it would only show that a line goes through two points."""
-    return max(1, round(MAD_TO_SIGMA * float(np.median(size)))) if len(size) > 2 else None
+    return max(1, round(MAD_TO_SIGMA * float(np.median(size)))) if len(size) > FEW else None
 
 
 def _rounded(error: float) -> int | None:

@@ -11,6 +11,9 @@ OUTLIER_SIGMAS = 5.0
 """Ends further off are of another operation. Measured ends scatter by up to 3.6 times their median spread; what lies beyond, such
 as all-reduces that end in one of two modes, is 40 times it and more."""
 
+FEW = 2
+"""So many instances show nothing of a clock: a line goes through any two points."""
+
 COVERAGE = 0.95
 """How often the interval of a clock's offset must hold the truth: what `error_ns` is defined by."""
 
