@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.clocks import PlacedRank, solve
+from alltrace.align.clocks import solve
 from alltrace.align.members import EXCHANGE, Evidence, is_synchronising
+from alltrace.align.placed_ranks import PlacedRank
 from alltrace.synth.identity import JOB_START_UTC_NS, identities
 from alltrace.synth.scenario import Clocks, Layout, Links, Scenario, Work
 from alltrace.synth.simulate import simulate
@@ -112,7 +113,7 @@ def job_of(scenario: Scenario) -> Job:
 
 
 def errors_of(job: Job) -> list[tuple[float, float]]:
-    """For each host but the first how far its offset is off while its operations run, and its `error_ns`; infinite if it has none."""
+    """For each host but the first how far its offset is off while its operations run, and its `error_ns`; infinite without."""
     solution = solve(job.evidence, job.ranks)
     found = []
     for host, clock in enumerate(solution.clocks[1:], 1):

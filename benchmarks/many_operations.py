@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from alltrace.align.all_collectives import AllCollectives
+from alltrace.align.spilled_operations import SpilledOperations
+from alltrace.align.windowed_matching import match_in_windows
 
 from alltrace.align import run_matching
-from alltrace.align.all_collectives import AllCollectives
-from alltrace.align.clocks import PlacedRank, solve
+from alltrace.align.clocks import solve
 from alltrace.align.matching import match
 from alltrace.align.members import evidence_of
 from alltrace.align.operations import MATCHED_COLUMNS
-from alltrace.align.spilled_operations import SpilledOperations
-from alltrace.align.windowed_matching import match_in_windows
+from alltrace.align.placed_ranks import PlacedRank
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 

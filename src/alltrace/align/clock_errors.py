@@ -74,7 +74,8 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
     for _ in range(2 if len(rows) else 0):
         weight = 1.0 / (share * scatter + noise)
         left = units.offsets(cells, rows, weight, ahead_ns)[1]
-        square = np.square(left) / (weight * scatter)
+        # as far as the fit, which is robust, was moved
+        square = np.square(np.minimum(np.abs(left), OUTLIER_SIGMAS)) / (weight * scatter)
         typical = (square.sum() + _ASSUMED) / (freedom + _ASSUMED)
         # blocks that are alike have their own share, as far as their cells do not decide the offsets themselves
         own = of_like((1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats
-    from alltrace.align.clocks import PlacedRank
+    from alltrace.align.placed_ranks import PlacedRank
     from alltrace.trace.arrays import Int64
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
@@ -128,7 +128,8 @@ class Sharing:
         for rows in rows_by(np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank, -1)).values():
             if tried[self.host[rows[0]]]:
                 moved[rows] = apart[rows] - np.median(apart[rows])
-        far = np.bincount(self.host, np.abs(moved) > OUTLIER_SIGMAS**2 * sigma, len(tried)) > 0
+        enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
+        far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0
         of = self.host[ends.rank]
         found, group = distinct_rows(ends.instance, of)
         start, end = (replace(clocks, ahead_ns=clocks.ahead_ns - moved).true(ends.rank, t) for t in (ends.start, ends.end))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.clock_errors import lateness, limits, offset_errors, rate_errors
+from alltrace.align.clock_errors import edges, lateness, limits, offset_errors, rate_errors
 from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
 from alltrace.align.clock_jumps import find_jump
 from alltrace.align.clock_sharing import Sharing
@@ -35,34 +35,13 @@ if TYPE_CHECKING:
     from alltrace.align.clock_jumps import Jump
     from alltrace.align.clock_sharing import Units
     from alltrace.align.members import Evidence
-    from alltrace.run.manifest import Manifest
+    from alltrace.align.placed_ranks import PlacedRank
     from alltrace.trace.arrays import Int64
 
 _PASSES = 32
 _MOST_JUMPS = 4
 _EXACT = 1 << 10
 """How much surer a limit is than the surest cell."""
-
-
-@dataclass(frozen=True)
-class PlacedRank:
-    """A rank before its clock is known.
-
-    Attributes:
-        rank: Its number.
-        host: Its host.
-        report: The report that its times are of.
-        shift_ns: From the time of its files to ns since the run's zero, by its UTC stamp.
-        system_ns: The host's monotonic clock at the zero of its files, or None.
-        stamped: Whether there is a UTC stamp.
-    """
-
-    rank: int
-    host: str
-    report: int
-    shift_ns: int
-    system_ns: int | None = None
-    stamped: bool = True
 
 
 @dataclass(frozen=True)
@@ -156,20 +135,6 @@ class _State:
         for clock, jump in self.jumps.items():
             error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(round(jump.step_ns)))
         return error
-
-
-def place_ranks(manifest: Manifest) -> list[PlacedRank]:
-    """The ranks of a run at their UTC stamps."""
-    zero = manifest.zero_utc_ns
-    placed = []
-    for rank in manifest.ranks:
-        base = rank.time_base_utc_ns
-        stamped = base is not None and zero is not None
-        report = rank.reports[0] if rank.reports else -1 - rank.rank
-        system = manifest.reports[report].system_clock_ns if 0 <= report < len(manifest.reports) else None
-        shift = base - zero if base is not None and zero is not None else 0
-        placed.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
-    return placed
 
 
 def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
@@ -298,25 +263,29 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     units, start = sharing.units, clocks.ahead_ns
     rows = cells.between(units.of_rank)
     component = _joined(cells, rows, units.of_rank, units.count)[units.of_rank]
-    # cells that are off are of wrong instances
+    # cells that are off and mostly break the law are of wrong instances; others are always late
     left = units.offsets(cells, rows, 1.0 / (cells.scatter + cells.noise)[rows], start)[1]
     off = np.zeros(len(cells.block), np.bool_)
     off[rows] = np.abs(left) > OUTLIER_SIGMAS
+    begun, ended, last, first = edges(ends, clocks)
+    broken = (ended < last[ends.instance]) | (begun > first[ends.instance])
+    off &= 2 * np.bincount(ends.cell, broken, len(off)) > np.bincount(ends.cell, minlength=len(off))
     rows = rows[~off[rows]]
     late = lateness(cells, rows, units, len(np.unique(component[cells.rank[rows]])), start)
     clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, late.weight, start)[0])
     used = measured(ends, clocks)[1] & ~off[ends.cell]
     law = limits(ends, used, np.sqrt(cells.scatter), clocks, units.of_rank)
+    fitted, bound = clocks.ahead_ns, (cells, rows, late)
     for _ in range(_PASSES):
         if not (law.most_ns < 0).any():
             break
-        cells, rows, late = _held(cells, rows, late, units, clocks.ahead_ns - start, law)
-        clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, late.weight, start)[0])
+        bound = _held(*bound, units, clocks.ahead_ns - start, law)
+        clocks = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
         law = limits(ends, used, np.sqrt(cells.scatter), clocks, units.of_rank)
     label = distinct(component)[1]
-    first = np.full(label.max(initial=-1) + 1, len(sharing.host))
-    np.minimum.at(first, label, sharing.host)
-    reference = sharing.host == first[label]
+    lowest = np.full(label.max(initial=-1) + 1, len(sharing.host))
+    np.minimum.at(lowest, label, sharing.host)
+    reference = sharing.host == lowest[label]
     of_label = Sums(label)
 
     def against(offsets: Floats) -> Floats:
@@ -324,6 +293,8 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
         return offsets - over(of_label(there * offsets), of_label(1.0 * there))[label]
 
     offset_error = offset_errors(cells, rows, units, late, against) if len(rows) else np.zeros(ranks)
+    # a fit that the law moves was off by as much at least
+    offset_error = np.maximum(offset_error, late.sigmas * np.abs(against(clocks.ahead_ns - fitted)))
     origins = np.zeros(units.count, np.bool_)
     origins[units.of_rank[reference]] = True
     offset_error = np.minimum(offset_error, law.reach(origins)[units.of_rank])

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from alltrace.align.clocks import place_ranks, solve
+from alltrace.align.clocks import solve
 from alltrace.align.matching import match
 from alltrace.align.operations import MATCHED_COLUMNS
+from alltrace.align.placed_ranks import place_ranks
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.timelines import Timelines
