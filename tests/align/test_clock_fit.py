@@ -133,3 +133,26 @@ def test_a_value_that_is_far_off_counts_little():
     assert found[1] == pytest.approx(5.0, abs=1.0)
     assert np.abs(left[2:]).max() < 1.0
     assert np.abs(left[:2]).max() > 1e5
+
+
+def test_few_operations_of_a_length_are_compared_with_the_commonest_of_their_communicator():
+    rows = [(n, 0, r, 1_000_000 * n, 1_000_000 * n + (500_000 if n % 20 == 0 else 5_000)) for n in range(60) for r in (0, 1)]
+    found = ends(rows)
+    assert found.block.tolist() == [0, 0]
+    assert np.bincount(found.cell).tolist() == [60, 60]
+
+
+def test_members_have_one_role_in_all_lengths_and_blocks_alike_are_as_large_and_as_long():
+    rows = [(n, 0, r, 1_000_000 * n, 1_000_000 * n + (500_000 if n % 2 else 5_000)) for n in range(60) for r in (0, 1)]
+    rows += [(60 + n, 1, r, 1_000_000 * n, 1_000_000 * n + 5_000) for n in range(30) for r in (2, 3)]
+    found = ends(rows)
+    assert found.rank_of_cell.tolist() == [0, 1, 0, 1, 2, 3]
+    assert found.role.tolist() == [0, 1, 0, 1, 2, 3]
+    assert found.like[0] == found.like[4] != found.like[2]
+
+
+def test_blocks_that_are_alike_have_one_scatter():
+    rows = [(n, 0, r, 1_000_000 * n, 1_000_000 * n + 50_000 + r * (n % 2) * 2_000) for n in range(64) for r in (0, 1)]
+    rows += [(64 + n, 1, r, 1_000_000 * n, 1_000_000 * n + 50_000) for n in range(64) for r in (2, 3)]
+    cells, _ = measured(ends(rows), clocks(0, 0, 0, 0))
+    assert cells.scatter == pytest.approx(((1.4826 * 500 + 1) ** 2 + 1) / 2, rel=0.01)

@@ -194,7 +194,7 @@ def described(
 
 
 def _known(values: Any, count: int) -> NDArray[np.int64]:
-    """Numbers of members, -1 where they are not known."""
+    """Numbers of members, -1 if not known."""
     return np.full(count, -1, np.int64) if values is None else integers(values, -1)
 
 
