@@ -22,7 +22,7 @@ _RECIPES = (
     "kernels",
     "idle",
     "launches",
-    "queue-length",
+    "launches --by stream",
     "memory-bandwidth",
     "kernel-sequences",
     "operators",
@@ -49,7 +49,7 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
 
     contenders = {"alltrace": [*ALLTRACE, "import", str(source), "-o", str(output), "--jobs", "1"], **peers}
     taken = side_by_side(contenders, runs, {"alltrace": clear})
-    asked = side_by_side({name: [*ALLTRACE, "recipe", name, str(output)] for name in _RECIPES}, 1)
+    asked = side_by_side({name: [*ALLTRACE, "recipe", *name.split(), str(output)] for name in _RECIPES}, 1)
     millions = _events(output) / 1e6
     rows = []
     cpu = {name: median([t.cpu_s for t in found]) / millions for name, found in taken.items()}

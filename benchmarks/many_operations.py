@@ -1,9 +1,10 @@
 """Memory and time of matching many operations: `python -m benchmarks.many_operations [--operations 500 2000 8000] [--unnamed]`.
 
 Makes the operations of a job with tensor groups of 8 ranks, each group on a separate host with a clock of its own, as tables and
-without reports. Each number of operations per rank is matched twice, in a process each: in windows, as an alignment does if they
-are many, and at once. The table has what finding instances and clocks takes, with the making of the tables, the share of instances
-found that are right and of those there that are found, and the largest error of a host's offset and rate.
+without reports. Each number of operations per rank is matched twice, in a process each: with tables that are read from files again
+and again, as an alignment does if they are many, and with all in memory. The table has what finding instances and clocks takes, the
+making of the tables, the share of instances found that are right and of those there that are found, and the largest error of a
+host's offset and rate.
 """
 
 from __future__ import annotations
@@ -20,16 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from alltrace.align.all_collectives import AllCollectives
-from alltrace.align.spilled_operations import SpilledOperations
-from alltrace.align.windowed_matching import match_in_windows
 
-from alltrace.align import run_matching
 from alltrace.align.clocks import solve
 from alltrace.align.matching import match
-from alltrace.align.members import evidence_of
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import PlacedRank
+from alltrace.align.related_clocks import placing_of
+from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 
@@ -80,6 +78,7 @@ class Job:
             own = np.random.default_rng([2, group]).uniform(-0.2, 0.2, self.operations) * _BETWEEN_NS
             end = self._end + np.where(self._of_all, 0.0, own) + rng.uniform(0, _JITTER_NS, self.operations)
             start = end - _TAKES_NS - rng.exponential(_TAKES_NS, self.operations)
+            start[1:] = np.maximum(start[1:], np.maximum.accumulate(end)[:-1])  # one operation after another
             start, end = ((t * (1 + self.rates[group]) + self.offsets_ns[group] + self._stamps[rank]) for t in (start, end))
             many = self.operations
             columns = {
@@ -126,23 +125,24 @@ class Job:
         return float(np.abs(error - error[0]).max()), float(np.abs(found - self.rates * 1e6).max())
 
 
-def matched(ranks: int, operations: int, *, named: bool, windows: bool) -> str:
+def matched(ranks: int, operations: int, *, named: bool, files: bool) -> str:
     """A cell for each of: CPU seconds, peak, quality, errors; of this process."""
     job = Job(ranks, operations, named=named)
     with tempfile.TemporaryDirectory() as folder:
-        held = run_matching.hold(job.tables(), Path(folder), ranks) if windows else AllCollectives.joined(job.tables())
-        if isinstance(held, SpilledOperations):
-            file = Path(folder, "members.parquet")
-            most = run_matching.most_at_once(ranks)
-            found = match_in_windows(held, job.texts, job.placed(), file, row_group_rows=1 << 11, most=most)
-            solution = found.solution
-            taken = _taken()
-            members = pq.read_table(file)
-        else:
-            members = match(held, job.texts, dict.fromkeys(range(ranks), 0), {p.rank: p.host for p in job.placed()}).members
-            solution = solve(evidence_of(members, held, job.texts), job.placed())
-            taken = _taken()
-    right, whole = job.quality(members)
+
+        def file(rank: int) -> Path:
+            return Path(folder, f"{rank}.parquet")
+
+        for rank, table in job.tables():
+            pq.write_table(table, file(rank))
+        most = MOST_IN_MEMORY if files else ranks * operations
+        matching = match(
+            Timelines(list(range(ranks)), lambda rank: pq.read_table(file(rank)), job.texts, most), placing_of(job.placed())
+        )
+        solution = solve(matching.evidence(), job.placed())
+        tables = list(matching.tables())
+        taken = _taken()
+    right, whole = job.quality(pa.concat_tables(tables))
     offset, rate = job.clock_errors(solution)
     return f"{taken} | {right:.4%} | {whole:.4%} | {offset:,.0f} ns | {rate:.4f} ppm |"
 
@@ -157,17 +157,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, default=512)
     parser.add_argument("--operations", type=int, nargs="+", default=[500, 2000, 8000])
     parser.add_argument("--unnamed", action="store_true", help="without communicators, which are inferred")
-    parser.add_argument("--one", choices=("windows", "at once"), help="only this, in this process")
+    parser.add_argument("--one", choices=("files", "memory"), help="only this, in this process")
     args = parser.parse_args(arguments)
     if args.one:
-        print(matched(args.ranks, args.operations[0], named=not args.unnamed, windows=args.one == "windows"))
+        print(matched(args.ranks, args.operations[0], named=not args.unnamed, files=args.one == "files"))
         return
     print(
         "| operations of each rank | | CPU time | peak | right | found | offset | rate |\n|---|---|---|---|---|---|---|---|",
         flush=True,
     )
     for many in args.operations:
-        for one in ("windows", "at once"):
+        for one in ("files", "memory"):
             own = ["--ranks", str(args.ranks), "--operations", str(many), "--one", one, *["--unnamed"] * args.unnamed]
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.many_operations", *own], capture_output=True, text=True, check=False

@@ -204,8 +204,15 @@ def _recipe(recipe: Question, command: str, told: Collection[str] = ()) -> str:
     own = [o for o in recipe.options if o.name not in told]
     if own:
         parts.append(_option_grid(own))
-    columns = recipe.answer_columns({o.name: o.default for o in recipe.options})
+    defaults = {o.name: o.default for o in recipe.options}
+    columns = recipe.answer_columns(defaults)
     parts.append(_grid(("column", "unit", "meaning"), [(f"`{c.name}`", c.unit, c.doc) for c in columns]))
+    for option in own:
+        for value in option.choices or ():
+            others = [c for c in recipe.answer_columns({**defaults, option.name: value}) if c not in columns]
+            if others:
+                parts.append(f"With `{' '.join(option.words(value))}`:\n")
+                parts.append(_grid(("column", "unit", "meaning"), [(f"`{c.name}`", c.unit, c.doc) for c in others]))
     further = list(getattr(recipe, "results", {}))[1:]
     if further:
         parts.append(f"Further tables: {_words(further)}.\n")

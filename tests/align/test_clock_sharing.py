@@ -42,3 +42,29 @@ def test_ranks_that_are_always_late_keep_their_hosts_clock():
     late = np.where(simulated.evidence.rank % 4 == 1, 20_000, 0)
     solution = solve(replace(simulated.evidence, end=simulated.evidence.end + late), simulated.ranks)
     assert all(len(numbers) == 1 for numbers in clocks_of(solution, simulated.ranks).values())
+
+
+def test_processes_without_stamps_share_a_clock_among_themselves_unless_their_ends_differ():
+    simulated = simulate(replace(JOB, stamp_ms=0.0))
+    ranks = [
+        replace(
+            p, stamped=p.rank % 2 > 0 if p.host == "node0" else p.host == "node2", shift_ns=p.shift_ns + 4_000_000 * (p.rank == 9)
+        )
+        for p in simulated.ranks
+    ]
+    solution = solve(simulated.evidence, ranks)
+    shared = [solution.shared[p.rank] for p in ranks]
+    assert shared[0] == shared[2] != shared[1] == shared[3], "a report without a stamp does not share a clock with one that has one"
+    assert len(set(shared[4:8])) == 1
+    assert len(set(shared[8:])) == 4, "one of four starts elsewhere"
+
+
+def test_hosts_that_are_containers_of_one_machine_share_its_monotonic_clock():
+    simulated = simulate(replace(JOB, monotonic=True))
+    for machines in ({"node1"}, {"node0", "node1", "node2"}):
+        ranks = [replace(p, host=f"container{p.rank}") if p.host in machines else p for p in simulated.ranks]
+        shared = solve(simulated.evidence, ranks).shared
+        assert [len({shared[r] for r in range(first, first + 4)}) for first in (0, 4, 8)] == [1, 1, 1]
+        assert len(set(shared.values())) == 3
+    unknown = [replace(p, system_ns=None) for p in ranks]
+    assert len(set(solve(simulated.evidence, unknown).shared.values())) == 12

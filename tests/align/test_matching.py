@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import process_time
 from types import SimpleNamespace
 
 import numpy as np

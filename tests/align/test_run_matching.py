@@ -5,11 +5,10 @@ from __future__ import annotations
 import resource
 import shutil
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from alltrace.align.all_collectives import AllCollectives
-from alltrace.align.spilled_operations import SpilledOperations
 from tests.align.planted import planted_run, rows_of
 from tests.align.test_log_join import joined, judged
 from tests.making import make_run
@@ -22,17 +21,25 @@ from alltrace.trace.errors import InputError
 
 
 @pytest.fixture
-def held(monkeypatch):
-    """How the operations of each alignment are held."""
-    found = []
-    real = run_matching.match_run
+def read(monkeypatch):
+    """The ranks whose operations were read, in order."""
+    ranks = []
+    real = run_matching.Timelines
 
-    def noted(run, parts, draft, operations, *args, **more):
-        found.append(type(operations))
-        return real(run, parts, draft, operations, *args, **more)
+    def noted(names, table_of, texts, most):
+        def of(rank):
+            ranks.append(rank)
+            return table_of(rank)
 
-    monkeypatch.setattr(run_matching, "match_run", noted)
-    return found
+        return real(names, of, texts, most)
+
+    monkeypatch.setattr(run_matching, "Timelines", noted)
+    return ranks
+
+
+def in_files(monkeypatch, most):
+    """Keep no more operations than these in memory."""
+    monkeypatch.setattr(run_matching, "MOST_IN_MEMORY", most)
 
 
 def again(run):
@@ -42,13 +49,14 @@ def again(run):
     return aligned(Run(run.path))
 
 
-def test_it_is_the_same_alignment(tmp_path, monkeypatch, held):
+def test_it_is_the_same_alignment(tmp_path, monkeypatch, read):
     run = planted_run(tmp_path / "run", steps=60)
     whole = aligned(run)
+    assert sorted(read) == [0, 1, 2, 3]
     expected = whole.members
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: 120)
+    in_files(monkeypatch, 120)
     found = again(run)
-    assert held == [AllCollectives, SpilledOperations]
+    assert len(read) > 8
     assert sorted(p.name for p in (run.path / "align").iterdir()) == [
         "alignment.json",
         "collectives",
@@ -71,14 +79,14 @@ def test_it_is_the_same_alignment(tmp_path, monkeypatch, held):
     assert ranks == sorted(ranks)
 
 
-def test_without_names_it_is_the_same_alignment(tmp_path, monkeypatch, held):
+def test_without_names_it_is_the_same_alignment(tmp_path, monkeypatch, read):
     ranks = {r: {"collectives": rows_of(r, 30, 0, size=8, members=4, communicator=None)} for r in range(4)}
     run = make_run(tmp_path / "run", ranks, hosts={0: "a", 1: "a", 2: "b", 3: "b"})
     whole = aligned(run)
     expected, files = whole.members, sorted(p.name for p in (run.path / "align").iterdir())
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: 50)
+    in_files(monkeypatch, 50)
     found = again(run)
-    assert held == [AllCollectives, SpilledOperations]
+    assert len(read) > 8
     for column in ("instance", "communicator", "ordinal", "rank", "row", "confidence"):
         assert found.members.column(column).to_pylist() == expected.column(column).to_pylist(), column
     assert found.members.column("end").to_pylist() == pytest.approx(expected.column("end").to_pylist(), abs=200)
@@ -92,11 +100,11 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch):
     run = planted_run(tmp_path / "run", steps=60)
     aligned(run)
     files = sorted(p.name for p in run.path.iterdir())
+    most = (run.path / "align" / "members.parquet").stat().st_size // 2
     shutil.rmtree(run.path / "align")
-    largest = max(p.stat().st_size for p in (run.path / "operations").iterdir())
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: 120)
+    in_files(monkeypatch, 120)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 4_096, limits[1]))  # as if the disk were full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # as if the disk were full
     try:
         with pytest.raises(InputError, match=r"align.*cannot be written \(.*free some space"):
             aligned(Run(run.path))
@@ -104,16 +112,6 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(p.name for p in run.path.iterdir()) == [f for f in files if f != "align"]
     assert aligned(Run(run.path)).members.num_rows == 240
-
-
-@pytest.mark.parametrize("many", [3, 4, 30])
-def test_operations_are_in_a_file_where_they_are_many(tmp_path, monkeypatch, many):
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: 9)
-    run = planted_run(tmp_path / "run", steps=many)
-    tables = [(r, run.in_session_time().rank(r).table("collectives")) for r in range(3)]
-    held = run_matching.hold(iter(tables), tmp_path, 3)
-    assert isinstance(held, SpilledOperations if many > 3 else AllCollectives)
-    assert dict(held.rows) == dict.fromkeys(range(3), many)
 
 
 def instances(found):
@@ -133,33 +131,19 @@ def stored(run):
 CUT_SHORT = {"faults": ("cut-short:ranks=1,2,3:share=0.5",)}
 
 
-@pytest.fixture
-def tried(monkeypatch):
-    """The members files of each attempt at windows."""
-    found = []
-    real = run_matching.match_in_windows
-
-    def noted(operations, texts, ranks, members, **more):
-        found.append(members.name)
-        return real(operations, texts, ranks, members, **more)
-
-    monkeypatch.setattr(run_matching, "match_in_windows", noted)
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
-    ("name", "form", "drop", "other", "changes", "windows"),
+    ("name", "form", "drop", "other", "changes"),
     [
-        ("tensor-data", None, (), None, {"nvtx": False}, ["members.parquet"]),
-        ("pipeline", None, (), None, {"nvtx": False, "steps": 3}, ["members.parquet"]),
-        ("tensor-data", LogForm(cut_share=0.01), (), None, {"nvtx": False}, ["members.parquet"]),
-        ("tensor-data", None, (5,), None, {}, ["own.parquet"]),
-        ("tensor-data", None, (), {"seed": 77, "layers": 4}, {}, ["own.parquet"]),
-        ("sharded", None, (2,), None, {"nvtx": False}, ["own.parquet"]),
-        ("tensor-data", None, (), None, CUT_SHORT, ["members.parquet", "own.parquet"]),
-        ("tensor-data", None, (), None, {"nvtx": False, **CUT_SHORT}, ["members.parquet", "own.parquet"]),
+        ("tensor-data", None, (), None, {"nvtx": False}),
+        ("pipeline", None, (), None, {"nvtx": False, "steps": 3}),
+        ("tensor-data", LogForm(cut_share=0.01), (), None, {"nvtx": False}),
+        ("tensor-data", None, (5,), None, {}),
+        ("tensor-data", None, (), {"seed": 77, "layers": 4}, {}),
+        ("sharded", None, (2,), None, {"nvtx": False}),
+        ("tensor-data", None, (), None, CUT_SHORT),
+        ("tensor-data", None, (), None, {"nvtx": False, **CUT_SHORT}),
     ],
     ids=[
         "complete",
@@ -172,14 +156,12 @@ def tried(monkeypatch):
         "few partners and no communicators",
     ],
 )
-def test_logs_are_joined_in_windows_as_at_once(tmp_path, monkeypatch, held, tried, name, form, drop, other, changes, windows):
+def test_logs_are_joined_with_operations_in_files_as_in_memory(tmp_path, monkeypatch, name, form, drop, other, changes):
     whole, _truth = joined(tmp_path, name, form, drop=drop, other=other, **{"steps": 5, **changes})
     expected, tables, matches = instances(whole), stored(whole.run), whole.run.manifest.log_matches
     files = sorted(p.name for p in (whole.run.path / "align").iterdir())
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: whole.members.num_rows // 4)
+    in_files(monkeypatch, whole.members.num_rows // 4)
     found = again(whole.run)
-    assert held == [AllCollectives, SpilledOperations]
-    assert tried == windows
     assert instances(found) == expected
     assert stored(found.run) == tables
     assert found.run.manifest.log_matches == matches
@@ -188,7 +170,7 @@ def test_logs_are_joined_in_windows_as_at_once(tmp_path, monkeypatch, held, trie
 
 
 @pytest.mark.slow
-def test_sizes_come_from_other_ranks_in_windows(tmp_path, monkeypatch, held, tried):
+def test_sizes_come_from_other_ranks_with_operations_in_files(tmp_path, monkeypatch):
     """The trace names communicators and has no sizes, and a rank has no log."""
     collect = evidence.collect
 
@@ -203,27 +185,27 @@ def test_sizes_come_from_other_ranks_in_windows(tmp_path, monkeypatch, held, tri
     assert judged(whole, truth)[1:] == (truth.num_rows, 0)
     rows, tables, matches = whole.members.num_rows, stored(whole.run), whole.run.manifest.log_matches
     assert matches[5].from_others == matches[5].operations > 0
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: rows // 4)
+    in_files(monkeypatch, rows // 4)
     found = again(whole.run)
-    assert (held[-1], tried) == (SpilledOperations, ["own.parquet"])
     assert stored(found.run) == tables
     assert found.run.manifest.log_matches == matches
     assert found.notes == whole.notes
 
 
 @pytest.mark.slow
-def test_windows_over_what_logs_filled_do_not_count_if_far_fewer_find_a_partner(tmp_path, monkeypatch):
+def test_what_logs_filled_does_not_count_if_far_fewer_find_a_partner(tmp_path, monkeypatch):
     whole, _truth = joined(tmp_path, "tensor-data", steps=5)
     expected = instances(whole)
-    real = run_matching.match_in_windows
+    real, attempts = run_matching.match, []
 
-    def poor(operations, texts, ranks, members, **more):
-        found = real(operations, texts, ranks, members, **more)
-        if members.name == "own.parquet":
-            return found
-        members.write_bytes(b"")
-        return found._replace(members=1, unmatched={0: found.members - 1})
+    def poor(timelines, placing):
+        attempts.append(real(timelines, placing))
+        found = attempts[-1]
+        if len(attempts) == 1:
+            found.instance = {m: np.full_like(n, -1) for m, n in found.instance.items()}
+            found.unmatched = dict.fromkeys(found.unmatched, 1)
+        return found
 
-    monkeypatch.setattr(run_matching, "match_in_windows", poor)
-    monkeypatch.setattr(run_matching, "most_at_once", lambda ranks: whole.members.num_rows // 4)
+    monkeypatch.setattr(run_matching, "match", poor)
     assert instances(again(whole.run)) == expected
+    assert len(attempts) == 2

@@ -119,6 +119,7 @@ def test_a_damaged_alignment_is_made_anew(run):
 
 
 def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
+
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -348,7 +349,9 @@ def test_what_a_worker_wrote_where_this_process_does_not_see_it_is_a_sentence(ru
     assert not (run.path / "align").exists()
 
 
-def test_ranks_are_done_once_they_are_collected_and_matched(run, monkeypatch):
+@pytest.mark.parametrize("most", [10**6, 30], ids=["in memory", "in files"])
+def test_ranks_are_done_once_they_are_collected_and_matched(run, monkeypatch, most):
+    monkeypatch.setattr(run_matching, "MOST_IN_MEMORY", most)
     collected, told = [], []
     real = run_matching.match_run
 

@@ -150,6 +150,16 @@ def test_two_reports_are_compared(tmp_path, capsys):
     assert main(["ncu", one, "--table", "unmatched"]) == 2
 
 
+def test_launches_of_other_grids_are_compared_by_name(tmp_path, capsys):
+    one, two = (
+        page(tmp_path, n, ("0", "f(int)", f"({x}, 1, 1)", "(64, 1, 1)", t, "20", "80"))
+        for n, x, t in (("a", 8, "1000"), ("b", 16, "900"))
+    )
+    assert answered(capsys, "--compare", one, two)["rows"] == []
+    rows = answered(capsys, "--compare", one, two, "--match", "name")["rows"]
+    assert (rows[0]["metric"], rows[0]["change"]) == ("duration_ns", -100.0)
+
+
 def test_occupancy_with_other_registers(tmp_path, capsys):
     columns = ["ID", "Kernel Name", "launch__registers_per_thread", "launch__shared_mem_per_block", "launch__block_size",
                *(f"device__attribute_max_{n}_per_multiprocessor" for n in ("warps", "blocks", "registers"))]  # fmt: skip

@@ -75,7 +75,7 @@ def test_launch_statistics_are_equal(both):
 
 def test_queues_are_equal_once_hta_weighs_by_time(both):
     theirs, run = both
-    found = {str(r["stream"]): r for r in run.recipe("queue-length").to_pylist()}
+    found = {str(r["stream"]): r for r in run.recipe("launches", by="stream").to_pylist()}
     assert found.keys() == theirs["queue"].keys()
     for stream, (_, weighted, longest) in theirs["queue"].items():
         row = found[stream]

@@ -25,19 +25,10 @@ GENERIC = {
 LOGS = ("nccl", "nccl-tests", "training", "flight-recorder", "inspector")
 
 
-def option_sets(recipe):
-    """The options of a recipe as they are, and with each other value of an option that has a closed set of them."""
-    defaults = {o.name: o.default for o in recipe.options}
-    yield defaults
-    for option in recipe.options:
-        for value in option.choices or ((False, True) if option.type is bool else ()):
-            yield {**defaults, option.name: value}
-
-
 def answer_columns():
     """The questions that have each column."""
     recipes = {name: find(name) for name in RECIPES} | {f"stats:{name}": find_report(name) for name in REPORTS}
-    columns = {name: [c for given in option_sets(r) for c in r.answer_columns(given)] for name, r in recipes.items()}
+    columns = {name: [c for given in r.option_sets() for c in r.answer_columns(given)] for name, r in recipes.items()}
     columns |= {f"logs {kind} --view {view}": own for kind in LOGS for view, own in log_columns(kind).items()}
     columns |= {f"ncu --view {view}": import_module(module).COLUMNS for view, module in ncu.VIEWS.items()}
     asked = {}

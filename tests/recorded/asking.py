@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.api import OpenRun
 from alltrace.cli.output import to_json
 from alltrace.recipes.execution.ask import ask
-from alltrace.recipes.registry import REPORTS, find, names
+from alltrace.recipes.registry import FORMER, REPORTS, find, names
 from alltrace.trace.errors import AlltraceError
 from tests.recorded.making import HERE, RUNS
 
@@ -55,7 +55,10 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 """A value of each option that has no choices, by name."""
 
-ALONE = {"whatif": {"scale": {"rank": "1"}, "max_error": {"rank": "1"}, "per_step": {"rank": "1"}}}
+ALONE: dict[str, dict[str, dict[str, Any]]] = {
+    "whatif": {"scale": {"rank": "1"}, "max_error": {"rank": "1"}, "per_step": {"rank": "1"}},
+    "launches": {"bins": {"by": "stream"}, "full": {"by": "stream"}},
+}
 """Options of a recipe that say something only beside another one."""
 
 
@@ -117,9 +120,10 @@ def _values(recipe: AnyQuestion, option: Option, run: OpenRun) -> list[Any]:
 
 def shape(asked: Question) -> tuple[str, tuple[tuple[str, Any], ...], bool, bool]:
     """What makes two questions the same for a list of all options: values of times depend on the run, the rest is compared."""
-    options = json.loads(asked.options)
-    known = tuple((k, None if k in ("start", "end", "filter_time") else v) for k, v in options.items())
-    return asked.recipe, known, asked.steps is not None, asked.ranks is not None
+    name, former = FORMER.get(asked.recipe, (asked.recipe, {}))
+    options = {**json.loads(asked.options), **former}
+    known = tuple((k, None if k in ("start", "end", "filter_time") else v) for k, v in sorted(options.items()))
+    return name, known, asked.steps is not None, asked.ranks is not None
 
 
 def opened(name: str, folder: Path) -> OpenRun:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace import __version__
 from alltrace.cli.main import main
-from alltrace.recipes.registry import RECIPES, find
+from alltrace.recipes.registry import FORMER, RECIPES, find
 from tests.recorded.asking import RUNS, clean
 from tests.ui.conftest import client_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OUTPUT_RUNS = ("ddp-slow-rank", "kineto")
 
-_QUESTIONS = tuple(n for n in RECIPES if not any(o.required for o in find(n).options))
+_QUESTIONS = tuple(n for n in (*RECIPES, *FORMER) if not any(o.required for o in find(n).options))
 _STATS = ("cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum", "cuda_gpu_mem_size_sum", "cuda_gpu_trace")
 _RULES = ("cuda_memcpy_async", "cuda_api_sync", "gpu_gaps", "gpu_time_util")
 _EXPORTS = {

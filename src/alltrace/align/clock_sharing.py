@@ -91,12 +91,14 @@ class Sharing:
     def _numbered(self) -> Units:
         clock, by = self._clock_of_host[self.host], self._by[self.host]
         alone = (by == _BY_STAMPS) & ~self._seen & ~self._several[self.host]
-        own = (by == _APART) | ~self._stamped | alone
+        own = (by == _APART) | alone
         known = np.zeros(len(self.host))
         for rows in rows_by(np.where(by == _MONOTONIC, clock, -1)).values():
             if by[rows[0]] == _MONOTONIC:
                 known[rows] = self._boot[rows] - np.sort(self._boot[rows])[len(rows) // 2]
-        return Units(distinct(np.where(own, len(own) + self._report, clock))[1], clock, known)
+        # reports without stamps may have one clock too, but not that of those with stamps
+        shared = 2 * clock + self._stamped
+        return Units(distinct(np.where(own, 2 * len(own) + self._report, shared))[1], clock, known)
 
     def corrected(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
         """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed.

@@ -16,6 +16,7 @@ judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`)
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,7 @@ from alltrace.align.timelines import PART
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Numbers = NDArray[np.int64]
     Members = tuple[int, ...]
+    _Partition = frozenset[Members]
 
 _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""
@@ -45,7 +47,11 @@ _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _FLOOR_NS = 500.0
 _EVIDENCE, _CLEAR, _LEAST_SCORE = 0.5, 4.0, 0.4
-"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and below what certainty nothing is inferred."""
+"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
+_BY_GRID = 0.6
+"""How sure a communicator is that times do not show and others of the run suggest."""
+_BY_MODES = 0.1
+"""How much likelier (logarithm, of one operation of a stream) another partition can be because ends scatter in modes."""
 _IMPOSSIBLE = 1e9
 _UNLAWFUL = 4.0
 
@@ -110,13 +116,15 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
         return number
 
     rest: list[Lane] = []
+    known: set[_Partition] = set()
     for kind, alike in enumerate(_classes(timelines, clocks)):
-        verdict = _judged(alike) if len(alike.lanes) > 1 else None
+        verdict = _judged(alike, known) if len(alike.lanes) > 1 else None
         exchanging = all(lane.messages for lane in alike.lanes)
         if verdict is None or (exchanging and any(len(its) < 3 for g in verdict.groups for its in g)):
             # kernels that send and receive meet in one partition if more than two exchange at once, and else in pairs
             rest += [lane for lane in alike.lanes if lane.exchanging]
             continue
+        known |= {frozenset(g for g in groups if g) for groups in verdict.groups}
         for column, (lane, row) in enumerate(zip(alike.lanes, alike.places, strict=True)):
             of_place = np.array(
                 [
@@ -236,7 +244,7 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations x m streams, NaN where a group has no two, and of n.
+    """What shows of a partition: arrays of n operations x m streams, NaN for a group without two, and of n.
 
     Attributes:
         label: The group of each stream.
@@ -258,9 +266,10 @@ class _Judged(NamedTuple):
         return float(np.maximum(np.bincount(self.label) - 1, 0).sum())
 
     @property
-    def groups(self) -> float:
-        """The groups of several."""
-        return float((np.bincount(self.label) > 1).sum())
+    def groups(self) -> Numbers:
+        """How many streams each group of several has."""
+        many = np.bincount(self.label)
+        return many[many > 1]
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
@@ -300,8 +309,13 @@ def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
     return apart, mean
 
 
-def _judged(alike: _Class) -> _Verdict | None:
-    """Who meets in the operations of a class; None if no partition explains them."""
+def _judged(alike: _Class, known: Collection[_Partition]) -> _Verdict | None:
+    """Who meets in the operations of a class; None if no partition explains them.
+
+    Args:
+        alike: The class.
+        known: Partitions that explain other operations.
+    """
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
     ranks = [lane.rank for lane in alike.lanes]
     evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in _partitions(ranks)]
@@ -319,16 +333,33 @@ def _judged(alike: _Class) -> _Verdict | None:
     many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
-    for at, score in _few(np.array(costs), many * len(ranks) * _EVIDENCE):
-        if at is None or score < _LEAST_SCORE:
-            groups.append([()] * len(ranks))
-            scores.append(0.0)
-            continue
-        label = evidence[at].label
-        sets = {g: tuple(ranks[i] for i in np.flatnonzero(label == g)) for g in np.unique(label).tolist()}
-        groups.append([sets[g] if len(sets[g]) > 1 else () for g in label.tolist()])
-        scores.append(score)
+    of_labels = [_groups(ranks, one.label) for one in evidence]
+    distance = np.array([_distance(frozenset(g for g in its if g), known, len(ranks)) for its in of_labels])
+    sizes = np.array([len(one.groups) for one in evidence])
+    observations = np.asarray(many * len(ranks) * _EVIDENCE, np.float64)
+    for at, score in _few(np.array(costs), observations, distance, sizes):
+        clear = at is not None and score >= _LEAST_SCORE
+        groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
+        scores.append(score if clear else 0.0)
     return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
+
+
+def _groups(ranks: Sequence[int], label: Numbers) -> list[Members]:
+    """For each rank the members of its group, none if it is alone."""
+    members = {g: tuple(ranks[i] for i in rows.tolist()) for g, rows in rows_by(label).items()}
+    return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
+
+
+def _distance(partition: _Partition, known: Collection[_Partition], count: int) -> int:
+    """0 for a partition that explains other operations, 1 for one that makes a grid with such a one, and else 2."""
+    if partition in known:
+        return 0
+    size = max(map(len, partition), default=0)
+    for other in known:
+        across = all(len(set(a).intersection(b)) <= 1 for a in partition for b in other)
+        if across and size * max(map(len, other), default=0) == count:
+            return 1
+    return 2
 
 
 class _Cycle(NamedTuple):
@@ -364,14 +395,15 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
         many = np.bincount(place, minlength=period)
         costs = []
         for sums, free, groups in parts:
-            there, total, square, apart, unlawful = (np.bincount(place, values, period) for values in sums)
+            there, total, square, away, unlawful = (np.bincount(place, values, period) for values in sums)
             known = np.maximum(there, 1.0)
             variation = np.sqrt(np.maximum(square / known - np.square(total / known), 0.0))
-            cost = _likelihood(apart / known, variation, free, groups) + _UNLAWFUL * unlawful / many
+            cost = _likelihood(away / known, variation, free, groups) + _UNLAWFUL * unlawful / many
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
-        together, apart = float(table.sum(axis=1).min()), float(table.min(axis=0).sum())
-        gain = (together - apart) * weight - period * np.log(len(evidence) + 1.0)
+        shared = table[table.sum(axis=1).argmin()]
+        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + _BY_MODES * many).sum())
+        gain = (together - split) * weight - period * np.log(len(evidence) + 1.0)
         if gain > most:
             best, most = period, gain
         description = together * weight + 2.0 * period * np.log(count)
@@ -387,9 +419,13 @@ def _median(values: Floats) -> Floats:
         return np.asarray(np.nanmedian(values, axis=0), np.float64)
 
 
-def _likelihood(apart: Floats, variation: Floats, free: float, groups: float) -> Floats:
-    """The negative logarithm of how likely stays are, for each stream: within groups, and of their means."""
-    return np.asarray((free * np.log(apart + _FLOOR_NS) + groups * np.log(variation + _FLOOR_NS)) / (free + groups), np.float64)
+def _likelihood(apart: Floats, variation: Floats, free: float, groups: Numbers) -> Floats:
+    """The negative logarithm of how likely stays are, for each stream: within groups, and of their means.
+
+    The mean of m streams varies by the root of m less than a stream.
+    """
+    means = len(groups) * np.log(variation + _FLOOR_NS) + np.log(groups).sum() / 2.0
+    return np.asarray((free * np.log(apart + _FLOOR_NS) + means) / (free + len(groups)), np.float64)
 
 
 def _costs(evidence: Sequence[_Judged]) -> Floats:
@@ -405,27 +441,40 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
         there = np.isfinite(stay)
         if not there.any() or unlawful > 1.0 - _LAWFUL:
             continue
-        # the transfer is alike for all groups
-        stay = np.abs(_group_stays(one.stay, one.label)[1] - np.nanmedian(one.stay))[there]
-        scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (apart[there], stay))
-        cost = _likelihood(np.array(scatter), np.array(variation), one.free, one.groups)
-        costs[place] = float(cost) + _UNLAWFUL * unlawful
+        transfer = _group_stays(one.stay, one.label)[1]
+        usual = np.nanmedian(one.stay)
+        # the transfer is alike for all groups, or each has its own, as where a link is slow
+        alike, own = (
+            float(_likelihood(_spread(apart[there]), _spread(np.abs(transfer - middle)[there]), one.free, one.groups))
+            for middle in (usual, _median(transfer))
+        )
+        parameters = len(one.groups) * math.log(len(transfer)) / (2.0 * _EVIDENCE * np.isfinite(one.stay).sum())
+        costs[place] = min(alike, own + parameters) + _UNLAWFUL * unlawful
     return costs
 
 
-def _few(costs: Floats, many: Floats) -> list[tuple[int | None, float]]:
+def _spread(values: Floats) -> Floats:
+    """Half-way between median and mean."""
+    return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
+
+
+def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
     Args:
         costs: How badly each partition explains each place: an array of places x partitions.
         many: The independent observations in each place.
+        distance: How far each partition is from those of other operations: of those that explain a place equally, the
+            nearest counts.
+        groups: How many groups each has: of those as near, the one with fewest counts.
     """
     weighed = costs * many[:, None]
     possible = np.isfinite(costs).any(axis=1)
     if not possible.any():
         return [(None, 0.0)] * len(costs)
     bounded = np.where(np.isfinite(weighed), weighed, _IMPOSSIBLE)[possible]
-    penalty = 2.0 * np.log(max(float(many.sum()), 2.0))
+    bounded[:, np.arange(bounded.shape[1]) != bounded.sum(axis=0).argmin()] += (_BY_MODES * many[possible])[:, None]
+    penalty = np.log(costs.shape[1] + 1.0)
     chosen: list[int] = []
     explained = np.full(len(bounded), np.inf)
     while len(chosen) < bounded.shape[1]:
@@ -436,11 +485,19 @@ def _few(costs: Floats, many: Floats) -> list[tuple[int | None, float]]:
         chosen.append(best)
         explained = np.minimum(explained, bounded[:, best])
     of_place = np.array(chosen)[bounded[:, chosen].argmin(axis=1)]
-    sure = {}
+    sure: dict[int, float] = {}
     for one in np.unique(of_place).tolist():
-        total = bounded[of_place == one].sum(axis=0)
-        rival = float(np.delete(total, one).min(initial=np.inf))
-        sure[one] = 1.0 - float(np.exp((total[one] - rival) / _CLEAR))
+        its = of_place == one
+        worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - _BY_MODES * many[possible][its].sum()
+        surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / _CLEAR)
+        surely[one] = 0.0
+        equal = np.flatnonzero(surely < _LEAST_SCORE)
+        if len(equal) > 1:
+            best = int(equal[np.lexsort((groups[equal], distance[equal]))[0]])
+            of_place[its] = best
+            sure[best] = max(_BY_GRID, sure.get(best, 0.0))
+        else:
+            sure[one] = float(np.delete(surely, one).min(initial=1.0))
     result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)
     for place, one in zip(np.flatnonzero(possible).tolist(), of_place.tolist(), strict=True):
         if np.isfinite(costs[place, one]):

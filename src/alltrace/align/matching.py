@@ -2,8 +2,8 @@
 
 All members of a communicator call its operations in the same order, so order decides: where the profiler has communicators, the
 n-th operation of one member is the n-th of every other (`alltrace.align.order_matching`). For this, ranks are put on one clock
-(`alltrace.align.related_clocks`), and communicators that nothing names are inferred first (`alltrace.align.communicators_by_order`).
-The operations of one member and of a reference are in memory at a time.
+(`alltrace.align.related_clocks`), and communicators that nothing names are inferred first
+(`alltrace.align.communicators_by_order`). The operations of one member and of a reference are in memory at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ALWAYS = 16
 """Of each communicator so many instances are evidence whatever the number of all."""
 _MANY_UNMATCHED = 0.1
 _SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 0.98, 0.9, 0.9
-"""How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if its communicator is inferred."""
+"""How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if it is inferred."""
 _APART = 0.5
 """The same if only stamps relate the clocks of its members."""
 _DENSE = 0.9
@@ -300,9 +300,9 @@ def _result(
     count = len(instances.communicator)
     size, first_end = np.zeros(count, np.int64), np.full(count, np.inf)
     best, second = np.zeros(count), np.zeros(count)
-    for member, number in instances.number.items():
-        rows = np.flatnonzero(number >= 0)
-        of = number[rows]
+    for member, before in instances.number.items():
+        rows = np.flatnonzero(before >= 0)
+        of = before[rows]
         size[of] += 1
         first_end[of] = np.minimum(first_end[of], clocks[member].common_times(timelines.of(member).end[rows]))
         sure = instances.confidence[member][rows]
@@ -318,7 +318,8 @@ def _result(
     for rows in rows_by(place).values():
         ordinal[rows] = np.arange(len(rows))
     explained = Explained(timelines, clocks, size[order])
-    number, confidence = {}, {}
+    number: dict[int, Int64] = {}
+    confidence: dict[int, Floats] = {}
     alone: dict[int, NDArray[np.bool_]] = {}
     for member, before in instances.number.items():
         number[member] = its = renumbered[before]

@@ -81,9 +81,9 @@ def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], floa
             rows = np.flatnonzero(exact.mate[low] == high)
             its = [(rank_of[low], streams[low].place[rows]), (rank_of[high], streams[high].place[np.sort(exact.other[low][rows])])]
             parts.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
-    for pair, its in sorted(parts.items()):
-        if sum(len(place) for part in its for _, place in part) >= 2 * _LEAST:
-            yield pair, min(sure, 0.99) * exact.share, its
+    for pair, of_pair in sorted(parts.items()):
+        if sum(len(place) for part in of_pair for _, place in part) >= 2 * _LEAST:
+            yield pair, min(sure, 0.99) * exact.share, of_pair
 
 
 class _Times(NamedTuple):
@@ -124,7 +124,7 @@ class _Pattern(NamedTuple):
     """Which rank each message goes to or comes from if ranks exchange them with certain others.
 
     Attributes:
-        mate: For each rank that of each of its messages, -1 where none fits.
+        mate: For each rank that of each of its messages, -1 if none fits.
         other: Which of the mate's messages it is, likewise.
         share: The share of messages that fit.
         cost: How badly they fit, as the negative logarithm of how likely they are.
@@ -192,7 +192,7 @@ def _completed(pattern: _Pattern, start: dict[int, Floats], end: dict[int, Float
 
 
 def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:
-    """With whom each rank may exchange messages: those before and after it at a stride of a grid, also round from the last stage."""
+    """With whom each rank may exchange messages: those before and after it at a stride of a grid, also round from the last."""
     count = ranks[-1] + 1
     known = set(ranks)
     for stride in sorted(

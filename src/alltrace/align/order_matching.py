@@ -32,6 +32,8 @@ _OTHER_SIZES, _LEAST_PAIRED = 0.5, 0.5
 """The most operations of a kind that differ in size, and the least that have a partner, if two members meet."""
 _LEAST_NS = 1_000.0
 _FEW, _OUT_OF_ORDER = 8, 0.02
+_LOOSE = 0.25
+"""In distances of successive ends: four times the distance to the nearest end; 1 for ranks that do not wait for each other."""
 _ROUNDS = 8
 _FARTHEST_NS = 2e9
 """Clocks that nothing relates are off by no more."""
@@ -81,34 +83,42 @@ def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int6
         member: The operations of the member at a place; only those of one and of a reference are in memory at once.
     """
     instances = [np.full(count, -1, np.int64) for count in counts]
-    scatter_ns: dict[int, float] = {}
-    following = 0
     clock = [member(k).clock for k in range(len(counts))]
-    related = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
-    for attempt in range(_ROUNDS):
-        left = [np.flatnonzero(i < 0) for i in instances]
-        open_members = [k for k, rows in enumerate(left) if len(rows)]
+    several = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
+    following = 0
+    for its in rows_by(np.array(clock)).values() if several else [np.arange(len(counts))]:
+        following = _match(its.tolist(), member, instances, following)
+    return instances
+
+
+def _match(members: Sequence[int], member: Callable[[int], Member], instances: list[Int64], following: int) -> int:
+    """Give members whose clocks are related their instances, numbered on from one; the number after the last."""
+    scatter_ns: dict[int, float] = {}
+    for _ in range(_ROUNDS):
+        left = {k: np.flatnonzero(instances[k] < 0) for k in members}
+        open_members = [k for k, rows in left.items() if len(rows)]
         if len(open_members) < 2:
             break
         first = max(open_members, key=lambda k: (len(left[k]), -k))
         reference = member(first).take(left[first])
         used = np.zeros(len(reference.op), np.bool_)
         for k in open_members:
-            if k != first and (clock[k] == clock[first] or not related):
-                own = member(k).take(left[k])
-                if attempt == 0:
-                    place, scatter_ns[k] = laid_along(reference, own)
-                else:  # what is left over shows no scatter
-                    usual = [scatter_ns[j] for j in (first, k) if j in scatter_ns]
-                    place, _ = laid_along(reference, own, max(usual))
-                fits = place >= 0
-                instances[k][left[k][fits]] = following + place[fits]
-                used[place[fits]] = True
+            if k == first:
+                continue
+            own = member(k).take(left[k])
+            usual = [scatter_ns[j] for j in (first, k) if j in scatter_ns]
+            if usual:  # what is left over shows no scatter
+                place, _ = laid_along(reference, own, max(usual))
+            else:
+                place, scatter_ns[k] = laid_along(reference, own)
+            fits = place >= 0
+            instances[k][left[k][fits]] = following + place[fits]
+            used[place[fits]] = True
         if not used.any():
             break
         instances[first][left[first][used]] = following + np.flatnonzero(used)
         following += len(used)
-    return instances
+    return following
 
 
 def positions(reference: Member, own: Member) -> Int64:
@@ -161,22 +171,25 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     room, came = np.empty(len(shifts)), np.empty((m, len(shifts)), np.int32)
     sequences.cheapest_path(np.ascontiguousarray(cost), _CHANGE, room, came, path)
     columns = np.arange(m)
-    found = np.where(cost[path, columns] < _ALONE, at[path, columns], -1)
-    found = _ascending(found, cost[path, columns])
+    partner = np.where(cost[path, columns] < _ALONE, at[path, columns], -1)
+    partner = _ascending(partner, cost[path, columns])
     # between two that are sure, one alone can only be what is left there
     best, closest = at[cost.argmin(axis=0), columns], cost.min(axis=0)
-    before = np.maximum.accumulate(found)
-    after = np.minimum.accumulate(np.where(found >= 0, found, n)[::-1])[::-1]
-    fits = (found < 0) & (closest < _LATE) & (best > before) & (best < after)
-    found = _ascending(np.where(fits, best, found), np.where(fits, closest, cost[path, columns]))
+    before = np.maximum.accumulate(partner)
+    after = np.minimum.accumulate(np.where(partner >= 0, partner, n)[::-1])[::-1]
+    fits = (partner < 0) & (closest < _LATE) & (best > before) & (best < after)
+    partner = _ascending(np.where(fits, best, partner), np.where(fits, closest, cost[path, columns]))
     inside = (own.end >= reference.start.min()) & (own.start <= reference.end.max())
-    if whole and inside.sum() >= _FEW and (found[inside] >= 0).mean() < _LEAST_PAIRED:
-        found[:] = -1  # chance pairs that many of other runs
-    return found, scatter_ns
+    if whole and inside.sum() >= _FEW and (partner[inside] >= 0).mean() < _LEAST_PAIRED:
+        partner[:] = -1  # chance pairs that many of other runs
+    return partner, scatter_ns
 
 
 def _in_order(reference: Member, own: Member) -> bool:
-    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few."""
+    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few.
+
+    Where the nearest are as far away as those of ranks that do not wait for each other, they show nothing.
+    """
     nearest = np.full(len(own.op), np.inf)
     for op, rows in rows_by(own.op).items():
         ends = np.sort(reference.end[reference.op == op])
@@ -184,6 +197,8 @@ def _in_order(reference: Member, own: Member) -> bool:
         nearest[rows] = np.minimum(*(np.abs(ends[np.clip(i, 0, len(ends) - 1)] - own.end[rows]) for i in (at - 1, at)))
     apart = np.abs(reference.end - own.end)
     usual = 4.0 * float(np.median(nearest)) + _LEAST_NS
+    if usual > _LOOSE * np.ptp(reference.end) / len(reference.end):
+        return True
     nearer = (apart > 4.0 * usual) & (nearest <= usual)
     return bool(apart.mean() <= 4.0 * nearest.mean() + _LEAST_NS or nearer.mean() <= _OUT_OF_ORDER)
 

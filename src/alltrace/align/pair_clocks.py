@@ -44,6 +44,12 @@ _FEWEST, _MOST_KEYS = 3, 4
 _STAMPS, _BY_CHANCE = 0.3, 0.25
 """How much a line costs that is ten times as far from the stamps, which are off by milliseconds; and the scatter, in
 distances of successive ends, of ends that have nothing to do with each other: 0.37 and more."""
+_NEARER = 1e-3
+"""Of lines that fit equally, the one nearest to the stamps is tried first: the share that the farthest costs."""
+_CLEARLY = 4.0
+"""How much farther ends scatter at any other place where the order alone relates them."""
+_LEAST_RATIO = 0.5
+"""Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one program."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +127,49 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     first, second = first.of(keys), second.of(keys)
     if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
         return None
-    line = _by_numbers(first, second, rate=rate)
-    if line is not None:
-        return line
-    found = _related(first, second, rate=rate)
-    return None if found is None else found[1]
+    numbered = _numbered(first, second)
+    if numbered is not None:
+        line = _fitted(*numbered, rate=rate)
+        return line if _of_one_run(*numbered, line) else None
+    if _equal_order(first, second):
+        line = _fitted(first.time, second.time, rate=rate)
+        if _of_one_run(first.time, second.time, line):
+            return line
+    relation = _related(first, second, rate=rate)
+    if relation is None:
+        return None
+    nearest, near = nearest_ends(first, second, relation[1])
+    return relation[1] if _of_one_run(nearest[near], second.time[near], relation[1]) else None
+
+
+def _equal_order(first: Ends, second: Ends) -> bool:
+    """Whether the ends of both ranks have the same keys in the same order, and a piece of them fits nowhere else nearly as well."""
+    count, length = len(first.time), min(_PIECE, len(first.time) // 2)
+    if length < _FEWEST or count != len(second.time) or (first.key != second.key).any():
+        return False
+    for begin in (0, (count - length) // 2, count - length):
+        variance = np.maximum(_variances(first.time[begin : begin + length], second.time), _LEAST_SCALE_NS**2)
+        if _CLEARLY**2 * variance[begin] <= np.delete(variance, begin).min():
+            return True
+    return False
+
+
+def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
+    """Whether partners' differences vary from one to the next as much as over all, as where two ranks wait for each other.
+
+    Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio: 2 if
+    differences are independent). A clock that was set once parts them in two.
+    """
+    order = np.argsort(second, kind="stable")
+    left = (first - line.apply(second))[order]
+    left = left[np.abs(left) <= 4.0 * line.scale_ns]
+    if len(left) < _CERTAIN_COUNT:
+        return True
+    change = np.diff(left)
+    parts = np.split(left, [int(np.abs(change).argmax()) + 1])
+    over_all = sum(float(np.square(part - part.mean()).sum()) for part in parts)
+    from_one_to_next = sum(float(np.square(np.diff(part)).sum()) for part in parts)
+    return min(map(len, parts)) < _FEWEST or from_one_to_next >= _LEAST_RATIO * over_all
 
 
 def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
@@ -141,9 +185,9 @@ def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine 
         its = of_key[i], second.of(keys[i : i + 1])
         if min(len(e.time) for e in its) < _FEWEST:
             break
-        found = _related(*its, rate=rate)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found[0], _sharpened(*its, found[1], rate=rate)
+        relation = _related(*its, rate=rate)
+        if relation is not None and (best is None or relation[0] < best[0]):
+            best = relation[0], _sharpened(*its, relation[1], rate=rate)
     return None if best is None else best[1]
 
 
@@ -180,8 +224,8 @@ def _cost(line: ClockLine, first: Ends, second: Ends) -> float:
     return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
 
 
-def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
-    """The line by ends of equal key and number."""
+def _numbered(first: Ends, second: Ends) -> tuple[Floats, Floats] | None:
+    """Ends of equal key and number, None if they are too few for a line."""
     pairs = []
     for ends in (first, second):
         told = ends.number >= 0
@@ -189,9 +233,7 @@ def _by_numbers(first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
         number, index, many = np.unique(pair, return_index=True, return_counts=True)
         pairs.append((number[many == 1], ends.time[told][index[many == 1]]))
     _, one, other = np.intersect1d(pairs[0][0], pairs[1][0], assume_unique=True, return_indices=True)
-    if len(one) < 3:
-        return None
-    return _fitted(pairs[0][1][one], pairs[1][1][other], rate=rate)
+    return None if len(one) < _FEWEST else (pairs[0][1][one], pairs[1][1][other])
 
 
 def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float, float]]:
@@ -202,38 +244,34 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
         begins = np.unique(np.linspace(0, len(some.time) - length, many).astype(np.int64))
         for begin in begins.tolist():
             part = slice(begin, begin + length)
-            for place, variance in _places(some.time[part], some.key[part], others):
-                difference = some.time[part] - others.time[place : place + length]
-                time.append(float(others.time[place : place + length].mean()))
-                offset.append(float(np.median(difference)))
-                spread.append(max(math.sqrt(max(variance, 0.0)), _LEAST_SCALE_NS))
-                piece.append(number)
+            there = _places(some.time[part], some.key[part], others)
+            difference = some.time[part] - there
+            time.append(there.mean(axis=1))
+            offset.append(np.median(difference, axis=1))
+            spread.append(np.maximum(difference.std(axis=1), _LEAST_SCALE_NS))
+            piece.append(np.full(len(there), number))
             number += 1
-    if not time:
+    at, ahead, width, of = (np.concatenate(column) for column in (time, offset, spread, piece))
+    if not len(at):
         return []
-    at, ahead, width, of = np.array(time), np.array(offset), np.array(spread), np.array(piece)
     good = np.argsort(width, kind="stable")[: 8 * _PIECES]
     lines: list[tuple[float, float, float]] = []
-    weights: list[tuple[float, float]] = []
+    weights: list[list[float]] = []
     for i in good.tolist():
-        others = good[of[good] != of[i]] if rate else good[:0]
-        apart = at[others] - at[i]
-        slope = np.divide(ahead[others] - ahead[i], apart, out=np.full(len(others), np.inf), where=apart != 0.0)
+        rest = good[of[good] != of[i]][:_PIECES] if rate else good[:0]
+        apart = at[rest] - at[i]
+        slope = np.divide(ahead[rest] - ahead[i], apart, out=np.full(len(rest), np.inf), where=apart != 0.0)
         for s in [0.0, *slope[np.abs(slope) < _FASTEST].tolist()]:
             error = np.abs(ahead - ahead[i] - s * (at - at[i]))
             near = error < 3.0 * (width + width[i])
             ratio = width[near] / width.min()
-            weights.append(
-                tuple(
-                    _weight(sharp - error[near] / (8.0 * (width[near] + width[i])), of[near])
-                    for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)
-                )
-            )
+            late = error[near] / (8.0 * (width[near] + width[i]))
+            weights.append([_weight(sharp - late, of[near]) for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)])
             lines.append((ahead[i], s, at[i]))
     # pieces that fit are many if ends scatter, and few but much sharper if operations were lost
-    return _distinct(
-        [[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in np.array(weights).T], _spacing(second) / 2
-    )
+    far = np.abs([offset for offset, _, _ in lines])
+    rankings = np.array(weights).T * (1.0 - _NEARER * far / (far.max() + 1.0))
+    return _distinct([[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], _spacing(second) / 2)
 
 
 def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
@@ -273,27 +311,31 @@ def _distinct(rankings: Sequence[list[tuple[float, float, float]]], apart_ns: fl
     return chosen
 
 
-def _places(time: Floats, key: Int64, second: Ends) -> list[tuple[int, float]]:
-    """Where in the second rank's ends a piece fits best, with the variance of the differences, ns^2."""
+def _places(time: Floats, key: Int64, second: Ends) -> Floats:
+    """The ends of the second rank at the places where a piece fits best: an array of places x ends."""
     m, n = len(time), len(second.time)
+    ahead = np.abs(time[0] - second.time[: n - m + 1])
+    variance = np.maximum(_variances(time, second.time), _LEAST_SCALE_NS**2) * (1.0 + _NEARER * ahead / (ahead.max() + 1.0))
+    best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
+    rows = best[np.argsort(variance[best])][:, None] + np.arange(m)
+    return np.asarray(second.time[rows[(second.key[rows] == key).all(axis=1)][:_PLACES]], np.float64)
+
+
+def _variances(time: Floats, times: Floats) -> Floats:
+    """The variance of the differences of a piece at each place of the second rank's ends, ns^2."""
+    m, n = len(time), len(times)
     centred = time - time.mean()
     own = float(np.square(centred).mean())
     variance = np.empty(n - m + 1)
     for begin in range(0, n - m + 1, _CHUNK):
-        part = second.time[begin : begin + _CHUNK + m - 1]
+        part = times[begin : begin + _CHUNK + m - 1]
         part = part - part[0]
         sums = np.concatenate(([0.0], np.cumsum(part)))
         squares = np.concatenate(([0.0], np.cumsum(np.square(part))))
         mean = (sums[m:] - sums[:-m]) / m
         spread = (squares[m:] - squares[:-m]) / m - np.square(mean)
         variance[begin : begin + len(mean)] = spread + own - 2.0 * np.correlate(part, centred, "valid") / m
-    best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
-    found = []
-    for place in best[np.argsort(variance[best])].tolist():
-        if (second.key[place : place + m] == key).all():
-            difference = second.time[place : place + m] - time
-            found.append((place, float(np.square(difference - difference.mean()).mean())))
-    return found[:_PLACES]
+    return variance
 
 
 def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: float, *, rate: bool) -> ClockLine | None:

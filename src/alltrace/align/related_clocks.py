@@ -243,7 +243,7 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
 
 
 def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
-    """What tells the chosen operations of a member apart without names: the operation, and which of its streams has how many.
+    """What distinguishes the chosen operations of a member without names: the operation, and which of its streams has how many.
 
     Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the other.
     """

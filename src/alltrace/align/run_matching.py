@@ -15,7 +15,7 @@ from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import place_ranks
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL
-from alltrace.align.timelines import Timelines
+from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.run.manifest import NAMES
 from alltrace.run.overlay import MEMBERS, collectives_file
 from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
@@ -89,14 +89,14 @@ def match_run(
     joined = None
     if logged:
         joined, names = _joined(run, parts, draft, names)
-    placed = place_ranks(run.manifest)
-    placing = placing_of(placed)
+    ranks = place_ranks(run.manifest)
+    placing = placing_of(ranks)
 
     def matched(file_of: Callable[[int], Path]) -> Matching:
         def table_of(rank: int) -> pa.Table:
             return read_parquet(file_of(rank), MATCHED_COLUMNS, ["evidence"])
 
-        return match(Timelines([r.rank for r in run.ranks], table_of, names.texts), placing)
+        return match(Timelines([r.rank for r in run.ranks], table_of, names.texts, MOST_IN_MEMORY), placing)
 
     if joined is None or not joined.complete:
         from alltrace.align.rank_parts import part_file
@@ -105,12 +105,12 @@ def match_run(
     else:
         matching = _matched_with_logs(matched, parts, draft, joined)
     evidence = matching.evidence()
-    solution = solve(evidence, placed)
+    solution = solve(evidence, ranks)
     with pq.ParquetWriter(draft / _MEMBERS, MEMBERS.arrow_schema(), compression=quick_codec()) as writer:
         _write(writer, matching.tables(), row_group_rows)
     if progress is not None:
         progress(len(run.ranks))
-    found = RunMatching(
+    result = RunMatching(
         solution=solution if len(evidence.rank) else replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,)),
         groups=matching.groups,
         unmatched=matching.unmatched,
@@ -121,11 +121,11 @@ def match_run(
         rooted=bool(matching.timelines.kinds.directed.any()),
     )
     if joined is None:
-        return found
+        return result
     from alltrace.align.log_join import finish
 
-    groups, notes = finish(joined, draft, draft / _MEMBERS, found.groups)
-    return found._replace(groups=groups, notes=(*found.notes, *notes), log_matches=tuple(joined.matches))
+    groups, notes = finish(joined, draft, draft / _MEMBERS, result.groups)
+    return result._replace(groups=groups, notes=(*result.notes, *notes), log_matches=tuple(joined.matches))
 
 
 def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows: int) -> None:
@@ -138,8 +138,9 @@ def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows:
             full = whole.num_rows // row_group_rows * row_group_rows
             writer.write_table(whole.slice(0, full), row_group_rows)
             waiting = [whole.slice(full)]
-    if sum(t.num_rows for t in waiting):
-        writer.write_table(pa.concat_tables(waiting), row_group_rows)
+    rest = pa.concat_tables(waiting) if waiting else MEMBERS.arrow_schema().empty_table()
+    if rest.num_rows:
+        writer.write_table(rest, row_group_rows)
 
 
 def _matched_with_logs(matched: Callable[[Callable[[int], Path]], Matching], parts: Path, draft: Path, joined: Joined) -> Matching:

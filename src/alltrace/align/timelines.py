@@ -197,7 +197,7 @@ class Timelines:
         return NamedTimelines(self, label_of, count)
 
     def _hold(self, rank: int, times: dict[int, MemberTimes]) -> None:
-        """Hold the operations of a rank in memory, and let go of those of others that were not used for longest."""
+        """Hold the operations of a rank in memory, and release those of others that were not used for longest."""
         self._in_memory[rank] = times
         self._operations += sum(len(t.row) for t in times.values())
         while self._operations > self._most and len(self._in_memory) > 1:

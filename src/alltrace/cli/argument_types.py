@@ -9,8 +9,6 @@ from alltrace.trace.options import count
 
 positive = count("number", None, "").from_text
 """An argument that is a whole number from 1 up."""
-not_negative = count("number", None, "", 0).from_text
-"""An argument that is a whole number from 0 up."""
 
 
 def file_or_output(text: str) -> Path | None:

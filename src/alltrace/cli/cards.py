@@ -33,11 +33,8 @@ _COLORS = {"high": "31", "medium": "33", "low": "32"}
 def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argparse.Namespace) -> None:
     """Write the answer of `diagnose` as cards to `args.output` or standard output, its first `args.limit` findings.
 
-    Args:
-        verb: The verb that was run.
-        answer: The answer.
-        hosts: The host of each rank of the run.
-        args: The arguments of `add_answer_options`.
+    `verb`: The verb that was run. `hosts`: The host of each rank of the run. `args`: The arguments of
+    `add_answer_options`.
 
     Raises:
         InputError: The file cannot be written.
@@ -62,12 +59,8 @@ def cards_text(
 ) -> str:
     """The verdict, a card for each of the first `limit` findings, and the notes.
 
-    Args:
-        found: What was found.
-        limit: The most findings; None for all.
-        width: Columns.
-        run: How a shell takes the run.
-        color: Whether severities and titles are marked by the terminal's colours.
+    `found`: What was found. `limit`: The most findings; None for all. `width`: Columns. `run`: How a shell takes the
+    run. `color`: Whether severities and titles are marked by the terminal's colours.
     """
     width = max(_LEAST, min(width, _MOST))
     lines = [_styled(line, "1", color) for line in _wrapped(found.verdict, width)]

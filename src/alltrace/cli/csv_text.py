@@ -76,8 +76,7 @@ def _no_formulas(texts: Any) -> Any:
 class _Rows:
     """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows.
 
-    Args:
-        table: A `pyarrow.Table`.
+    `table`: A `pyarrow.Table`.
     """
 
     def __init__(self, table: Any) -> None:
@@ -146,12 +145,7 @@ def _joined(texts: Sequence[Any]) -> tuple[NDArray[np.uint8], Int64]:
 def _column_texts(column: Any, field: Any) -> Any:
     """A column as text cells, quoted if RFC 4180 requires it; null is empty.
 
-    Args:
-        column: A `pyarrow.ChunkedArray`.
-        field: Its Arrow field.
-
-    Returns:
-        A `pyarrow.StringArray` without nulls.
+    `column`: A `pyarrow.ChunkedArray`. `field`: Its Arrow field. Returns a `pyarrow.StringArray` without nulls.
     """
     column = _one_chunk(column)
     decimals = (field.metadata or {}).get(b"decimals")

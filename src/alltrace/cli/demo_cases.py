@@ -6,19 +6,12 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """A simulated run with one known cause of lost time, or with none.
+    """A simulated run with one known cause of lost time, or with none."""
 
-    Attributes:
-        scenario: The scenario that is simulated; see `alltrace.synth.SCENARIOS`.
-        faults: What is planted, as `alltrace synth --fault` takes it.
-        about: What the first finding says, in one sentence.
-        look: Further commands to try, with `{run}` where the run directory goes.
-    """
-
-    scenario: str
-    faults: tuple[str, ...]
-    about: str
-    look: tuple[str, ...]
+    scenario: str  # the scenario that is simulated; see `alltrace.synth.SCENARIOS`
+    faults: tuple[str, ...]  # what is planted, as `alltrace synth --fault` takes it
+    about: str  # what the first finding says, in one sentence
+    look: tuple[str, ...]  # further commands to try, with `{run}` where the run directory goes
 
 
 _HOST = ("alltrace gaps {run}", "alltrace recipe launches {run} --limit 10", "alltrace recipe idle {run} --limit 10")

@@ -24,10 +24,8 @@ def read_reports(
 
     A report's name is its file's name, or its path if two files have the same name.
 
-    Args:
-        paths: The reports.
-        detail: Whether sections, results of rules and values of instances are read too.
-        listings: Lists the instructions of each launch, which needs `detail`; None if they are not wanted.
+    `paths`: The reports. `detail`: Whether sections, results of rules and values of instances are read too. `listings`:
+    Lists the instructions of each launch, which needs `detail`; None if they are not wanted.
 
     Raises:
         InputError: A file is not a report, or cannot be read.
@@ -59,8 +57,7 @@ def source_texts(folders: Sequence[Path]) -> Callable[[str], Sequence[str] | Non
     A report's path is only compared, never opened: of the files with the same name below the folders, the one with the path
     that shares the longest end with it is used.
 
-    Args:
-        folders: Folders of the user's.
+    `folders`: Folders of the user's.
     """
     by_name: dict[str, list[Path]] = {}
     for folder in folders:

@@ -77,11 +77,8 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
 def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace) -> None:
     """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows.
 
-    Args:
-        verb: The verb that was run.
-        answer: The answer.
-        facts: What the run is: ranks, hosts, devices, span_ns.
-        args: The arguments of `add_answer_options`.
+    `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
+    `add_answer_options`.
 
     Raises:
         UsageError: Parquet without a file to write to, an output that is not a file, or a picture of what has none.
@@ -305,13 +302,9 @@ def save_tables(
 ) -> int:
     """Write the main table of `answer` to files of several forms at once, each completely or not at all; returns its rows.
 
-    Args:
-        verb: The verb that was run.
-        answer: The answer.
-        facts: What the run is.
-        files: A file for each of some forms: `csv`, `json`, `md`, `parquet`.
-        limit: The most rows to write; None for all.
-        csv_safe: CSV has no cells that a spreadsheet takes for formulas.
+    `verb`: The verb that was run. `facts`: What the run is. `files`: A file for each of some forms: `csv`, `json`,
+    `md`, `parquet`. `limit`: The most rows to write; None for all. `csv_safe`: CSV has no cells that a spreadsheet
+    takes for formulas.
 
     Raises:
         InputError: A file cannot be written.

@@ -26,10 +26,8 @@ def is_folder(place: str) -> bool:
 class Folder:
     """Where tables are written, each file completely or not at all.
 
-    Args:
-        place: A path or a URL.
-        kinds: The forms of each table: `csv`, `json`, `md`, `parquet`.
-        csv_safe: CSV has no cells that a spreadsheet takes for formulas.
+    `place`: A path or a URL. `kinds`: The forms of each table: `csv`, `json`, `md`, `parquet`. `csv_safe`: CSV has no
+    cells that a spreadsheet takes for formulas.
 
     Raises:
         UsageError: Nothing can be written there.
@@ -59,11 +57,7 @@ class Folder:
     def write(self, verb: str, answer: Answer, facts: Mapping[str, int], *, within: str = "") -> list[dict[str, Any]]:
         """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file.
 
-        Args:
-            verb: The verb that was run.
-            answer: The answer.
-            facts: What the run is.
-            within: The folder inside this one.
+        `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one.
 
         Raises:
             InputError: A file cannot be written.

@@ -52,12 +52,8 @@ class RecipeCommand:
 def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
     """Ask a recipe by the arguments that follow its name, or print its SQL.
 
-    Args:
-        verb: The name of the answer.
-        recipe: The recipe.
-        arguments: The arguments after its name.
-        given: The command line before these arguments, such as `alltrace recipe kernels`.
-        folders: Whether the answer may be written to a folder.
+    `verb`: The name of the answer. `arguments`: The arguments after its name. `given`: The command line before these
+    arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
     """
     parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/")
     if "--show-sql" in arguments:

@@ -27,14 +27,10 @@ _PIECE_ROWS = 1 << 14  # rows converted to text at once
 
 
 class TableForm(NamedTuple):
-    """How a text table is written.
+    """How a text table is written."""
 
-    Attributes:
-        width: Columns of the terminal; 0 for as wide as it takes.
-        units: Whether times and sizes have units that suit them, such as 12.4 ms; else they are plain numbers.
-    """
-
-    width: int = 0
+    width: int = 0  # columns of the terminal; 0 for as wide as it takes
+    # whether times and sizes have units that suit them, such as 12.4 ms; else they are plain numbers
     units: bool = False
 
 
@@ -45,11 +41,7 @@ PLAIN = TableForm()
 def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -> str:
     """A text table: numbers aligned right, notes below.
 
-    Args:
-        answer: The answer.
-        table: The rows of it to show.
-        cut: How many rows are not shown.
-        form: How it is written.
+    `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
     """
     lines, dropped = _grid(table, form) if table.num_rows or table.num_columns else ([], [])
     return "\n".join([*lines, *_below(answer, cut, form, dropped)]) + "\n"
@@ -130,10 +122,7 @@ def _shown(table: Any, form: TableForm) -> list[list[str]]:
 class _Lines:
     """The lines of a text table.
 
-    Args:
-        schema: Its schema.
-        longest: How long the longest cell of each column is.
-        form: How it is written.
+    `longest`: How long the longest cell of each column is. `form`: How it is written.
 
     Attributes:
         dropped: The names of the columns that do not fit.

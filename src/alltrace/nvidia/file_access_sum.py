@@ -17,7 +17,7 @@ from alltrace.recipes.analysis.lookups import column, texts_of
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, innermost_ranges
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
-from alltrace.recipes.sql_recipe import id_table
+from alltrace.recipes.sql_recipe import Statements, id_table
 from alltrace.trace.arrays import integers
 
 _CALLS = {
@@ -190,10 +190,16 @@ class FileAccessSum(SqlNsysRecipe):
     def without(self, options: Options) -> dict[str, str]:
         return {**super().without(options), **({"ranges": "no access is in a range"} if options["per_nvtx"] else {})}
 
-    def computed_input(self, options: Options) -> str:
-        return "the files, hosts and ranges of each access"
+    @property
+    def statements(self) -> Statements:
+        return self.select(
+            lambda options: f"{_MAP}{_MAP_RANGES if options['per_nvtx'] else ''}",
+            reduce=_reduce_statement,
+            rank_tables=self._rank_tables,
+            computed="the files, hosts and ranges of each access",
+        )
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
+    def _rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
         """The calls; the accesses that are not ignored, with the host and the range around; and the processes."""
         accesses = id_table(rank, "file_accesses", self.tables["file_accesses"])
         pattern = pattern_of("--ignore", options["ignore"])
@@ -212,32 +218,13 @@ class FileAccessSum(SqlNsysRecipe):
         calls = id_table(rank, "osrt", self.tables["osrt"])
         return {"osrt": calls, "file_accesses": accesses, "processes": id_table(rank, "processes", ["process", "pid"])}
 
-    def map_statement(self, options: Options) -> str:
-        return f"{_MAP}{_MAP_RANGES if options['per_nvtx'] else ''}"
-
-    def reduce_statement(self, options: Options) -> str:
-        """The statement of the table that the option `table` names: `operations` with the option `by_rank` for each rank."""
-        if options["table"] != "operations":
-            return {**_ACCESS_STATEMENTS, "sizes": _SIZES}[options["table"]]
-        by_rank = bool(options.get("by_rank"))
-        moved = {"moved": "sum(count) FILTER (value > 0)"}
-        statistics = statistics_statement(
-            {"what": "what", "Function": "text_of(name)"}, ("what", "name"), quartiles=False, by_rank=by_rank, further=moved
-        )
-        of = "AND sized.rank = timed.rank" if by_rank else ""
-        return f"""
-WITH described AS ({statistics})
-SELECT timed.* EXCLUDE (what, moved), sized.total AS "Bytes", sized.total / sized.moved AS "Avg Size"
-FROM described AS timed LEFT JOIN described AS sized ON sized."Function" = timed."Function" AND sized.what = 'size' {of}
-WHERE timed.what = 'time' ORDER BY {"timed.rank, " if by_rank else ""}timed.total DESC, timed."Function\""""
-
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """The tables, the longest total first."""
         if not parts:
             return self.answer({}, ("no call that reads or writes was recorded",))
 
         def rows(table: str, *, by_rank: bool = False) -> Any:
-            return self.over_parts(parts, run, {**options, "table": table, "by_rank": by_rank})
+            return self.statements.over_parts(parts, run, {**options, "table": table, "by_rank": by_rank})
 
         accesses = {name: rows(name) for name in _ACCESS_STATEMENTS}
         notes = _hints(accesses["file_access"])
@@ -250,6 +237,23 @@ WHERE timed.what = 'time' ORDER BY {"timed.rank, " if by_rank else ""}timed.tota
             tables["rank_operations"] = {**_operations(of_rank), "Rank": rank, FILE: file_column(run, rank.to_pylist())}
             notes = (*_small_sizes(sizes.to_pylist()), *notes)
         return self.answer(tables, notes)
+
+
+def _reduce_statement(options: Options) -> str:
+    """The statement of the table that the option `table` names: `operations` with the option `by_rank` for each rank."""
+    if options["table"] != "operations":
+        return {**_ACCESS_STATEMENTS, "sizes": _SIZES}[options["table"]]
+    by_rank = bool(options.get("by_rank"))
+    moved = {"moved": "sum(count) FILTER (value > 0)"}
+    statistics = statistics_statement(
+        {"what": "what", "Function": "text_of(name)"}, ("what", "name"), quartiles=False, by_rank=by_rank, further=moved
+    )
+    of = "AND sized.rank = timed.rank" if by_rank else ""
+    return f"""
+WITH described AS ({statistics})
+SELECT timed.* EXCLUDE (what, moved), sized.total AS "Bytes", sized.total / sized.moved AS "Avg Size"
+FROM described AS timed LEFT JOIN described AS sized ON sized."Function" = timed."Function" AND sized.what = 'size' {of}
+WHERE timed.what = 'time' ORDER BY {"timed.rank, " if by_rank else ""}timed.total DESC, timed."Function\""""
 
 
 def _by_title(table: Any) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summar
 from alltrace.recipes.analysis.lookups import column, look_up
 from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts, alignment_of
 from alltrace.recipes.row_stream import StreamedRank, spilled_parts
+from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 from alltrace.trace.intervals import Merged, bin_edges, by_track, concurrency, merge, overlap_ns
@@ -49,6 +50,15 @@ _BINS = cells(
     "Percentage | percent | Of all kernels listed.",
     "Cumulative | percent | Of all kernels listed, those of this bin and those before.",
 )
+
+
+def _durations(options: Options) -> str:
+    named = f"JOIN names ON names.id = {name_column(options)} WHERE names.value = $name AND"
+    return f"""
+SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count
+FROM kernels {"WHERE" if options["name"] is None else named} kernels."end" IS NOT NULL
+GROUP BY rank, kernels."end" - kernels.start
+"""
 
 
 class CudaGpuKernHist(SqlNsysRecipe):
@@ -70,16 +80,11 @@ class CudaGpuKernHist(SqlNsysRecipe):
         "rank_histogram": (*_BINS, RANK_CELL, FILE_CELL),
         "percentiles": cells("Percentile | int | Per cent.", "Duration | ns | Not exceeded by this many."),
     }
-    map_sql = """
-SELECT rank, kernels."end" - kernels.start AS value, count(*) AS count
-FROM kernels {chosen} kernels."end" IS NOT NULL GROUP BY rank, kernels."end" - kernels.start
-"""
     chart = Chart("histogram", "Range Start", ("Frequency",))
 
-    def words(self, options: Options) -> dict[str, str]:
-        """Which column names kernels, and which of them count."""
-        named = f"JOIN names ON names.id = {name_column(options)} WHERE names.value = $name AND"
-        return {"chosen": "WHERE" if options["name"] is None else named}
+    @property
+    def statements(self) -> Statements:
+        return self.select(_durations)
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not parts:

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from alltrace.nvidia.cells import cells
 from alltrace.nvidia.kernel_names import BASE, MANGLED, name_column
 from alltrace.nvidia.ranges import RANGE_NAME, STYLE_NAME, pids_and_tids
-from alltrace.nvidia.report import BY_RANK, Options, Statements
+from alltrace.nvidia.report import BY_RANK, Options, SqlReport, by_rank
 from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Chart, RankTables
+from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 
@@ -31,7 +32,7 @@ _KEYS = ("domain", "name", "kind", "pid", "tid", "kernel")
 _INSTANCES = ("ranges", "kernels")
 
 
-class NvtxKernSum(Statements):
+class NvtxKernSum(SqlReport):
     """The time that kernels ran, by range and kernel: a kernel counts for every range that contains its launch.
 
     Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows without a range
@@ -70,11 +71,9 @@ class NvtxKernSum(Statements):
     def without(self, options: Options) -> dict[str, str]:
         return dict.fromkeys(("ranges", "api"), "all kernels lie outside of ranges")
 
-    def computed_input(self, options: Options) -> str:
-        return "the kernels in each NVTX range"
-
-    def ranks_stand_alone(self, options: Options) -> bool:
-        return bool(options.get("by_rank"))
+    @property
+    def statements(self) -> Statements:
+        return self.select("", self._reduce_statement, stand_alone=by_rank, computed="the kernels in each NVTX range")
 
     def map(self, rank: RankTables, options: Options) -> Any:
         """A row per range and kernel: the numbers of ranges and kernels, and the distribution of the times as two lists."""
@@ -110,7 +109,7 @@ class NvtxKernSum(Statements):
         parts.append(_part(rank, outside, owner, None, kernel, np.concatenate((calls.op[alone], unknown)), length))
         return _narrow(pa.concat_tables(parts).combine_chunks())
 
-    def reduce_statement(self, options: Options) -> str:
+    def _reduce_statement(self, options: Options) -> str:
         """The statistics by range, thread and kernel; what has no range or thread comes first."""
         words = self.words(options)
         labels = {
@@ -125,7 +124,7 @@ class NvtxKernSum(Statements):
             labels,
             _KEYS,
             quartiles=False,
-            by_rank=bool(options.get("by_rank")),
+            by_rank=by_rank(options),
             further={f"{name}_sum": f"sum({name})" for name in _INSTANCES},
             carried=_INSTANCES,
             source=f"(SELECT rank, {', '.join(_KEYS)}, unnest(value) AS value, unnest(count) AS count, {once} FROM parts)",

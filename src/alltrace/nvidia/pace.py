@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cell_table, cells, empty_table
-from alltrace.nvidia.ranges import projected_table
 from alltrace.nvidia.recipe import FILES, Needs, Options, Reads, SqlNsysRecipe, file_columns
 from alltrace.nvidia.recipe_sums import TEXT, duration_cells, duration_columns
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RunFacts
+from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import number_ranges
 
@@ -89,11 +89,9 @@ ORDER BY start, "end"
         results = {"pace": _PACE, "stats": stats, **wide, "pace_delta_stats": _DELTA, **FILES}
         super().__init__(name, f"{doc}{_ADVICE}", tables=tables, requires=requires, results=results, **facts)
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
-        return projected_table(rank) if self.projects else super().rank_tables(rank, options)
-
-    def map_statement(self, options: Options) -> str:
-        return self._map
+    @property
+    def statements(self) -> Statements:
+        return self.select(self._map)
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not parts:

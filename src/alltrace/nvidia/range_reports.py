@@ -24,12 +24,13 @@ from alltrace.nvidia.ranges import (
     range_names,
     style_labels,
 )
-from alltrace.nvidia.report import RANK_CELL, Options, Report, Statements
+from alltrace.nvidia.report import RANK_CELL, Options, Report, SqlReport, by_rank
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, Line, Projection, Spans, close_ends, projection
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, Chart, Part, RankTables, RunFacts
 from alltrace.recipes.row_stream import merged_spilled, spilled_parts
+from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
@@ -314,7 +315,17 @@ def _distinct(columns: Iterable[Any]) -> int:
     return len(ids)
 
 
-class NvtxGpuProjSum(Statements):
+_MAP_PROJECTED = """
+SELECT rank, domain, name, kind, "last" - "first" AS value, "end" - start AS length, operations, "Lvl" AS level,
+  "NumChild" AS children, count(*) AS count FROM projected WHERE name IS NOT NULL GROUP BY ALL"""
+
+
+def _projected(rank: RankTables, _options: Options) -> dict[str, Any]:
+    ranges = projected_ranges(rank).drop_columns(["correlations"])
+    return {"projected": ranges.add_column(0, "rank", pa.array(np.full(ranges.num_rows, rank.rank, np.int32)))}
+
+
+class NvtxGpuProjSum(SqlReport):
     """The GPU time of ranges, from the first start to the last end of the work launched inside, by name and style.
 
     Nothing is taken off a range for the ranges inside it. Ranges without a text are left out.
@@ -341,9 +352,6 @@ class NvtxGpuProjSum(Statements):
         "Avg Num Child | mean | Mean number of children.",
     )
     chart = Chart("bars", "Range", ("Total Proj Time (ns)", "Total Range Time (ns)"), detail="Style")
-    map_sql = """
-SELECT rank, domain, name, kind, "last" - "first" AS value, "end" - start AS length, operations, "Lvl" AS level,
-  "NumChild" AS children, count(*) AS count FROM projected WHERE name IS NOT NULL GROUP BY ALL"""
 
     def __init__(self) -> None:
         vars(self)["doc"] = type(self).__doc__
@@ -351,25 +359,19 @@ SELECT rank, domain, name, kind, "last" - "first" AS value, "end" - start AS len
     def without(self, options: Options) -> dict[str, str]:
         return NO_RANGES
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
-        ranges = projected_ranges(rank).drop_columns(["correlations"])
-        return {"projected": ranges.add_column(0, "rank", pa.array(np.full(ranges.num_rows, rank.rank, np.int32)))}
+    @property
+    def statements(self) -> Statements:
+        work = "the GPU work of each NVTX range"
+        return self.select(_MAP_PROJECTED, self._reduce_statement, stand_alone=by_rank, rank_tables=_projected, computed=work)
 
-    def computed_input(self, options: Options) -> str:
-        return "the GPU work of each NVTX range"
-
-    def ranks_stand_alone(self, options: Options) -> bool:
-        return bool(options.get("by_rank"))
-
-    def reduce_statement(self, options: Options) -> str:
+    def _reduce_statement(self, options: Options) -> str:
         carried = ("length", "operations", "level", "children")
         sums = {f"{name}_sum": f"sum({name}::HUGEINT * count)" for name in carried}
-        by_rank = bool(options.get("by_rank"))
         statistics = statistics_statement(
             {"Range": RANGE_NAME, "Style": STYLE_NAME},
             ("domain", "name", "kind"),
             quartiles=False,
-            by_rank=by_rank,
+            by_rank=by_rank(options),
             further=sums,
             carried=carried,
         )

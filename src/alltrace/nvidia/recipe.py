@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, Columns, cell_table, empty_table
 from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
-from alltrace.recipes.base import Answer, AnswerTable, Clock, Option, Part, Question, RankTables, RunFacts
+from alltrace.nvidia.ranges import projected_table
+from alltrace.recipes.base import Answer, AnswerTable, Clock, Of, Option, Part, Question, RankTables, RunFacts
 from alltrace.recipes.row_stream import RowStream
-from alltrace.recipes.sql_recipe import SqlRecipe, id_table
+from alltrace.recipes.sql_recipe import Statements, id_table
 
 Reads = Mapping[str, tuple[str, ...]]
 Needs = tuple[str | tuple[str, ...], ...]
@@ -123,21 +124,27 @@ def filtered_input(options: Options) -> str | None:
     return f"which rows pass {filters}" if filters else None
 
 
-class SqlNsysRecipe(NsysRecipe, SqlRecipe):
+class SqlNsysRecipe(NsysRecipe):
     """A recipe of nsys with a map that is one SELECT over the rows of a rank's tables that pass the filters."""
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
-        """The tables that the map reads, without those that only filters read."""
-        return {table: id_table(rank, table, columns) for table, columns in self.tables.items()}
+    def select(self, map_sql: Of[str], **facts: Any) -> Statements:
+        """The statements over the recipe's tables, without those that only filters read; `facts` are others of `Statements`."""
+
+        def rank_tables(rank: RankTables, _options: Options) -> dict[str, Any]:
+            if self.projects:
+                return projected_table(rank)
+            return {table: id_table(rank, table, columns) for table, columns in self.tables.items()}
+
+        computed = "the GPU work of each NVTX range" if self.projects else filtered_input
+        defaults = {"reduce": "SELECT * FROM parts", "rank_tables": rank_tables, "computed": computed}
+        return Statements(self.reads, map_sql, **{**defaults, **facts})
+
+    @property
+    @abstractmethod
+    def statements(self) -> Statements: ...
 
     def map_rank(self, rank: RankTables, options: Options) -> Any:
-        return SqlRecipe.map(self, rank, options)
-
-    def reduce_statement(self, options: Options) -> str:
-        return "SELECT * FROM parts"
-
-    def computed_input(self, options: Options) -> str | None:
-        return "the GPU work of each NVTX range" if self.projects else filtered_input(options)
+        return self.statements.map_rank(rank, options)
 
 
 def files(run: RunFacts) -> dict[int, str]:

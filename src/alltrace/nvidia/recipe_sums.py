@@ -7,6 +7,7 @@ durations the mean of the deviations; here all are exact, under nsys' names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from alltrace.nvidia import report_sums
 from alltrace.nvidia.cells import RANK_CELL, Cell, cells, ordered
 from alltrace.nvidia.kernel_names import BASE, MANGLED
-from alltrace.nvidia.ranges import OF_NCCL, RANGES, projected_table
+from alltrace.nvidia.ranges import OF_NCCL, RANGES
 from alltrace.nvidia.recipe import (
     FILE,
     FILE_CELL,
@@ -39,7 +40,7 @@ from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
-from alltrace.recipes.sql_recipe import PARTS, not_by_sql, parts_table
+from alltrace.recipes.sql_recipe import PARTS, Statements, not_by_sql, parts_table
 
 _FILES = "a list where several ranks have it."
 
@@ -98,7 +99,8 @@ class ReportSum(NsysRecipe):
         if not parts:
             return self.answer({})
         of_all, of_rank = (
-            self._report.over_parts(parts, run, {**options, "quartiles": True, "by_rank": by_rank}) for by_rank in (False, True)
+            self._report.statements.over_parts(parts, run, {**options, "quartiles": True, "by_rank": by_rank})
+            for by_rank in (False, True)
         )
         ends = {f"{end} File": self._holders(of_all, of_rank, end.lower(), run) for end in ("Min", "Max")}
         rank = of_rank.column(RANK)
@@ -220,19 +222,16 @@ class DurationSum(SqlNsysRecipe):
         self._keys, self._label, self._events = keys, label, events
         super().__init__(name, doc, tables=tables, requires=requires, **facts)
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
-        return projected_table(rank) if self.projects else super().rank_tables(rank, options)
+    @property
+    def statements(self) -> Statements:
+        return self.select(
+            f"{distribution_statement(self._keys, self._events)} HAVING value > 0",
+            reduce=self._reduce,
+            merge=lambda options: None if options.get("by_rank") else merged_statement(self._keys),
+            stand_alone=lambda options: bool(options.get("by_rank")) and self._label is _CALL_LABEL,
+        )
 
-    def map_statement(self, options: Options) -> str:
-        return f"{distribution_statement(self._keys, self._events)} HAVING value > 0"
-
-    def merge_statement(self, options: Options) -> str | None:
-        return None if options.get("by_rank") else merged_statement(self._keys)
-
-    def ranks_stand_alone(self, options: Options) -> bool:
-        return bool(options.get("by_rank")) and self._label is _CALL_LABEL
-
-    def reduce_statement(self, options: Options) -> str:
+    def _reduce(self, options: Options) -> str:
         """The statistics by name, over all ranks or with the option `by_rank` for each."""
         by_rank = bool(options.get("by_rank"))
         statement = statistics_statement({TEXT: self._label}, self._keys, "type_7", by_rank=by_rank)
@@ -242,7 +241,7 @@ class DurationSum(SqlNsysRecipe):
         """The three tables, by name."""
         if not parts:
             return self.answer({})
-        of_all, of_rank = (self.over_parts(parts, run, {**options, "by_rank": by_rank}) for by_rank in (False, True))
+        of_all, of_rank = (self.statements.over_parts(parts, run, {**options, "by_rank": by_rank}) for by_rank in (False, True))
         rank = of_rank.column(RANK)
         every = {TEXT: of_all.column(TEXT), **duration_columns(of_all, exact=False)}
         each = {TEXT: of_rank.column(TEXT), **duration_columns(of_rank, exact=True), "Rank": rank}
@@ -361,8 +360,9 @@ class NcclSum(DurationSum):
         tables = {**RANGES, "collectives": ("start", "end", *_OPERATION)}
         super().__init__(self.name, type(self).__doc__ or "", tables=tables, events=f"{_RANGE_EVENTS} {OF_NCCL}")
 
-    def computed_input(self, options: Options) -> str:
-        return "the collective operations of all ranks"
+    @property
+    def statements(self) -> Statements:
+        return replace(super().statements, computed="the collective operations of all ranks")
 
     def map_rank(self, rank: RankTables, options: Options) -> Any:
         """The distributions of the rank's calls, and of its operations on the GPU."""

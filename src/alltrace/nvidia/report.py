@@ -1,4 +1,4 @@
-"""What the reports of `nsys stats` share, and two of their shapes: `Statements`, two statements, and `Trace`, a row per event."""
+"""What the reports of `nsys stats` share, and two of their shapes: `SqlReport`, two statements, and `Trace`, a row per event."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, Chart, Column, Option, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RankTables, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.sql_recipe import Statements, id_table
 
 Reads = Mapping[str, tuple[str, ...]]
 Needs = tuple[str | tuple[str, ...], ...]
@@ -107,13 +107,19 @@ class Report(Question):
         return [with_rank(part.table, part.rank).rename_columns({RANK: self.rank_cell.title}) for part in some]
 
 
-class Statements(Report, SqlRecipe):
-    """A report of two statements: `map_sql` over a rank's tables, and `order` over `parts`, which has the report's titles.
+def by_rank(options: Options) -> bool:
+    """Whether each rank has its own rows."""
+    return bool(options.get("by_rank"))
+
+
+class SqlReport(Report):
+    """A report of two statements: `map_sql` over a rank's tables, and `reduce_sql` over `parts`, which has the report's titles.
 
     In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}` the text over
     keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty; `{rank_cell}` is its column then.
     """
 
+    map_sql: ClassVar[str]
     reduce_sql: ClassVar[str]
 
     def __init__(
@@ -156,23 +162,35 @@ class Statements(Report, SqlRecipe):
         )
         return {**by_rank, **(kernel_words(options) if self.names_kernels else {})}
 
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
-        """The rank's tables; `kernels` with the column `launch_range` if requested."""
-        tables = super().rank_tables(rank, options)
-        if options.get("nvtx_name"):
-            tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
-        return tables
+    def select(self, map_sql: Of[str], reduce_sql: Of[str], **facts: Any) -> Statements:
+        """The statements over the rank's tables; `kernels` has the column `launch_range` if requested."""
 
-    def computed_input(self, options: Options) -> str | None:
-        return "the NVTX range around each launch" if options.get("nvtx_name") else None
+        def rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+            tables = {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
+            if options.get("nvtx_name"):
+                tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
+            return tables
 
-    def reduce_statement(self, options: Options) -> str:
-        return self.reduce_sql.format_map(self.words(options))
+        def computed(options: Options) -> str | None:
+            return "the NVTX range around each launch" if options.get("nvtx_name") else None
+
+        own = {"rank_tables": rank_tables, "computed": computed}
+        return Statements(self.reads, map_sql, reduce_sql, **{**own, **facts})
+
+    @property
+    def statements(self) -> Statements:
+        return self.select(
+            lambda options: self.map_sql.format_map(self.words(options)),
+            lambda options: self.reduce_sql.format_map(self.words(options)),
+        )
+
+    def map(self, rank: RankTables, options: Options) -> Any:
+        return self.statements.map_rank(rank, options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not any(part.table.num_rows for part in parts):
             return self.empty(options)
-        table = self.over_parts(parts, run, options)
+        table = self.statements.over_parts(parts, run, options)
         return self.answer({name: table.column(name) for name in table.column_names}, options)
 
 

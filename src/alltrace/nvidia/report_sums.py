@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from alltrace.nvidia.cells import Cell, cells, shares
 from alltrace.nvidia.kernel_names import BASE, COPY_LABELS, KERNEL_NAME, MANGLED, NVTX_NAME
 from alltrace.nvidia.ranges import RANGE_NAME, STYLE_NAME
-from alltrace.nvidia.report import BY_RANK, RANK, Needs, Options, Reads, Statements
+from alltrace.nvidia.report import BY_RANK, RANK, Needs, Options, Reads, SqlReport, by_rank
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.sql_recipe import Statements
 
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)
 STATISTICS = {"Avg": "mean", "Q1": "q1", "Med": "median", "Q3": "q3", "Min": "min", "Max": "max", "StdDev": "stddev"}
 """What nsys calls the statistics of a name."""
 
 
-class Sum(Statements):
+class Sum(SqlReport):
     """A report with a row of statistics per name: a statement that selects events, and texts of their keys.
 
     `events` is a SELECT of `rank`, `keys` and `value` (whole ns, or bytes with `sizes`), a row for each event. `labels` has an
@@ -26,8 +27,6 @@ class Sum(Statements):
     rows apart and are not printed; null is an empty text. Keys of equal labels become one row. `counted` is the title of the number
     of events, `totaled` that of their sum. Rows of equal totals are in order of `ties`: titles, or `count`.
     """
-
-    reduce_sql: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -76,26 +75,26 @@ class Sum(Statements):
         """The keys; without the range around a launch if it is not requested, as it is null then."""
         return tuple(key for key in self.keys if key != "launch_range" or options.get("nvtx_name"))
 
-    def map_statement(self, options: Options) -> str:
-        return distribution_statement(self.distinct(options), self.events.format_map(self.words(options)))
+    @property
+    def statements(self) -> Statements:
+        return self.select(
+            lambda options: distribution_statement(self.distinct(options), self.events.format_map(self.words(options))),
+            self._reduce_statement,
+            merge=lambda options: None if by_rank(options) else merged_statement(self.distinct(options)),
+            stand_alone=by_rank,
+        )
 
-    def merge_statement(self, options: Options) -> str | None:
-        return None if self.ranks_stand_alone(options) else merged_statement(self.distinct(options))
-
-    def ranks_stand_alone(self, options: Options) -> bool:
-        return bool(options.get("by_rank"))
-
-    def reduce_statement(self, options: Options) -> str:
+    def _reduce_statement(self, options: Options) -> str:
         """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
-        by_rank, words = bool(options.get("by_rank")), self.words(options)
+        alone, words = by_rank(options), self.words(options)
         labels = {title: f"coalesce({expression.format_map(words)}, '')" for title, expression in self.labels.items()}
-        order = [*([RANK] if by_rank else []), "total DESC", *(f'"{name}"' for name in self.ties)]
+        order = [*([RANK] if alone else []), "total DESC", *(f'"{name}"' for name in self.ties)]
         quartiles = bool(options.get("quartiles"))
-        statistics = statistics_statement(labels, self.distinct(options), by_rank=by_rank, quartiles=quartiles)
+        statistics = statistics_statement(labels, self.distinct(options), by_rank=alone, quartiles=quartiles)
         return f"{statistics}\nORDER BY {', '.join(order)}"
 
     def by_title(self, table: Any, within: Any = None) -> dict[str, Any]:
-        """The columns by title of the rows of `reduce_statement`; shares are `within` ranks, if any."""
+        """The columns by title of the rows of the last statement; shares are `within` ranks, if any."""
         columns = {title: table.column(title) for title in (cell.title for cell in self.named)}
         columns |= {self.totaled: table.column("total"), self.counted: table.column(COUNT)}
         columns |= {title: table.column(name) for title, name in STATISTICS.items() if name in table.column_names}
@@ -104,7 +103,7 @@ class Sum(Statements):
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not any(part.table.num_rows for part in parts):
             return self.empty(options)
-        table = self.over_parts(parts, run, options)
+        table = self.statements.over_parts(parts, run, options)
         rank = table.column(RANK) if options.get("by_rank") else None
         return self.answer({**self.by_title(table, rank), **({} if rank is None else {self.rank_cell.title: rank})}, options)
 
@@ -369,7 +368,7 @@ _STATISTICS = """
     if("{p}Count" > 1, sqrt(greatest(
       sum(square(({p} - center_{p})::HUGEINT))::DOUBLE - square(any_value(total_{p} - n_{p} * center_{p})::DOUBLE) / "{p}Count", 0
     ) / ("{p}Count" - 1)), 0) AS "{p}StdDev\""""
-cuda_kern_exec_sum = Statements(
+cuda_kern_exec_sum = SqlReport(
     "cuda_kern_exec_sum",
     "CUDA Kernel Launch & Exec Time Summary",
     "The times of launch, queue and execution, by thread, GPU, call and kernel; processes of different ranks stay apart.",
@@ -428,7 +427,7 @@ FROM (
 ) GROUP BY rank, address
 """
 _ACTIVITY_READS = {"copies": ("start", "end", "kind", "bytes", "address"), "page_faults": ("kind", "address", "count")}
-um_sum = Statements(
+um_sum = SqlReport(
     "um_sum",
     "Unified Memory Analysis Summary",
     "Unified-memory migrations and page faults by virtual address, the fastest migrations first.",
@@ -458,7 +457,7 @@ FROM (
   FROM parts WHERE address IS NOT NULL GROUP BY {by_rank}address
 ) WHERE row <= $rows OR $rows < 0 ORDER BY row""",
 )
-um_total_sum = Statements(
+um_total_sum = SqlReport(
     "um_total_sum",
     "Unified Memory Totals Summary",
     "Unified-memory migrations and page faults in all; no row where there were none.",
@@ -478,7 +477,7 @@ SELECT {rank_cell}sum(htod) AS "Total HtoD Migration Size", sum(dtoh) AS "Total 
   '0x' || hex(min(address)) AS "Minimum Virtual Address", '0x' || hex(max(address)) AS "Maximum Virtual Address"
 FROM parts GROUP BY {by_rank}() ORDER BY ALL""",
 )
-um_cpu_page_faults_sum = Statements(
+um_cpu_page_faults_sum = SqlReport(
     "um_cpu_page_faults_sum",
     "Unified Memory CPU Page Faults Summary",
     "Unified-memory page faults on the CPU by the instruction that caused them, the most first.",

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
-from alltrace.nvidia.recipe import FILE, FILE_CELL, Needs, NsysRecipe, Options, Reads, SqlNsysRecipe, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, Needs, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
 from alltrace.recipes.analysis.lookups import look_up
 from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
-from alltrace.recipes.sql_recipe import SqlRecipe
+from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_load_ns, by_track
 
@@ -89,14 +89,15 @@ class SqlRule(Rule, SqlNsysRecipe):
 
     def __init__(self, name: str, doc: str, *, map_sql: str, **facts: Any) -> None:
         super().__init__(name, doc, **facts)
-        vars(self)["map_sql"] = map_sql
+        self._map_sql = map_sql
 
-    def computed_input(self, options: Options) -> str | None:
-        """Which rows pass the filters, and which are the first of each rank, if not all are wanted."""
-        return super().computed_input(options) or ("the first rows of each rank" if options["rows"] >= 0 else None)
+    @property
+    def statements(self) -> Statements:
+        first = "the first rows of each rank"
+        return self.select(self._map_sql, computed=lambda o: filtered_input(o) or (first if o["rows"] >= 0 else None))
 
     def rows(self, rank: RankTables, options: Options) -> Any:
-        return SqlRecipe.map(self, rank, options).drop_columns(["rank"])
+        return self.statements.map_rank(rank, options).drop_columns(["rank"])
 
 
 _PLACE = cells("PID | int | Process id.", "Device ID | int | CUDA ordinal of the GPU.", "Context ID | int | CUDA context.")

@@ -5,7 +5,8 @@ A question never prints, plots or opens a file: the engine hands it tables, the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ from alltrace.trace.columns import Column, Columns, table_of
 from alltrace.trace.options import Option, OptionValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from decimal import Decimal
     from typing import Self
@@ -294,6 +295,21 @@ class Question:
         vars(other).update(vars(self), options=tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options))
         return other
 
+    def formerly(self, name: str, values: Options) -> Question:
+        """The same question by the name that it once had, when it had other defaults; a note says what it is called now."""
+        words = " ".join([self.name, *(w for o in self.options if o.name in values for w in o.words(values[o.name]))])
+        note = f"{name} is now `alltrace recipe {words}`; the old name answers in 0.3 and 0.4"
+        return replace(self.with_defaults(values), name=name, merge=partial(_merged_with_note, self.merge, note))
+
+    def option_sets(self) -> Iterator[dict[str, Any]]:
+        """The defaults of its options, then the same with one option that is a flag or has choices set otherwise."""
+        defaults = {option.name: option.default for option in self.options}
+        yield defaults
+        for option in self.options:
+            for value in option.choices or ((False, True) if option.type is bool else ()):
+                if value != option.default:
+                    yield {**defaults, option.name: value}
+
     def answer_columns(self, options: Options) -> Columns:
         """The columns of the answer under `options`."""
         return of(self.columns, options)
@@ -349,6 +365,13 @@ class Question:
 def of(value: Of[_T], options: Options) -> _T:
     """What a value is under `options`."""
     return value(options) if callable(value) else value
+
+
+def _merged_with_note(
+    merge: Callable[[Sequence[Part], RunFacts, Options], Answer], note: str, parts: Sequence[Part], run: RunFacts, options: Options
+) -> Answer:
+    answer = merge(parts, run, options)
+    return answer._replace(notes=(note, *answer.notes))
 
 
 def AnswerColumn(name: str, unit: str | None, doc: str) -> Column:  # noqa: N802  packages call it so

@@ -62,7 +62,6 @@ RECIPES: dict[str, str] = {
     "gaps": "alltrace.recipes.questions.gaps",
     "gpu-rates": "alltrace.recipes.questions.gpu_rates",
     "idle": "alltrace.recipes.questions.idle",
-    "in-flight": "alltrace.recipes.questions.in_flight",
     "info": "alltrace.recipes.questions.info",
     "kernel-counters": "alltrace.recipes.questions.kernel_counters",
     "kernel-origins": "alltrace.recipes.questions.kernel_origins",
@@ -82,7 +81,6 @@ RECIPES: dict[str, str] = {
     "occupancy": "alltrace.recipes.questions.occupancy",
     "operators": "alltrace.recipes.questions.operators",
     "overlap": "alltrace.recipes.questions.overlap",
-    "queue-length": "alltrace.recipes.questions.queue_length",
     "stragglers": "alltrace.recipes.questions.stragglers",
     "whatif": "alltrace.recipes.questions.whatif",
     "step-time": "alltrace.recipes.questions.step_time",
@@ -90,6 +88,12 @@ RECIPES: dict[str, str] = {
     **NVIDIA_RECIPES,
 }
 """Name to where the recipe is (see `load`)."""
+
+FORMER: dict[str, tuple[str, dict[str, Any]]] = {
+    "in-flight": ("launches", {"by": "device"}),
+    "queue-length": ("launches", {"by": "stream"}),
+}
+"""Names of before 0.3, and the recipe and options that they are now; they answer in 0.3 and 0.4."""
 
 
 def names() -> list[str]:
@@ -109,6 +113,9 @@ def find(name: str) -> Question:
     if name in RECIPES:
         recipe: Question = load(RECIPES[name])
         return recipe
+    if name in FORMER:
+        now, options = FORMER[name]
+        return find(now).formerly(name, options)
     added = _added()
     if name not in added:
         raise UsageError.unknown("recipe", name, {*RECIPES, *added})

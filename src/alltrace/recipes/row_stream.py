@@ -6,28 +6,24 @@ rows in a temporary folder. Memory holds the rows of one span of all ranks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.part import Part
+from alltrace.run.rank_tables import RankTables
+from alltrace.run.store import StoredRank
 from alltrace.run.time_slices import PieceRoom, TimeSlices
+from alltrace.trace.arrays import Int64
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
-
-    from alltrace.run.rank_tables import RankTables
-    from alltrace.run.store import StoredRank
-    from alltrace.trace.arrays import Int64
-
-    _Reads = Mapping[str, Sequence[str]]
+_Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19
 """About how many rows of all ranks are in memory at once."""
@@ -43,10 +39,9 @@ _LAST = np.iinfo(np.int64).max
 class RowStream:
     """The rows of an answer, once through.
 
-    Args:
-        tables: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when nothing refers
-            to the stream any more, and removes its temporary files then.
-        empty: A table without rows, for the schema of an answer without any.
+    `tables`: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when
+    nothing refers to the stream any more, and removes its temporary files then. `empty`: A table without rows, for the
+    schema of an answer without any.
     """
 
     def __init__(self, tables: Generator[pa.Table, None, None], empty: pa.Table) -> None:
@@ -103,9 +98,7 @@ class RowStream:
 class StreamedRank:
     """A rank that yields its rows span by span.
 
-    Args:
-        stored: The rank.
-        narrowed: Cuts the tables down to the selected steps.
+    `stored`: The rank. `narrowed`: Cuts the tables down to the selected steps.
     """
 
     def __init__(self, stored: StoredRank, narrowed: Callable[[RankTables], RankTables]) -> None:
@@ -141,9 +134,7 @@ class SpanRows(Protocol):
 class SlicedRank:
     """The rows of one rank as they are made of the events of a span.
 
-    Args:
-        slices: The events.
-        rows: Makes the rows.
+    `slices`: The events. `rows`: Makes the rows.
     """
 
     def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], pa.Table]) -> None:
@@ -161,10 +152,8 @@ class SlicedRank:
 def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[RankTables], pa.Table]) -> list[SlicedRank]:
     """The rows of each rank if each comes from one event of `tables` and has its start.
 
-    Args:
-        ranks: The ranks.
-        tables: The tables of events that `rows` reads, with their columns.
-        rows: Makes a table from the rank's tables, in which the events of one span are.
+    `tables`: The tables of events that `rows` reads, with their columns. `rows`: Makes a table from the rank's tables,
+    in which the events of one span are.
     """
     room = PieceRoom(_ROOM_BYTES)
     return [rank.slices(tables, room, rows) for rank in ranks]
@@ -178,12 +167,9 @@ def merged_by_call(
     Work is looked up by the correlation ids of the calls of a span. If these are not in order of time, nearly all work has to
     be searched for each span, so these ranks are computed as a whole and go to files first, as by `merged_spilled`.
 
-    Args:
-        ranks: The ranks.
-        tables: The tables of events that `rows` reads, with their columns.
-        by_call: The tables of launched work among these.
-        rows: Makes a table from the rank's tables, in which the calls of one span and their work are.
-        order: The column of the rows' starts.
+    `tables`: The tables of events that `rows` reads, with their columns. `by_call`: The tables of launched work among
+    these. `rows`: Makes a table from the rank's tables, in which the calls of one span and their work are. `order`: The
+    column of the rows' starts.
 
     Raises:
         InputError: A file cannot be read or written.
@@ -208,11 +194,7 @@ def merged_by_call(
 class SpilledRows:
     """The rows of one rank in a file, in a stable order of their starts.
 
-    Args:
-        path: The file to write.
-        rank: The rank.
-        table: Its rows, a `pyarrow.Table`.
-        order: The column of their starts, int64.
+    `path`: The file to write. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64.
 
     Raises:
         InputError: The file cannot be written.
@@ -268,8 +250,7 @@ class _SpilledPart(Part):
 def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part], None, None]:
     """The parts of all ranks, kept in files until the end of the block.
 
-    Args:
-        ranks: Each rank's number and what its `map` returns, made one after the other.
+    `ranks`: Each rank's number and what its `map` returns, made one after the other.
 
     Raises:
         InputError: The files cannot be written.
@@ -281,9 +262,7 @@ def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part]
 def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generator[list[Part], None, None]:
     """The rows of all ranks as by `merged`, of ranks that can only be made whole: they go to files first.
 
-    Args:
-        ranks: Each rank's number and its rows, made one after the other.
-        order: The column of their starts.
+    `ranks`: Each rank's number and its rows, made one after the other. `order`: The column of their starts.
 
     Raises:
         InputError: The files cannot be written.
@@ -301,9 +280,8 @@ def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
 def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[int | None, int | None]]:
     """Spans of time that follow each other, open at both ends, with about `span_rows` rows each; the first has fewer.
 
-    Args:
-        samples: Starts and how many rows each represents; see `SpanRows.sampled`.
-        span_rows: How many rows; a span has more if more start at once.
+    `samples`: Starts and how many rows each represents; see `SpanRows.sampled`. `span_rows`: How many rows; a span has
+    more if more start at once.
     """
     found = list(samples)
     starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in found)]) for side in (0, 1))

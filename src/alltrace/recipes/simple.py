@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Recipe
-from alltrace.recipes.sql_recipe import SqlRecipe, as_declared
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-
-    from alltrace.recipes.base import Options, Part, RunFacts
-    from alltrace.run.rank_tables import RankTables
+from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Options, Part, Recipe, RunFacts
+from alltrace.recipes.sql_recipe import Statements, as_declared
+from alltrace.run.rank_tables import RankTables
 
 __all__ = ["AnswerColumn", "Chart", "Option", "Recipe", "SqlQuestion"]
 
 
-class SqlQuestion(SqlRecipe, Recipe):
+class SqlQuestion(Recipe):
     """A recipe of two statements: `map_sql` over the tables of a rank, `reduce_sql` over what the ranks gave.
 
     Attributes:
@@ -27,22 +23,28 @@ class SqlQuestion(SqlRecipe, Recipe):
             of a name.
     """
 
+    map_sql: ClassVar[str]
     reduce_sql: ClassVar[str]
 
     def parameters(self, options: Options) -> Mapping[str, object]:
         """The values of `$name` in the statements: the options by their names."""
         return options
 
-    def reduce_statement(self, options: Options) -> str:  # noqa: ARG002
-        """The statement over the rows of all ranks."""
-        return self.reduce_sql
+    def words(self, options: Options) -> Mapping[str, str]:  # noqa: ARG002
+        """What replaces the placeholders of `map_sql` under `options`."""
+        return {}
+
+    @property
+    def statements(self) -> Statements:
+        """Its statements."""
+        return Statements(self.reads, lambda options: self.map_sql.format_map(self.words(options)), self.reduce_sql)
 
     def map(self, rank: RankTables, options: Options) -> pa.Table:
         """The rows of the map's statement."""
-        return super().map(rank, {**options, **self.parameters(options)})
+        return self.statements.map_rank(rank, {**options, **self.parameters(options)})
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """The rows of the statement."""
         columns = self.answer_columns(options)
-        rows = self.over_parts(parts, run, {**options, **self.parameters(options)}) if parts else None
+        rows = self.statements.over_parts(parts, run, {**options, **self.parameters(options)}) if parts else None
         return Answer(as_declared(self.name, columns, rows), columns)

@@ -7,23 +7,18 @@ options choose from; what users type is a parameter (`$name`), never text of a s
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.part_rows import PartRows, with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.base import Answer, Question, of
-from alltrace.trace.columns import schema_of
+from alltrace.recipes.base import Answer, Chart, Needs, Of, Option, Options, Part, Question, RankTables, Reads, RunFacts, of
+from alltrace.trace.columns import Columns, schema_of
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from alltrace.recipes.base import Chart, Needs, Of, Option, Options, Part, RankTables, Reads, RunFacts
-    from alltrace.trace.columns import Columns
 
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
@@ -37,25 +32,20 @@ class Statements:
 
     Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty. What is `Of`
     something can be a function of the options, which are the values of `$name` in the statements.
-
-    Attributes:
-        reads: The tables and columns that it reads.
-        map: The statement over a rank's tables. It has `rank` among its columns, and joins of two tables name
-            `rank`, so that it holds for one rank and for all of them at once.
-        reduce: The statement over `parts`; `text_of(id)` is the text of a name.
-        merge: A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce` makes the same; None if there
-            is none. It is run first where parts have many rows.
-        stand_alone: Whether `reduce` makes rows of each rank from its part alone, in order of rank.
-        rank_tables: The tables that the map reads, by name, `rank` first in each, where a loop adds columns.
-        computed: What a compiled loop adds to the tables; None if the statement reads nothing but tables.
     """
 
-    reads: Of[Reads]
+    reads: Of[Reads]  # the tables and columns that it reads
+    # the statement over a rank's tables. It has `rank` among its columns, and joins of two tables name `rank`, so that
+    # it holds for one rank and for all of them at once.
     map: Of[str]
-    reduce: Of[str]
+    reduce: Of[str]  # the statement over `parts`; `text_of(id)` is the text of a name
+    # A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce` makes the same; None if
+    # there is none. It is run first where parts have many rows.
     merge: Of[str | None] = None
-    stand_alone: Of[bool] = False
+    stand_alone: Of[bool] = False  # whether `reduce` makes rows of each rank from its part alone, in order of rank
+    # the tables that the map reads, by name, `rank` first in each, where a loop adds columns
     rank_tables: Callable[[RankTables, Options], dict[str, pa.Table]] | None = None
+    # what a compiled loop adds to the tables; None if the statement reads nothing but tables
     computed: Of[str | None] = None
 
     def map_rank(self, rank: RankTables, options: Options) -> pa.Table:
@@ -102,56 +92,6 @@ class Statements:
         parts = f"{PARTS} AS (\n{of(self.map, options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{of(self.reduce, options).strip()}\n)"
         return re.sub(r"\$(\w+)", lambda match: _literal(options[match[1]]), statement)
-
-
-class SqlRecipe(Question):
-    """What a shape of questions with methods for its statements adds to `Question`; see `Statements`."""
-
-    map_sql: ClassVar[str]
-
-    def words(self, options: Options) -> Mapping[str, str]:  # noqa: ARG002
-        """What replaces the placeholders of the statements under `options`."""
-        return {}
-
-    def rank_tables(self, rank: RankTables, options: Options) -> dict[str, pa.Table]:
-        """The tables that the map reads, by name, `rank` first in each; overridden where a loop adds columns."""
-        return {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
-
-    def map_statement(self, options: Options) -> str:
-        """The statement that `map` runs over one rank's tables."""
-        return self.map_sql.format_map(self.words(options))
-
-    def reduce_statement(self, options: Options) -> str:
-        """The statement over `parts`, the rows of `map_statement` of each rank."""
-        raise NotImplementedError
-
-    def merge_statement(self, options: Options) -> str | None:  # noqa: ARG002
-        """See `Statements.merge`."""
-        return None
-
-    def ranks_stand_alone(self, options: Options) -> bool:  # noqa: ARG002
-        """See `Statements.stand_alone`."""
-        return False
-
-    def computed_input(self, options: Options) -> str | None:  # noqa: ARG002
-        """See `Statements.computed`."""
-        return None
-
-    @property
-    def statements(self) -> Statements:
-        """The statements."""
-        return Statements(
-            self.reads, self.map_statement, self.reduce_statement, self.merge_statement, self.ranks_stand_alone, self.rank_tables,
-            self.computed_input,
-        )  # fmt: skip
-
-    def map(self, rank: RankTables, options: Options) -> pa.Table:
-        """The rows of the map's statement."""
-        return self.statements.map_rank(rank, options)
-
-    def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Options) -> pa.Table:
-        """The rows of the reduce's statement."""
-        return self.statements.over_parts(parts, run, options)
 
 
 def sql_question(

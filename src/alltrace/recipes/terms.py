@@ -91,7 +91,7 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
     for name in names():
         asked = find(name)
         yield name, "recipe", None, _paragraph(asked.doc)
-        for shown in asked.answer_columns({o.name: o.default for o in asked.options}):
+        for shown in dict.fromkeys(column for options in asked.option_sets() for column in asked.answer_columns(options)):
             yield shown.name, f"column of the recipe {name}", shown.unit, shown.doc
     for name in REPORTS:
         report = find_report(name)

@@ -7,22 +7,19 @@ import operator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
+Int64 = NDArray[np.int64]
 
 
 def integers(column: Any, null: int = 0) -> Int64:
     """A `pyarrow.Array` or `ChunkedArray` of whole numbers as a NumPy int64 array, with `null` for nulls."""
-    import numpy as np
-
     filled = pc.fill_null(column, null) if column.null_count else column
     values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
     result: Int64 = values.astype(np.int64, copy=False)
@@ -31,8 +28,6 @@ def integers(column: Any, null: int = 0) -> Int64:
 
 def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
     """The distinct values of an Arrow column, and the index of each row's value; that of a null is after the last."""
-    import pyarrow as pa
-
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     codes = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     return codes.dictionary, integers(codes.indices, len(codes.dictionary))
@@ -40,8 +35,6 @@ def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
 
 def is_one_of(column: Any, words: Collection[str]) -> NDArray[np.bool_]:
     """Whether each row of an Arrow column of text, of which few are distinct, has one of `words`."""
-    import numpy as np
-
     known, at = coded(column)
     found: NDArray[np.bool_] = np.array([*(word in words for word in known.to_pylist()), False])[at]
     return found
@@ -50,8 +43,6 @@ def is_one_of(column: Any, words: Collection[str]) -> NDArray[np.bool_]:
 def is_true(column: Any) -> NDArray[np.bool_]:
     """Whether each row of an Arrow column of truth values is true; null is not."""
     if column.null_count == len(column):
-        import numpy as np
-
         return np.zeros(len(column), np.bool_)
     filled = pc.fill_null(column, False)
     found: NDArray[np.bool_] = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
@@ -94,7 +85,6 @@ def exact_sums(values: Int64, group: Int64, groups: int) -> NDArray[Any]:
     Returns:
         An int64 array; one of Python's own whole numbers where 64 bits may not hold the sums.
     """
-    import numpy as np
 
     def summed(numbers: Int64) -> Int64:
         sums = np.zeros(groups, np.int64)

@@ -73,6 +73,8 @@ def test_each_topic_has_its_views_and_all_their_types_are_in_the_trace(tmp_path,
     assert {f.name: {p.stem for p in f.iterdir()} for f in folder.iterdir()} == TOPICS
     known = {n: label for e in ev.read_pcf(tmp_path / "out.pcf") for n, label in e.types.items()}
     assert ("CUDA memcpy kernel" in known.values()) == ("NVTX pushpop ranges default domain" in known.values()) == (ids != "extrae")
+    names = (tmp_path / "out.pcf").read_text()
+    assert all((f"{metric}\nPRECISION 2\n" in names) == (ids == "extrae") for metric in ('x" Active', "NIC Bytes sent"))
     for path in folder.rglob("*.cfg"):
         text = path.read_text()
         numbers = re.findall(r"^window_filter_module evt_type (\d+) (.*)$", text, re.MULTILINE)

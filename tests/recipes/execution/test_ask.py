@@ -171,11 +171,11 @@ def two_hosts(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["gaps", "memory-bandwidth", "queue-length"])
-def test_starts_on_several_hosts_are_on_the_clock_that_the_column_names(two_hosts, name):
+@pytest.mark.parametrize(("name", "options"), [("gaps", {}), ("memory-bandwidth", {}), ("launches", {"by": "stream"})])
+def test_starts_on_several_hosts_are_on_the_clock_that_the_column_names(two_hosts, name, options):
     run = alltrace.open(two_hosts / "reports", cache_dir=two_hosts / "cache")
     first = {}
-    for row in ask(run, name).table.to_pylist():
+    for row in ask(run, name, options).table.to_pylist():
         first[row["rank"]] = min(first.get(row["rank"], row["start_ns"]), row["start_ns"])
     assert sorted(first) == [0, 1, 2, 3]
     assert max(first.values()) - min(first.values()) < 50_000_000

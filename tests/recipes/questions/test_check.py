@@ -72,6 +72,22 @@ def test_where_chooses_rows(run):
     assert judge(run, read_limits(budget, "b")).table.column("verdict").to_pylist() == ["held"]
 
 
+def test_columns_that_an_answer_has_under_another_option_are_judged(tmp_path):
+    calls = [{"start": at, "end": at + 5, "correlation": n} for n, at in enumerate((0, 100), 1)]
+    kernels = [kernel(10, 40, correlation=1), kernel(120, 160, correlation=2, stream=8)]
+    run = Run(make_run(tmp_path, {0: {"kernels": kernels, "api": calls}}).path)
+    budget = {
+        "limit": [
+            {"check": "launches.starved_ns <= 60"},
+            {"check": "launches.launches >= 2"},
+            {"check": "launches.mean_length >= 1", "where": {"stream": 8}},
+            {"check": "in-flight.in_flight_max == 1"},
+        ]
+    }
+    rows = judge(run, read_limits(budget, "b")).table.to_pylist()
+    assert [(row["verdict"], row["value"]) for row in rows] == [("held", 60), ("held", 2), ("held", 1), ("held", 1)]
+
+
 def test_what_cannot_be_judged_is_unknown(run):
     (row,) = judged(run, "step_ns.median <= 1")
     assert row["verdict"] == "unknown"
@@ -93,6 +109,10 @@ def test_what_cannot_be_judged_is_unknown(run):
         ({"limits": ["compute_ns >= 1", "compute_ns >= 1"]}, "two limits"),
         ({"limit": [{"check": "compute_ns >= 1", "wher": {}}]}, "where"),
         ({"limit": [{"check": "compute_ns >= 1", "where": {"nmae": 1}}]}, "nmae"),
+        (
+            {"limit": [{"check": "launches.full_ns <= 1", "where": {"starved_ns": 1}}]},
+            "no answer of launches has full_ns and starved",
+        ),
     ],
 )
 def test_a_budget_that_is_not_understood_is_told(budget, told):

@@ -23,9 +23,7 @@ def checked_top(top: list[str] | None) -> tuple[int, str] | None:
 def heaviest(most: int, run: str) -> str:
     """The filter that matches the compute kernels with the largest totals over all ranks of a run.
 
-    Args:
-        most: How many kernels.
-        run: A run directory, or reports.
+    `most`: How many kernels. `run`: A run directory, or reports.
 
     Raises:
         UsageError: The run has no compute kernel.

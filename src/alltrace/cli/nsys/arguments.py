@@ -22,47 +22,31 @@ class RefusedError(UsageError):
 
 
 class Switch(NamedTuple):
-    """An option of nsys.
+    """An option of nsys."""
 
-    Attributes:
-        name: Its long name.
-        short: Its letter, or an empty text.
-        kind: `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by commas,
-            may be repeated; `optional`, a value that may be left out.
-        help: One sentence.
-        metavar: The name of its value in the help.
-    """
-
-    name: str
-    short: str
+    name: str  # its long name
+    short: str  # its letter, or an empty text
+    # `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by
+    # commas, may be repeated; `optional`, a value that may be left out
     kind: Literal["flag", "truth", "value", "list", "optional"]
-    help: str
-    metavar: str = ""
+    help: str  # one sentence
+    metavar: str = ""  # the name of its value in the help
 
 
 class Given(NamedTuple):
-    """What a command line says.
+    """What a command line says."""
 
-    Attributes:
-        values: The last value of each option that takes one, by long name; an optional value that was left out is empty.
-        lists: The values of each list, in order.
-        truths: The flags and truth values in the command line.
-        rest: What is not an option.
-    """
-
+    # the last value of each option that takes one, by long name; an optional value that was left out is empty
     values: dict[str, str]
-    lists: dict[str, list[str]]
-    truths: dict[str, bool]
-    rest: list[str]
+    lists: dict[str, list[str]]  # the values of each list, in order
+    truths: dict[str, bool]  # the flags and truth values in the command line
+    rest: list[str]  # what is not an option
 
 
 def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Given:
     """Read `arguments` as nsys does.
 
-    Args:
-        command: The command, such as `nsys stats`.
-        switches: Its options.
-        arguments: What follows it.
+    `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it.
 
     Raises:
         RefusedError: An option is unknown or ambiguous, or lacks its value or has one too many.

@@ -43,29 +43,19 @@ _FORMAT_ARGUMENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "tsv": (_HEADER, (":esc", "A tab in a value is written as \\t, in place of a blank.")),
     "hdoc": ((":title=TEXT", "The title of the page."), (":css=URL", "A style sheet that the page links to.")),
 }  # fmt: skip
-TITLED = ("column", "table")
-"""The formats that show the table's title and its notes."""
 
 _PIECE_ROWS = 1 << 14
 _ELLIPSIS = "…"
 
 
 class Shown(NamedTuple):
-    """A table to show.
+    """A table to show."""
 
-    Attributes:
-        title: Its name.
-        columns: Its columns.
-        rows: Its rows, one table after the other; times in ns, sizes in bytes.
-        said: The text above it, if the form has text.
-        below: The text below it, likewise.
-    """
-
-    title: str
-    columns: Sequence[Column]
-    rows: Iterable[Any]
-    said: str = ""
-    below: str = ""
+    title: str  # its name
+    columns: Sequence[Column]  # its columns
+    rows: Iterable[Any]  # its rows, one table after the other; times in ns, sizes in bytes
+    heading: str = ""  # the text above it, if the form has text
+    below: str = ""  # the text below it, likewise
 
 
 def format_reference(name: str) -> str:
@@ -83,20 +73,13 @@ def format_reference(name: str) -> str:
 
 
 class Form(NamedTuple):
-    """A form with its arguments.
+    """A form with its arguments."""
 
-    Attributes:
-        name: Its name.
-        units: The unit of each category.
-        flags: Arguments without a value, such as `nohdr`.
-        settings: Arguments with one, such as `colmax`.
-        widths: The width of each column; None for as wide as it must be, 0 for a column that is not shown.
-    """
-
-    name: str
-    units: Mapping[str, str]
-    flags: frozenset[str] = frozenset()
-    settings: Mapping[str, str] = {}
+    name: str  # its name
+    units: Mapping[str, str]  # the unit of each category
+    flags: frozenset[str] = frozenset()  # arguments without a value, such as `nohdr`
+    settings: Mapping[str, str] = {}  # arguments with one, such as `colmax`
+    # the width of each column; None for as wide as it must be, 0 for a column that is not shown
     widths: tuple[int | None, ...] = ()
 
     @property
@@ -118,10 +101,8 @@ class Form(NamedTuple):
 def parse_form(text: str, time: str | None, default: str) -> Form:
     """The form that `--format` names.
 
-    Args:
-        text: `NAME[:ARGUMENT]...`; a point for the default.
-        time: The unit that `--timeunit` names, or None.
-        default: The form that `.` selects.
+    `text`: `NAME[:ARGUMENT]...`; a point for the default. `time`: The unit that `--timeunit` names, or None. `default`:
+    The form that `.` selects.
 
     Raises:
         RefusedError: The form does not exist, or an argument has an invalid value.
@@ -225,8 +206,8 @@ def _number(form: Form, key: str, default: int) -> int:
 def _aligned(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:
     """Columns of text; as a `table` in boxes."""
     yield f"\n ** {shown.title}:\n\n"
-    if shown.said:
-        yield f"{shown.said}\n"
+    if shown.heading:
+        yield f"{shown.heading}\n"
     layout: _Layout | None = None
     for table in tables:
         if not table.num_rows:
@@ -234,11 +215,11 @@ def _aligned(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:
         columns = [[printable(cell) for cell in column] for column in _cells(table)]
         if layout is None:
             layout = _Layout(form, table.schema, columns)
-            yield ("\n" if shown.said else "") + layout.head
+            yield ("\n" if shown.heading else "") + layout.head
         yield "".join(map(layout.line, zip(*columns, strict=True)))
     if layout is not None:
         yield layout.tail
-    elif not shown.said:
+    elif not shown.heading:
         yield "The report has no rows.\n"
     if shown.below:
         yield f"\n{shown.below}\n"

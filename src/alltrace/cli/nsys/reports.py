@@ -58,11 +58,8 @@ def ask_report(
 ) -> Answer:
     """The answer of a report or rule, as a stream if it has many rows.
 
-    Args:
-        run: The run.
-        recipe: The report or rule.
-        options: Its options that do not have their defaults.
-        ranks: The ranks to ask; None for all.
+    `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
+    None for all.
 
     Raises:
         Skipped: No rank of the run has what it needs.
@@ -135,15 +132,10 @@ def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Question:
 
 
 class FoundRange(NamedTuple):
-    """The NVTX range that a filter names.
+    """The NVTX range that a filter names."""
 
-    Attributes:
-        rank: Its rank.
-        filters: What filters that rank by it.
-    """
-
-    rank: int
-    filters: Mapping[str, OptionValue]
+    rank: int  # its rank
+    filters: Mapping[str, OptionValue]  # what filters that rank by it
 
 
 def find_range(run: OpenRun, text: str) -> FoundRange:

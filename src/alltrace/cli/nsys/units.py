@@ -32,17 +32,12 @@ _CATEGORIES: Mapping[str, str] = {
 
 
 class Column(NamedTuple):
-    """A column as it is shown.
+    """A column as it is shown."""
 
-    Attributes:
-        title: Its title without the unit.
-        category: What it holds: `ts` for a time, `dur` for a duration, `mem` for a size, `thru` for a rate, `ratio` for a share.
-        fixed: The unit of a column that has no other.
-    """
-
-    title: str
+    title: str  # its title without the unit
+    # what it holds: `ts` for a time, `dur` for a duration, `mem` for a size, `thru` for a rate, `ratio` for a share
     category: str
-    fixed: str = ""
+    fixed: str = ""  # the unit of a column that has no other
 
     def header(self, units: Mapping[str, str], *, with_unit: bool = True) -> str:
         """The title with its unit."""
@@ -70,14 +65,9 @@ def time_unit(text: str) -> str | None:
 def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:
     """A table in the requested units, which its headers name.
 
-    Args:
-        table: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second.
-        columns: Its columns.
-        units: The unit of each category.
-        with_unit: Whether headers name units.
-
-    Returns:
-        A `pyarrow.Table`; the metadata of a field has the number of decimals of its cells, as in answers.
+    `table`: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second. `units`: The unit of
+    each category. `with_unit`: Whether headers name units. Returns a `pyarrow.Table`; the metadata of a field has the
+    number of decimals of its cells, as in answers.
     """
     arrays, fields = [], []
     for place, column in enumerate(columns):

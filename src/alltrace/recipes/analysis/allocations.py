@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from alltrace.recipes.analysis.operator_sums import Nodes
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.recipes.base import RankTables
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import coded, integers, is_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.analysis.operator_sums import Nodes
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of
 
 ALLOCATIONS = (
     "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row", "stack",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from alltrace.recipes.base import RankTables
 from alltrace.run.prefetch import prefetched
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 _PIECE_ROWS = 1 << 17
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from alltrace.recipes.base import Part, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
-from alltrace.trace.intervals import merge, union
+from alltrace.trace.intervals import Merged, merge, union
 from alltrace.trace.kernel_rules import COMMUNICATION, MEETING, UNCLASSIFIED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Part, RankTables, RunFacts
-    from alltrace.trace.intervals import Merged
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "kind"),

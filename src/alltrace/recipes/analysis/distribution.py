@@ -6,18 +6,15 @@ these tables loses nothing, so medians and quartiles over all ranks are exact.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.trace.grouping import group
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
 
 Quantile = Literal["hyndman-fan-2", "linear"]
 VALUE = "value"

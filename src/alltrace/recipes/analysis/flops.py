@@ -16,12 +16,10 @@ The least bytes are every operand read once and the result written once; caches 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from typing import Any
 
 Shape = tuple[int, ...]
 

@@ -5,22 +5,18 @@ What a rank's GPU did comes from a GPU log that was imported with the reports, e
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
+from alltrace.recipes.base import RankTables
+from alltrace.trace.arrays import Int64
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
 
 COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import it with --gpu-log."
 """What to do if it is unknown."""

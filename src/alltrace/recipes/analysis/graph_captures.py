@@ -8,25 +8,19 @@ numbered as they are made, which is the order of the launches.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.launched_work import KERNEL
+from alltrace.recipes.analysis.launched_work import KERNEL, GpuWork
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.analysis.launched_work import GpuWork
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
 
 _OTHER, _BEGIN, _END, _LAUNCH, _REPLAY = range(5)
 _ROLES = (

@@ -6,26 +6,20 @@ Both come from what nsys records of CPUs: scheduling events of threads (`sched`)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.gpu_state import Comparison
-from alltrace.trace.arrays import integers
-from alltrace.trace.intervals import containing, difference, intersection, merge, merge_by_track, overlap_ns, union
+from alltrace.recipes.base import RankTables
+from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, merge_by_track, overlap_ns, union
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
-    from alltrace.trace.intervals import Merged
 
 READS = {"sched": ("time", "thread", "cpu", "scheduled_in"), "samples": ("time", "thread", "symbol")}
 COLLECT = (
@@ -73,8 +67,7 @@ def host_state(rank: RankTables, threads: Int64, spans: Merged) -> HostState | N
     return HostState(on_cpu, taken, running, symbol, share)
 
 
-@dataclass(frozen=True)
-class _Spells:
+class _Spells(NamedTuple):
     """What threads were on: each spell is of a thread, on the CPU that it has or has left; arrays of n."""
 
     thread: Int64

@@ -7,26 +7,20 @@ were timed by the GPU; the times are whole microseconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import SYNCHRONISING
-from alltrace.recipes.base import Column, Option
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import Column, Option, Part, RankTables, RunFacts
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.nccl_words import GPU_TIMING
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import Part, RankTables, RunFacts
-    from alltrace.trace.arrays import Int64
 
 SOURCE = Option(
     "source",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,9 @@ from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
 from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import RankTables
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
 
 _MOST_NAMES = 256
 _LINE = re.compile(r".+\.py\(\d+\): .+")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.recipes.analysis.device_intervals import device_activity
 from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import RankTables
+from alltrace.run.clock import ClockMap
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import Merged, difference, exclusive, intersection, merge, overlap_ns, union
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RankTables
-    from alltrace.run.clock import ClockMap
-    from alltrace.trace.arrays import Int64
 
 CAUSES = ("compute", "communication", "copy", "host")
 """What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from alltrace.trace.arrays import is_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.trace.arrays import Int64
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
+from alltrace.trace.arrays import Int64, is_one_of
 
 _RECURRING = 0.7
 _TRANSIENT_STEPS = 3

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.collecting import Growing, in_pieces
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 CALLS = ("start", "end", "process", "thread", "correlation")
 """The columns of `api` that `match_launches` reads."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.launch_matching import launches_of, match_launches
+from alltrace.recipes.analysis.launch_matching import Launches, launches_of, match_launches
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from alltrace.recipes.analysis.launch_matching import Launches
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 KERNEL, COPY, FILL, GRAPH = range(4)
 KINDS = ("kernel", "copy", "fill", "graph")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RankTables, RunFacts
-    from alltrace.trace.arrays import Int64
+from alltrace.recipes.base import RankTables, RunFacts
+from alltrace.trace.arrays import Int64
 
 
 def column(table: Any, name: str) -> Any:

@@ -8,20 +8,16 @@ samples.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series, gpu_series_of_host
+from alltrace.recipes.base import RankTables
+from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, overlap_ns
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
-
-    Reals = NDArray[np.float64]
+Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

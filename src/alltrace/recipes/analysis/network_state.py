@@ -5,21 +5,15 @@ Both come from the adapters' and switches' counters that nsys samples (`nic_metr
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alltrace.recipes.analysis.gpu_state import Comparison
-from alltrace.recipes.analysis.traffic import traffic
-from alltrace.trace.intervals import overlap_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.analysis.traffic import Traffic
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.intervals import Merged
+from alltrace.recipes.analysis.traffic import Traffic, traffic
+from alltrace.recipes.base import RankTables
+from alltrace.trace.intervals import Merged, overlap_ns
 
 COLLECT = (
     "To see what the network did, record its counters with `nsys profile --nic-metrics=true` on one rank of each node "

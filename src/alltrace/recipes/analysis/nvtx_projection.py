@@ -18,27 +18,21 @@ All times are int64 and every comparison is of whole ns. Work is O(n log n) in a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.collecting import whole_columns
-from alltrace.recipes.analysis.launch_matching import CALLS, launches_of
+from alltrace.recipes.analysis.launch_matching import CALLS, Launches, launches_of
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.analysis.launch_matching import Launches
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 _INT64_MAX = np.iinfo(np.int64).max
 _RANGE = 50

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.flops import call_of, work_of
 from alltrace.recipes.analysis.graph_captures import replays_of
@@ -16,21 +18,14 @@ from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
 _BACKWARD = "autograd::engine::evaluate_function: "

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.part import Part
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.recipes.part import Part
 
 _RANK = "rank"
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.base import RankTables
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct
 from alltrace.trace.name_stems import stems
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
 
 _FEW_NAMES = 1_000
 """The most names of a table that are remembered."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, calls_within
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Bools = NDArray[np.bool_]
+Bools = NDArray[np.bool_]
 
 _DEEPEST = 64
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from alltrace.recipes.analysis.unrecorded import refuse_unrecorded
-from alltrace.recipes.base import Answer, Part, alignment_of
+from alltrace.recipes.base import Answer, Options, Part, RankTables, RunFacts, alignment_of
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
+from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.replay.rank_graph import RankGraph
 
 _TRIED = 3
 _LEAST_SHARE = 0.01

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import look_up, texts_of
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import by_track
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
-
-    Reals = NDArray[np.float64]
+Reals = NDArray[np.float64]
 
 GPU_READS = ("time", "device", "metric", "value")
 _SUFFIX = re.compile(r"\s*\[[^\]]*\]\s*$")

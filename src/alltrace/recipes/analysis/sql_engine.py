@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 import tempfile
 import weakref
+from collections.abc import Mapping
 from functools import cache
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.trace.errors import AlltraceError, printable
 from alltrace.trace.name_stems import stem_sql
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LIMITS = ("SET memory_limit = '256MiB'", "SET memory_limit = '1GiB'", "RESET memory_limit")
 """What DuckDB may hold in memory, tried in this order: what a sort or a join needs beyond it goes to disk, but some aggregates

@@ -7,10 +7,8 @@ digit depends on the order of rows or ranks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 Quantile = Literal["type_2", "type_7"]
 """How quartiles are read off a sample (Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50,

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import texts_of
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import by_track
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
 
 READS = {
     "nic_metrics": ("start", "end", "nic", "guid", "metric", "value"),

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from alltrace.recipes.base import RunFacts
 from alltrace.trace.errors import InputError
-from alltrace.trace.intervals import clip, merge
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RunFacts
-    from alltrace.trace.intervals import Merged
+from alltrace.trace.intervals import Merged, clip, merge
 
 _MOST = 0.01
 """A replay that counts up to this share of a rank's time as idle, though it may not have been, is answered with a note."""

@@ -6,26 +6,22 @@ memory holds one rank's tables, or what a question makes of all ranks' parts: it
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from alltrace.recipes.base import Answer, Part
+from alltrace.recipes.base import Answer, Part, Question, RunFacts
 from alltrace.recipes.execution.ask import answer_notes, in_its_time, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
 from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
+from alltrace.recipes.execution.kept_parts import RankParts
 from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.execution.shared_tables import MovedRank, SharedRank, SharedRun
+from alltrace.run.manifest import Rank
 from alltrace.run.sent_run import SentRun
+from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from alltrace.recipes.base import Question, RunFacts
-    from alltrace.recipes.execution.kept_parts import RankParts
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run
 
 _ROWS_WORTH_PROCESSES = 1_000_000
 

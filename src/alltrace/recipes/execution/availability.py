@@ -7,19 +7,15 @@ also has a note if tables are damaged, or lack values in a column that the rows 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from alltrace.recipes.base import Question
+from alltrace.run.manifest import Manifest, Rank
+from alltrace.run.store import Run
 from alltrace.trace.errors import InputError
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from alltrace.recipes.base import Question
-    from alltrace.run.manifest import Manifest, Rank
-    from alltrace.run.store import Run
 
 EVENTS = {
     "kernels": "GPU kernels",

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from alltrace.recipes.base import Answer
+from alltrace.recipes.base import Answer, Question
 from alltrace.run.checked_arrow import read_table, write_table
 from alltrace.run.code_version import code_version
 from alltrace.run.manifest import plain
+from alltrace.run.store import Run
 from alltrace.run.verify import FINDINGS
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from alltrace.recipes.base import Question
-    from alltrace.run.store import Run
 
 _SIGNATURE, _NOTES = b"alltrace.signature", b"alltrace.notes"
 

@@ -10,27 +10,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import Placeable, SharedRank, kept_once
+from alltrace.run.manifest import Rank
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
+from alltrace.run.store import Run, StoredRank
 from alltrace.run.verify import FINDINGS
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run, StoredRank
 
 ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
@@ -43,28 +39,18 @@ _Part = TypeVar("_Part", bound=Placeable)
 
 
 class RankParts(NamedTuple):
-    """Where the parts of one rank are kept.
+    """Where the parts of one rank are kept."""
 
-    Attributes:
-        folder: The folder of the parts of the run.
-        rank: The rank.
-        made_from: What its parts are made from; in the names of their files.
-        made: The names of the parts that are there.
-    """
-
-    folder: Path
-    rank: int
-    made_from: str
-    made: frozenset[str]
+    folder: Path  # the folder of the parts of the run
+    rank: int  # the rank
+    made_from: str  # what its parts are made from; in the names of their files
+    made: frozenset[str]  # the names of the parts that are there
 
     def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
         """The part of some name in the time of the rank's files: the one that is kept, or a new one.
 
-        Args:
-            rank: The rank's tables in the time of its files.
-            name: Its name.
-            classes: The dataclasses that may be in it.
-            make: Makes it of the tables.
+        `rank`: The rank's tables in the time of its files. `classes`: The dataclasses that may be in it. `make`: Makes
+        it of the tables.
         """
         from alltrace.run.object_files import read_object, write_object
 
@@ -84,10 +70,7 @@ class RankParts(NamedTuple):
 class PlacedParts:
     """The parts of a rank on the run's clock.
 
-    Args:
-        parts: Where they are kept.
-        rank: The rank.
-        wanted: The tables and columns that they are made from.
+    `parts`: Where they are kept. `wanted`: The tables and columns that they are made from.
     """
 
     def __init__(self, parts: RankParts, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> None:
@@ -104,9 +87,7 @@ class PlacedParts:
 def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
     """For each rank where its parts are kept; empty if they are not, because the run is small or cannot be written.
 
-    Args:
-        run: The run, aligned.
-        ranks: The ranks in question.
+    `run`: The run, aligned. `ranks`: The ranks in question.
     """
     manifest, overlay = run.manifest, run.overlay
     few = sum(sum(r.rows.values()) for r in run.ranks) < ROWS_WORTH_KEEPING
@@ -173,10 +154,8 @@ def _file(rank: int, made_from: str) -> str:
 def _made(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
     """For each rank the names of its parts that are there; parts of ranks that are gone, or of what they were, are removed.
 
-    Args:
-        folder: The folder of the parts.
-        made_from: What the parts of each rank are made from.
-        others: Other ranks of the run, whose parts stay.
+    `folder`: The folder of the parts. `made_from`: What the parts of each rank are made from. `others`: Other ranks of
+    the run, whose parts stay.
     """
     found: dict[int, set[str]] = {rank: set() for rank in made_from}
     for path in folder.glob(f"*/rank=*{_ENDING}"):

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import mmap
 import pickle
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
 
 from alltrace.recipes.base import Part
 from alltrace.trace.errors import InputError
 from alltrace.trace.scratch import scratch_folder, writing_scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from tempfile import TemporaryDirectory
-    from types import TracebackType
-    from typing import Self
 
 HELD_BYTES = 32 << 20
 """How much of the tables of all ranks is kept in memory."""
@@ -37,9 +34,7 @@ _WHAT = "what the ranks contributed"
 class StoredPart(Part):
     """A part with its table in a file; each access to `table` opens it again, which is quick and copies nothing.
 
-    Args:
-        rank: The rank.
-        path: The file, which must stay until the last look.
+    `path`: The file, which must stay until the last look.
     """
 
     def __init__(self, rank: int, path: Path) -> None:
@@ -71,8 +66,7 @@ class StoredPart(Part):
 class PartFiles:
     """Storage for parts that are too large for memory; the files are removed when the block ends.
 
-    Args:
-        held_bytes: The most bytes of tables to keep in memory.
+    `held_bytes`: The most bytes of tables to keep in memory.
     """
 
     def __init__(self, held_bytes: int | None = None) -> None:
@@ -124,8 +118,7 @@ class PartFiles:
 class PartStore(PartFiles):
     """Parts by question and rank; the files are gone when the block ends.
 
-    Args:
-        held_bytes: The most bytes of tables to keep in memory.
+    `held_bytes`: The most bytes of tables to keep in memory.
     """
 
     def __init__(self, held_bytes: int | None = None) -> None:

@@ -41,10 +41,8 @@ class Parts(Protocol):
 class SharedRank:
     """A rank's tables that stay in memory until the last recipe has read them.
 
-    Args:
-        rank: The rank.
-        wanted: The tables and columns that recipes will read; the first read of a table reads all of these.
-        kept: Its parts that are stored with the run; None if they are not.
+    `wanted`: The tables and columns that recipes will read; the first read of a table reads all of these. `kept`: Its
+    parts that are stored with the run; None if they are not.
 
     Attributes:
         reads: How often each table was read from its file.
@@ -107,9 +105,7 @@ class SharedRank:
 class MovedRank:
     """The same tables with later times.
 
-    Args:
-        rank: The rank.
-        by_ns: What is added to every time.
+    `by_ns`: What is added to every time.
 
     Attributes:
         memo: The results of `once` for these times.
@@ -167,8 +163,7 @@ class MovedRank:
 class SharedRun:
     """A run for the `merge` of several recipes.
 
-    Args:
-        run: The run; this object has its attributes too.
+    `run`: The run; this object has its attributes too.
 
     Attributes:
         memo: What `once` made.
@@ -197,11 +192,8 @@ def once(owner: RankTables | RunFacts, key: Hashable, make: Callable[[], _Made])
 def kept_once(rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
     """Like `once`; the part from `make` is also stored with the run, if parts of the rank are (`execution.kept_parts`).
 
-    Args:
-        rank: The rank's tables.
-        name: The name of the part.
-        classes: The dataclasses that may be in it.
-        make: Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
+    `rank`: The rank's tables. `name`: The name of the part. `classes`: The dataclasses that may be in it. `make`:
+    Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
     """
     kept: Parts | None = getattr(rank, "kept", None)
     return once(rank, name, lambda: make(rank) if kept is None else kept.get(rank, name, classes, make))

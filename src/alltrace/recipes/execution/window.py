@@ -30,17 +30,11 @@ DEVICE_TABLES = frozenset(
 
 
 class Selection(NamedTuple):
-    """Which steps a question is about.
+    """Which steps a question is about."""
 
-    Attributes:
-        first: The first step; None for the run's first.
-        end: The step after the last; None for none.
-        skip_warmup: Whether warm-up steps are left out.
-    """
-
-    first: int | None = None
-    end: int | None = None
-    skip_warmup: bool = False
+    first: int | None = None  # the first step; None for the run's first
+    end: int | None = None  # the step after the last; None for none
+    skip_warmup: bool = False  # whether warm-up steps are left out
 
     def __bool__(self) -> bool:
         """Whether anything is left out."""
@@ -56,9 +50,8 @@ class Selection(NamedTuple):
 def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
     """The selection that `--steps` and `--skip-warmup` name.
 
-    Args:
-        steps: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all.
-        skip_warmup: Whether warm-up steps are left out.
+    `steps`: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all. `skip_warmup`:
+    Whether warm-up steps are left out.
 
     Raises:
         UsageError: The text names no steps.
@@ -68,17 +61,11 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
 
 
 class RankWindow(NamedTuple):
-    """The chosen steps of one rank.
+    """The chosen steps of one rank."""
 
-    Attributes:
-        steps: int64 array of n step numbers, ascending in time.
-        host: int64 array (n, 2): start and end on the host, aligned ns.
-        device: int64 array (m, 2), m <= n: start and end on the device, without overlap.
-    """
-
-    steps: NDArray[Any]
-    host: NDArray[Any]
-    device: NDArray[Any]
+    steps: NDArray[Any]  # int64 array of n step numbers, ascending in time
+    host: NDArray[Any]  # int64 array (n, 2): start and end on the host, aligned ns
+    device: NDArray[Any]  # int64 array (m, 2), m <= n: start and end on the device, without overlap
 
     def holds(self, times: NDArray[Any], *, device: bool) -> NDArray[Any]:
         """Whether each time is in a chosen step: boolean array of the length of `times`."""
@@ -93,15 +80,10 @@ class RankWindow(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The chosen steps of all ranks.
+    """The chosen steps of all ranks."""
 
-    Attributes:
-        ranks: The window of each rank that has any of them.
-        notes: What was chosen, and on how many ranks.
-    """
-
-    ranks: Mapping[int, RankWindow]
-    notes: tuple[str, ...]
+    ranks: Mapping[int, RankWindow]  # the window of each rank that has any of them
+    notes: tuple[str, ...]  # what was chosen, and on how many ranks
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -113,10 +95,8 @@ class Window(NamedTuple):
 def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
     """The chosen steps of the selected ranks.
 
-    Args:
-        selection: What was chosen.
-        steps: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
-        asked: The selected ranks.
+    `selection`: What was chosen. `steps`: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
+    `asked`: The selected ranks.
 
     Raises:
         UsageError: No selected rank has such a step; the message lists the existing steps.

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.recipes.execution.window import NONE, WindowedRank
+from alltrace.recipes.base import RunFacts
+from alltrace.recipes.execution.window import NONE, Window, WindowedRank
+from alltrace.run.clock import ClockMap
+from alltrace.run.manifest import Manifest, Rank
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.recipes.execution.window import Window
-    from alltrace.run.clock import ClockMap
-    from alltrace.run.manifest import Manifest, Rank
 
 
 class WindowedAlignment(Aligned):

@@ -7,22 +7,18 @@ last entries only, so a group is analyzed from the first sequence number that al
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.align.capture_slowdown import slowdown_by_recorder
-from alltrace.align.recorded_steps import recorded_steps
+from alltrace.align.recorded_steps import CapturedSteps, RecordedSteps, recorded_steps
 from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.align.recorded_steps import CapturedSteps, RecordedSteps
 
 VIEWS = ("hangs", "entries", "times", "steps")
 _MOST_ROWS_A_GROUP = 20

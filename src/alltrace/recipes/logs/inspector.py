@@ -8,8 +8,9 @@ clock and no profiler. It holds if the times are those of the kernel on the GPU,
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.recipes.analysis.expected_times import expected_ns
@@ -19,9 +20,6 @@ from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import GPU_TIMING
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 VIEWS = ("missing", "collectives", "stragglers", "operations")
 _GROUP = col.text("communicator", "The communicator's id")

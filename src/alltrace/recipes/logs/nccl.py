@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace.errors import UsageError
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, PER_RANK_SHARE, REDUCTIONS
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.run.nccl_logs import NcclLogs
-    from alltrace.trace.spans import Span
+from alltrace.trace.spans import Span
 
 _SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
 

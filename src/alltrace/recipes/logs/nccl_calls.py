@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Chart
-from alltrace.recipes.logs.nccl import check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
+from alltrace.recipes.logs.nccl import NcclOptions, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
     col.whole("rank", "The caller's rank in the communicator, from the INIT line of the same process and communicator"),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer
-from alltrace.recipes.logs.nccl import size_rows, whole_numbers
+from alltrace.recipes.logs.nccl import NcclOptions, size_rows, whole_numbers
+from alltrace.run.nccl_logs import Member, NcclLogs
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import Member, NcclLogs
 
 COLUMNS = (
     col.text("communicator", "The communicator: its commId, or a generated name if the log has none"),

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Chart
-from alltrace.recipes.logs.nccl import rank_of, size_rows, whole_numbers
+from alltrace.recipes.logs.nccl import NcclOptions, rank_of, size_rows, whole_numbers
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import NcclLogs
 
 PRESETS: dict[str, tuple[int, ...]] = {
     "four": (64 << 10, 1 << 20, 16 << 20),

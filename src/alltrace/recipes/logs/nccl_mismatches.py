@@ -9,21 +9,18 @@ reduction. If a rank's INIT is not in the log, its calls are matched with the ot
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer
-from alltrace.recipes.logs.nccl import datatype_name, reduction_name, refuse_a_choice
+from alltrace.recipes.logs.nccl import NcclOptions, datatype_name, reduction_name, refuse_a_choice
 from alltrace.recipes.logs.nccl_steps import FROM_CALL
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
     col.text("communicator", "The communicator"),

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Chart
-from alltrace.recipes.logs.nccl import size_rows, whole_numbers
+from alltrace.recipes.logs.nccl import NcclOptions, size_rows, whole_numbers
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
     col.text("op", "The operation, as NCCL names it"),

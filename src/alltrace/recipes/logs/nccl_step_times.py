@@ -6,23 +6,19 @@ one clock. A stamp in whole seconds covers its whole second: a call with an ambi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.nccl_log import ABSENT
+from alltrace.run.nccl_logs import NcclLogs
+from alltrace.run.step_times import StepTimes
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.nccl_logs import NcclLogs
-    from alltrace.run.step_times import StepTimes
-    from alltrace.trace.arrays import Int64
-    from alltrace.trace.spans import Span
+from alltrace.trace.spans import Span
 
 _UNITS_NS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 _BACK_NS = 60_000_000_000

@@ -8,22 +8,20 @@ in the same step on all its ranks. Otherwise the times of a training log of the 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.recipes.logs.nccl_step_times import StepsByTime
+from alltrace.run.nccl_logs import NcclLogs
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
 from alltrace.trace.number_text import counted
+from alltrace.trace.spans import Span
 
-if TYPE_CHECKING:
-    from alltrace.run.nccl_logs import NcclLogs
-    from alltrace.trace.arrays import Int64
-    from alltrace.trace.spans import Span
-
-    Marks = dict[int | None, tuple[Int64, Int64]]
-    """Lines at which steps end, and the steps, by rank of a prefix or by process; None means all."""
+Marks = dict[int | None, tuple[Int64, Int64]]
+"""Lines at which steps end, and the steps, by rank of a prefix or by process; None means all."""
 
 FROM_CALL = 4
 """The bit of `flags` of a call that a CALL record describes."""

@@ -7,10 +7,11 @@ Source: nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +19,6 @@ from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VIEWS = ("sizes", "summary", "compare", "hosts")
 KNEE_SHARE = 0.8

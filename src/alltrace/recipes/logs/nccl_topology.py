@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.base import Answer
-from alltrace.recipes.logs.nccl import refuse_a_choice
+from alltrace.recipes.logs.nccl import NcclOptions, refuse_a_choice
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
     col.text("communicator", "The communicator; null if the log does not show it"),

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer
-from alltrace.recipes.logs.nccl import refuse_a_choice
+from alltrace.recipes.logs.nccl import NcclOptions, refuse_a_choice
 from alltrace.recipes.logs.nccl_topology import communicator_names
+from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.run.nccl_logs import NcclLogs
 
 COLUMNS = (
     col.text("communicator", "The communicator; null if the log does not show it"),

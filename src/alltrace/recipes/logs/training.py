@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +13,7 @@ from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.trace.spans import Span
+from alltrace.trace.spans import Span
 
 VIEWS = ("summary", "steps")
 UNITS: dict[str, str | None] = {

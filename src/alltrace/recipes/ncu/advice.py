@@ -7,23 +7,19 @@ cannot lose more than 10 % of its time. `docs/ncu.md` has the formulas.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import SECTOR
 from alltrace.recipes.ncu.metrics import limiter, main_of, top_stall
 from alltrace.recipes.ncu.stalls import MEANING
-from alltrace.recipes.ncu.tables import IDENTITY, identity
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
-    from alltrace.trace.launches import Launch
+from alltrace.trace.launches import Launch
 
 COLUMNS = (
     *IDENTITY,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
-
-if TYPE_CHECKING:
-    from alltrace.trace.launches import Launch
+from alltrace.trace.launches import Launch
 
 SECTOR = 32
 """Bytes of a sector of a cache line (Kernel Profiling Guide, "Memory")."""

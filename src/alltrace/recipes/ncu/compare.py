@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, main_of
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes, wanted
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, Profiled, identity, sizes, wanted
 from alltrace.trace import columns as col
 from alltrace.trace.launch_units import unit_of
 from alltrace.trace.launches import plain_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     col.text("name", "kernel"),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, identity, lacking, number_and_text
+from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, Profiled, identity, lacking, number_and_text
 from alltrace.trace import columns as col
 from alltrace.trace.launch_units import unit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
-    from alltrace.trace.launches import Launch, SectionMetric
+from alltrace.trace.launches import Launch, SectionMetric
 
 COLUMNS = (
     *IDENTITY,

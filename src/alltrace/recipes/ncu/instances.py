@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking, number_and_text, wanted
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking, number_and_text, wanted
 from alltrace.trace import columns as col
 from alltrace.trace.launch_units import unit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     *IDENTITY,

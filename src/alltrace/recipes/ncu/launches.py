@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, limiter, main_of, top_stall
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, Profiled, identity, sizes
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     *IDENTITY,

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from alltrace.trace.launches import Launch
+from alltrace.trace.launches import Launch
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"

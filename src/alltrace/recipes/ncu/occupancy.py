@@ -7,18 +7,14 @@ configured. Nsight Compute stores these curves in reports, and the tests compare
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
-    from alltrace.trace.launches import Launch
+from alltrace.trace.launches import Launch
 
 COLUMNS = (
     *IDENTITY,

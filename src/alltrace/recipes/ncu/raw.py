@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from alltrace.recipes.base import Answer
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, identity, number_and_text, wanted
+from alltrace.recipes.ncu.tables import IDENTITY, METRIC_VALUE, Profiled, identity, number_and_text, wanted
 from alltrace.trace.launch_units import unit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (*IDENTITY, *METRIC_VALUE)
 CHART = None

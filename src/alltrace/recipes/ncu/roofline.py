@@ -6,20 +6,15 @@ Roofline analysis for GPUs", CCPE 32(20), 2020.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
-from alltrace.recipes.ncu.ceilings import LEVELS, PRECISIONS, ceilings
-from alltrace.recipes.ncu.tables import IDENTITY, identity
+from alltrace.recipes.ncu.ceilings import LEVELS, PRECISIONS, Ceiling, ceilings
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
 from alltrace.recipes.ncu.work import moved, operations
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.ncu.ceilings import Ceiling
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     *IDENTITY,

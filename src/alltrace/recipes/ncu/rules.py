@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import main_of
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     *IDENTITY,

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import WORKING, state_of_sample
 from alltrace.recipes.ncu.stalls import MEANING
-from alltrace.recipes.ncu.tables import IDENTITY, identity, lacking
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
-    from alltrace.trace.kernel_code import Instruction, Listing
+from alltrace.trace.kernel_code import Instruction, Listing
 
 _PLACE: col.Columns = (
     col.text("function", "function of the device, by its mangled name"),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import stalls
-from alltrace.recipes.ncu.tables import IDENTITY, identity
+from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     *IDENTITY,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.trace.kernel_code import Listing
-    from alltrace.trace.launches import Launch, Metric, Sizes
+from alltrace.trace.kernel_code import Listing
+from alltrace.trace.launches import Launch, Metric, Sizes
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.advice import findings
 from alltrace.recipes.ncu.metrics import main_of
-from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, identity, sizes
+from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, Profiled, identity, sizes
 from alltrace.trace import columns as col
 from alltrace.trace.launches import plain_name, short_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.ncu.tables import Profiled
 
 COLUMNS = (
     col.text("name", "kernel"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.ncu.ceilings import (
     HALF,
@@ -15,9 +15,7 @@ from alltrace.recipes.ncu.ceilings import (
     sm_clock,
     tensor_per_cycle,
 )
-
-if TYPE_CHECKING:
-    from alltrace.trace.launches import Launch
+from alltrace.trace.launches import Launch
 
 _OPERATIONS = re.compile(
     r"sm__ops_path_tensor(_op_[a-z]+)?_src_((?:tf|bf|fp|int)[0-9]+(?:_(?:fp|int)[0-9]+)*?)(_dst_[a-z]+[0-9]+)?(_sparsity_o(?:n|ff))?"

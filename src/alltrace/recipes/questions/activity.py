@@ -12,21 +12,17 @@ clocks may be off are not counted, and a rank without a matched operation has no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge, union
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "communication_ns")
 _TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")

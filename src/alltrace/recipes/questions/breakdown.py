@@ -9,21 +9,17 @@ after communication. The span is from the first start to the last end of the dev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Clock, Options, RankTables, RunFacts
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
@@ -64,22 +60,18 @@ CHART = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each 
 
 
 def _columns(options: Options) -> col.Columns:
-    """The column of a role, or of a device."""
     return (*_OF_ROLE, *COLUMNS[3:]) if options["by"] == "role" else COLUMNS
 
 
 def _chart(options: Options) -> Chart | None:
-    """Bars of roles, or of devices."""
     return _CHART_OF_ROLES if options["by"] == "role" else CHART
 
 
 def _clock(options: Options) -> Clock:
-    """With the span of all devices, which are on several hosts."""
     return "one" if options["span"] == "run" else "own"
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device: the exact times by class, and what the notes need."""
     rows: list[dict[str, Any]] = []
     for work in device_activity(rank):
         sets = (rank.unrecorded(), work.compute, work.communication, work.meeting, work.copies)
@@ -89,7 +81,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and device."""
     rows = device_rows(parts, run)
     hosts = {r.rank: r.host for r in run.ranks}
     first = min((row["start_ns"] for row in rows), default=0)

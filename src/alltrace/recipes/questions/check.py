@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.base import Answer
+from alltrace.run.store import Run
 from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.run.store import Run
 
 SHORT = {
     "step_ns": ("steps", "duration_ns"),
@@ -65,6 +62,8 @@ class Limit:
     shift: float  # what is added to that
     # values that other columns of a row must have for it to count
     where: Mapping[str, Any] = field(default_factory=dict)
+    # of the recipe
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
@@ -116,15 +115,14 @@ def _limit(entry: Any, place: str) -> Limit:
     where = entry.get("where", {})
     if not isinstance(where, dict):
         raise UsageError(f"{place}: where of {printable(check)!r} is {where!r}; expected a table such as {{ name = 'gemm' }}")
-    for key in where:
-        _check_column(recipe, key, place)
+    options = _options_with(recipe, (column, *map(str, where)), place)
     scale, shift = _line(bound)
     if scale and statistic is None:
         raise UsageError(f"{place}: {printable(check)!r} compares with a baseline; expected a statistic, such as {parts[1]}.median")
     name = entry.get("name", check)
     if not isinstance(name, str):
         raise UsageError(f"{place}: the name of {printable(check)!r} is {name!r}; expected a text")
-    return Limit(name, check, recipe, column, statistic, parts[2], scale, shift, where)
+    return Limit(name, check, recipe, column, statistic, parts[2], scale, shift, where, options)
 
 
 def _line(bound: re.Match[str]) -> tuple[float, float]:
@@ -142,14 +140,14 @@ def _line(bound: re.Match[str]) -> tuple[float, float]:
 
 def _column(text: str, place: str) -> tuple[str, str, str | None]:
     """Recipe, column and statistic of the left side of a limit."""
-    from alltrace.recipes.registry import names
+    from alltrace.recipes.registry import FORMER, names
 
     parts = text.split(".")
     statistic = parts.pop() if len(parts) > 1 and parts[-1] in STATISTICS else None
     if len(parts) == 1 and parts[0] in SHORT:
         return (*SHORT[parts[0]], statistic)
-    if len(parts) == 2 and parts[0] in names():
-        _check_column(parts[0], parts[1], place)
+    if len(parts) == 2 and parts[0] in {*names(), *FORMER}:
+        _options_with(parts[0], parts[1:], place)
         return parts[0], parts[1], statistic
     if len(parts) == 1:
         for recipe in SEARCHED:
@@ -162,16 +160,29 @@ def _column(text: str, place: str) -> tuple[str, str, str | None]:
 
 
 def _columns(recipe: str) -> list[str]:
+    """The columns of a recipe with its defaults."""
+    return next(columns for _, columns in _answers(recipe))
+
+
+def _answers(recipe: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """The columns of a recipe with its defaults, and with each other choice of an option."""
     from alltrace.recipes.registry import find
 
-    asked = find(recipe)
-    return [c.name for c in asked.answer_columns({o.name: o.default for o in asked.options})]
+    question = find(recipe)
+    for options in question.option_sets():
+        yield options, [column.name for column in question.answer_columns(options)]
 
 
-def _check_column(recipe: str, column: str, place: str) -> None:
-    known = _columns(recipe)
-    if column not in known:
-        raise UsageError.unknown(f"column of {recipe} in {place}", str(column), known)
+def _options_with(recipe: str, columns: Sequence[str], place: str) -> dict[str, Any]:
+    """The options under which a recipe has these columns: its defaults, if they do."""
+    answers = list(_answers(recipe))
+    for column in columns:
+        if not any(column in known for _, known in answers):
+            raise UsageError.unknown(f"column of {recipe} in {place}", column, {c for _, known in answers for c in known})
+    for options, known in answers:
+        if set(columns) <= set(known):
+            return options
+    raise UsageError(f"{place}: no answer of {recipe} has {' and '.join(columns)} together; expected columns of one answer")
 
 
 def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, jobs: int | None = None) -> Answer:
@@ -186,7 +197,7 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
     needing = next((limit for limit in limits if limit.scale), None)
     if needing is not None and baseline is None:
         raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
-    answers: dict[tuple[str, str], Any] = {}
+    answers: dict[tuple[str, str, str], Any] = {}
     rows = []
     for limit in limits:
         try:
@@ -202,7 +213,7 @@ def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> A
 
 
 def _values(
-    limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str], Any], jobs: int | None
+    limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str, str], Any], jobs: int | None
 ) -> tuple[list[float], float | None]:
     """The values of a limit's column in the run, and the statistic of the baseline's values if the limit compares with it."""
     values = _asked("run", limit, run, answers, jobs)
@@ -214,12 +225,12 @@ def _values(
     return values, _statistic(others, limit.statistic or "median")
 
 
-def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str], Any], jobs: int | None) -> list[float]:
+def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None) -> list[float]:
     from alltrace.recipes.execution.ask import ask
 
-    key = which, limit.recipe
+    key = which, limit.recipe, repr(limit.options)
     if key not in answers:
-        answers[key] = ask(run, limit.recipe, jobs=jobs).table.to_pylist()
+        answers[key] = ask(run, limit.recipe, limit.options, jobs=jobs).table.to_pylist()
     rows = [r for r in answers[key] if all(r.get(k) == v for k, v in limit.where.items())]
     if limit.recipe == "steps" and "kind" not in limit.where:
         rows = [r for r in rows if r["kind"] == "step"]

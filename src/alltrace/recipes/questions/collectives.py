@@ -12,26 +12,21 @@ operations come from NCCL Inspector's files of the whole job: the rank that took
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, recorded, recorded_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.analysis.inspector_records import Recorded
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _WHO = (
     col.text("communicator", "its name, from the profiler or inferred"),
@@ -100,7 +95,6 @@ NEEDED = (tuple(READS),)
 
 
 def _columns(options: Options) -> col.Columns:
-    """One row per communicator, operation and size, or one per instance."""
     if options.get("instances"):
         return _INSTANCES
     return _SUMMARY if options.get("nccl_tests") is None else (*_SUMMARY, *_AGAINST_TESTS)
@@ -112,12 +106,10 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """Likewise."""
     return () if options.get("source") == "inspector" else NEEDED
 
 
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
-    """The options, if they go together."""
     if options["source"] == "inspector" and options["instances"]:
         raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
     if options["instances"] and options["nccl_tests"] is not None:
@@ -126,7 +118,6 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
 
 
 def _chart(options: Options) -> Chart | None:
-    """Bandwidth by size; of instances, how late the last rank was."""
     if not options["instances"]:
         return CHART
     return Chart("scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective")

@@ -8,7 +8,7 @@ moment to the last end.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
@@ -20,13 +20,10 @@ from alltrace.recipes.analysis.run_replay import (
     peers_in,
     replay_notes,
 )
-from alltrace.recipes.base import Answer, Chart, Option, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Question, RunFacts, alignment_of
+from alltrace.replay.join import Replay
+from alltrace.replay.path import Pieces
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Options, RunFacts
-    from alltrace.replay.join import Replay
-    from alltrace.replay.path import Pieces
 
 _RANK = col.rank("rank", "the rank on which this part of the path runs")
 _CLASS = col.text(
@@ -48,7 +45,6 @@ CHART = Chart("stacked_bars", "rank", ("time_ns",), "class", title="Time of the 
 
 
 def _columns(options: Options) -> col.Columns:
-    """The columns: of shares, or of segments."""
     if not options["segments"]:
         return COLUMNS
     return (
@@ -61,7 +57,6 @@ def _columns(options: Options) -> col.Columns:
 
 
 def _chart(options: Options) -> Chart | None:
-    """Shares by rank; or the pieces by when they are."""
     if not options["segments"]:
         return CHART
     return Chart("scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,20 +13,15 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, Chart, Part
+from alltrace.recipes.base import Answer, Chart, Part, RunFacts
 from alltrace.recipes.questions import durations
 from alltrace.recipes.questions.durations import KEYS, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
+from alltrace.run.store import Run
 from alltrace.trace import columns as col
 from alltrace.trace.grouping import group
 from alltrace.trace.kernel_spelling import kernel_spelling
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.run.store import Run
 
 ALPHA = 0.05
 THRESHOLD_PERCENT = 1.0
@@ -60,12 +56,6 @@ COLUMNS = (
     col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
     col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
-_VERDICTS = ("verdict", "count_verdict", "call_verdict")
-_DECIMALS = {
-    **{c.name: 1 for c in COLUMNS if c.unit == "%"},
-    **dict.fromkeys([f"{q}_{side}_ns" for q in ("q1", "median", "q3") for side in "ab"]),
-    **dict.fromkeys(("longer_share", "p_value")),
-}
 CHART = Chart(
     "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
 )

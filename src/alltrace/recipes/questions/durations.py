@@ -9,20 +9,16 @@ Quartiles are of all durations together (linear interpolation, Hyndman and Fan t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, answer_table, id_table, parts_table
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 WHAT = ("kernel", "copy", "range", "call", "collective", "step")
 KEYS = ("what", "name", "bytes", "group_size")
@@ -77,17 +73,14 @@ READS: Reads = {
 
 
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
-    """The tables of the selected kinds."""
     return {t: c for t, c in dict(READS).items() if any(t in _TABLES[w] for w in chosen(options))}
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """Any of them; steps are found in ranges, or in kernels."""
     return (tuple(_reads(options)),)
 
 
 def _computed(options: Options) -> str | None:
-    """The steps, if selected."""
     return "the training steps" if "step" in chosen(options) else None
 
 
@@ -104,12 +97,10 @@ def _map_statement(options: Options) -> str:
 
 
 def _merge_statement(_options: Options) -> str:
-    """The distribution over all ranks."""
     return merged_statement(_STORED)
 
 
 def _reduce_statement(options: Options) -> str:
-    """A row per thing, the largest total first."""
     statistics = statistics_statement(_labels(options), _STORED, "type_7")
     names = [c.name for c in COLUMNS]
     columns = ", ".join(f"{n.removesuffix('_ns')} AS {n}" if n.endswith("_ns") else n for n in names)
@@ -117,7 +108,6 @@ def _reduce_statement(options: Options) -> str:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement."""
     rows = SQL.over_parts(_with_steps(parts, run, options), run, options) if parts else col.schema_of(COLUMNS).empty_table()
     return Answer(answer_table(rows, COLUMNS), COLUMNS)
 
@@ -188,7 +178,6 @@ _TABLES = {
     **{what: (source.table,) for what, source in _SOURCES.items()},
     "step": ("ranges", "kernels"),
 }
-_REALS = ("mean_ns", "q1_ns", "median_ns", "q3_ns")
 _NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size,
   0::BIGINT AS value, 0::BIGINT AS count WHERE false"""
 _STEPS = distribution_statement(

@@ -15,17 +15,19 @@ efficiencies of the devices are null.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts, alignment_of
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
@@ -33,13 +35,6 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.name_stems import stems
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
@@ -79,7 +74,6 @@ CHART = Chart("bars", "side", _FACTORS, title="Components of the efficiency of d
 
 
 def _chart(options: Options) -> Chart | None:
-    """The factors; over steps, the whole of each side."""
     if options["per"] != "step":
         return CHART
     return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
@@ -117,7 +111,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row for the devices and one for the hosts, of each region."""
     rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
     notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
     notes += [_NO_CULPRIT] if len(parts) > 1 else []
@@ -131,10 +124,6 @@ def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
     """The rank with the device with the most useful time; None if the median of the others is nearly as large."""
     most = int(np.argmax(useful))
     return processes[most] if useful[most] - float(np.median(useful)) > _STANDS_OUT * useful[most] else None
-
-
-def _is_ratio(column: col.Column) -> bool:
-    return column.name.endswith(("_efficiency", "_scalability", "load_balance"))
 
 
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]

@@ -6,21 +6,17 @@ and after the last is not a gap, and time with possibly lost records is not eith
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import gaps, merge, overlap_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _SOURCES = {"kernels": "name", "copies": "kind", "graphs": None}
 
@@ -42,7 +38,6 @@ READS: Reads = {
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """The rank's gaps of at least `min_ns`, the longest `rows` of them."""
     start, end, device, labels, codes = _work(rank)
     found: list[dict[str, Any]] = []
     unrecorded = rank.unrecorded()
@@ -66,7 +61,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The longest gaps of all ranks."""
     rows = device_rows(parts, run)
     rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
     notes = () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)

@@ -9,7 +9,8 @@ are the share by the device's peak bandwidth. What the GPU does in kernels alone
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,8 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.sampled import GPU_READS, plain_metric
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _RATES = {
     "gr active": r"gr active",
@@ -59,14 +55,12 @@ COLUMNS: col.Columns = (
 
 
 def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
-    """The options, with the GPUs of each rank, and the GPUs of each host that any rank uses."""
     mine = {r.rank: frozenset(d.device for d in r.devices) for r in run.ranks}
     taken = frozenset(d.identity for r in run.ranks for d in r.devices)
     return {**options, _MINE: mine, _TAKEN: taken}
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """A row per device and rate."""
     known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
     peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
     names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
@@ -96,7 +90,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
     return Answer.of(rows, COLUMNS, notes)

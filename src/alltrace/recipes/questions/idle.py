@@ -9,24 +9,19 @@ the nanosecond. Time with possibly lost records is left out, also from the span.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, gpu_work, with_graphs
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, GpuWork, gpu_work, with_graphs
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track, clip, difference, gaps, merge, merge_by_track, overlap_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.analysis.launched_work import GpuWork
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_ns", "unknown_ns")
 _SYNC = r"^(?:cuda|cu|hip)\w*Synchronize"
@@ -50,12 +45,10 @@ COLUMNS: col.Columns = (
 
 
 def _columns(options: Options) -> col.Columns:
-    """With `--by stream`, `stream` comes third."""
     return COLUMNS if options["by"] == "device" else (*COLUMNS[:2], _STREAM, *COLUMNS[2:])
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per device or stream."""
     work = with_graphs(rank, gpu_work(rank))
     waits = _Waits(rank, work)
     streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
@@ -83,7 +76,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and device, or stream."""
     columns = _columns(options)
     rows = device_rows(parts, run)
     for row in rows:

@@ -18,22 +18,17 @@ launched, aligned), and `unrecorded_ns` (how long work without a record may have
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from alltrace.recipes.base import Answer, Part, Question
+from alltrace.align.aligned import Aligned
+from alltrace.recipes.base import Answer, Options, Part, Question, RankTables, RunFacts
+from alltrace.run.manifest import Manifest, Rank
 from alltrace.run.report_warnings import warnings_of_report
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted
 from alltrace.trace.schema import EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-    from alltrace.run.manifest import Manifest, Rank
-
 
 COLUMNS: col.Columns = (
     col.whole("rank", "rank"),
@@ -59,7 +54,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """A row per rank."""
     from alltrace.run.clock import clock_map
 
     manifest = run.manifest

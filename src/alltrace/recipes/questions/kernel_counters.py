@@ -8,8 +8,9 @@ measured kernel belongs to the first launch, if one device was measured and ther
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,9 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _COUNTERS = ("time", "thread", "number", "name", "metric", "value")
 _KEYS = ("name", "metric")
@@ -44,7 +40,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """A row for each name and metric."""
     table = rank.table("kernel_counters", _COUNTERS)
     table = table.filter(pc.and_(table.column("value").is_valid(), table.column("metric").is_valid()))
     names = rank.texts(table.column("name"))
@@ -59,7 +54,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks, the names with most first."""
     groups: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
     for part in parts:
         for row in part.table.to_pylist():

@@ -8,7 +8,8 @@ there is no other. A trace has lines when it was taken with `with_stack`, module
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,9 @@ from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.kernel_origins import origins_of
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.distinct import distinct_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _KEYS = ("name", "operator", "module", "source")
 _REPLAYS = ("replayed_ns", "joined_ns")
@@ -43,7 +39,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """The rank's sums by kernel and origin."""
     found = origins_of(rank)
     kinds, place = distinct_rows(found.name, found.operator, found.module, found.line)
     count, total = (np.zeros(kinds.shape[1], np.int64) for _ in range(2))
@@ -57,7 +52,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks."""
     tables = [p.table for p in parts if p.table.num_rows]
     if not tables:
         return Answer.of((), COLUMNS)

@@ -6,8 +6,9 @@ same sequence are counted together, over all ranks. An operator inside a call of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +18,11 @@ from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import exact_sums, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _SHOWN = 32
 _SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
@@ -47,7 +43,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per operator and sequence."""
     ranges = launch_spans(rank)
     places, stems = stems_of(rank, integers(ranges.column("name")))
     names = [n or "" for n in stems]
@@ -65,7 +60,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The sequences of all ranks."""
     if not parts:
         return Answer.of((), COLUMNS)
     whole = pa.concat_tables([part.table.select(_NUMBERS) for part in parts])

@@ -6,21 +6,15 @@ medians; `--by-rank` shows each rank separately.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
 from alltrace.trace import columns as col
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, Reads, RunFacts
-
 _RANK = col.RANK
 _KEYS = ("name", "kind")
-_REALS = ("time_percent", "mean_ns", "q1_ns", "median_ns", "q3_ns", "stddev_ns")
 _SELECTED = {
     "total_ns": "total AS total_ns",
     "time_percent": "total / coalesce(nullif(sum(total) OVER (), 0), 1) * 100 AS time_percent",
@@ -55,14 +49,12 @@ MAP_SQL = distribution_statement(
 
 
 def _columns(options: Options) -> col.Columns:
-    """With `by_rank`, `rank` comes first and `ranks` goes."""
     if not options["by_rank"]:
         return COLUMNS
     return (_RANK, *(c for c in COLUMNS if c.name != "ranks"))
 
 
 def _chart(options: Options) -> Chart | None:
-    """Boxes by kernel; or by rank, how the kernels' time adds up."""
     if not options["by_rank"]:
         return CHART
     return Chart("stacked_bars", "rank", ("total_ns",), "name", title="Time in kernels on each rank")
@@ -74,12 +66,10 @@ def _map_statement(options: Options) -> str:
 
 
 def _merge_statement(options: Options) -> str | None:
-    """The distribution over all ranks, unless each has its own rows."""
     return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
 
 
 def _reduce_statement(options: Options) -> str:
-    """A row per kernel (and rank), the one with the largest total first."""
     by_rank = options["by_rank"]
     statistics = statistics_statement(
         {"name": "text_of(name)", "kind": "kind"},
@@ -93,7 +83,6 @@ def _reduce_statement(options: Options) -> str:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement."""
     columns = _columns(options)
     if any(p.table.num_rows for p in parts):
         return Answer(answer_table(SQL.over_parts(parts, run, options), columns), columns)

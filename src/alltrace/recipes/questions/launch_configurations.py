@@ -5,16 +5,11 @@ Nsight Compute measures one launch; this recipe shows how many launches one of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, Reads, RunFacts
 
 _NAMES = ("name", "short_name")
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -45,12 +40,10 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 
 
 def _reduce_statement(_options: Options) -> str:
-    """A row per configuration, the one with the largest total first; a rank has one row of each."""
     return _OVER_RANKS
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement."""
     table = answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
     return Answer(table, COLUMNS, chart=CHART)
 

@@ -6,20 +6,15 @@ A trace has blocks when it was taken with `profile_memory=True`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-
 
 COLUMNS: col.Columns = (
     col.RANK,
@@ -43,7 +38,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device."""
     steps = steps_of(rank)
     rows = []
     for pool in pools_of(rank):
@@ -74,7 +68,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     for row in rows:
         reserved = row["reserved_at_peak_bytes"]

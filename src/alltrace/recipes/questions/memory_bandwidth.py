@@ -6,22 +6,17 @@ the rates of copies that ran at once, each at its own mean rate.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
-
 
 COLUMNS: col.Columns = (
     col.RANK,
@@ -41,7 +36,6 @@ READS: Reads = {"copies": ("start", "end", "device", "kind", "bytes")}
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per device, direction and part of time."""
     table = rank.table("copies", READS["copies"])
     start = integers(table.column("start"))
     end = np.maximum(integers(table.column("end")), start)
@@ -57,7 +51,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     for row in rows:
         moved = row["moved_bytes"]

@@ -8,23 +8,17 @@ those freed in it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, owners_of, pool_notes, pools_of, steps_of
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, Pool, owners_of, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 _BY = ("operator", "module", "range", "stack", "step")
 _BEFORE = "before the capture"
@@ -73,7 +67,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks."""
     found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
     whole: dict[str, int] = {}
     together: dict[tuple[str | None, str, bool], dict[int, list[dict[str, Any]]]] = {}

@@ -7,23 +7,28 @@ the optimizer, or a leak. If memory grows in every step, a note reports it and n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, owners_of, pool_notes, pools_of, steps_of, with_labels
+from alltrace.recipes.analysis.allocations import (
+    ALLOCATIONS,
+    MEMORY,
+    POOL,
+    Pool,
+    RankSteps,
+    owners_of,
+    pool_notes,
+    pools_of,
+    steps_of,
+    with_labels,
+)
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Nodes, Program
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.analysis.allocations import Pool, RankSteps
-    from alltrace.recipes.analysis.operator_sums import Nodes
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _LEAST_STEPS = 3
 
@@ -50,7 +55,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device and step."""
     steps, pools = steps_of(rank), pools_of(rank)
     if not len(steps.start) or not pools:
         return pa.Table.from_pylist([])
@@ -59,7 +63,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks, and what grows."""
     rows = with_labels(device_rows(parts, run))
     notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
     if parts and not rows:

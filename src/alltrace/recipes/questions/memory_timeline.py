@@ -6,23 +6,17 @@ peak is in one of them; bins before the first block of a device or after its las
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, pool_notes, pools_of, with_labels
+from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, Pool, pool_notes, pools_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_edges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.recipes.analysis.allocations import Pool
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-
 
 COLUMNS: col.Columns = (
     col.RANK,
@@ -37,19 +31,16 @@ COLUMNS: col.Columns = (
 
 
 def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
-    """The options, and the time that the bins divide."""
     return {**options, "span_ns": run.span_ns}
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per device and bin."""
     first, last = options["span_ns"]
     edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))
     return pa.Table.from_pylist([row for pool in pools_of(rank) for row in _bins(pool, edges)])
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = with_labels(device_rows(parts, run))
     table = col.table_of(rows, COLUMNS)
     return Answer(table, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))

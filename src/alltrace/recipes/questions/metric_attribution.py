@@ -9,7 +9,8 @@ host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys doe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +23,10 @@ from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
 
 _WORK = ("start", "end", "process", "device", "correlation")
 
@@ -61,12 +57,10 @@ NEEDED = (("gpu_metrics",), ("kernels",))
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """The samples and the kernels, and by range also the ranges and the calls in them."""
     return (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """A row per kernel or range, device and metric."""
     found = samplings(rank, of_host=True)
     rows = []
     if not found:
@@ -87,7 +81,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = device_rows(parts, run)
     for row in rows:
         row["coverage_percent"] = 100 * row["covered_ns"] / row["work_ns"]

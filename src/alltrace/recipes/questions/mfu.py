@@ -9,21 +9,17 @@ dense arithmetic in the precision used.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.run.overlay import STEPS
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _PASSES = {"training": 3, "forward": 1}
 _TERA = 1e12
@@ -86,7 +82,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per step."""
     steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
     asked = np.array([p.rank for p in parts], np.int64)
     steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), asked)))

@@ -7,7 +7,8 @@ each instance, from the last arrival to the end. Sizes come from the profiler or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts, alignment_of
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
 _KEYS = ("op", "group_size", "datatype", "bytes")
@@ -52,12 +48,10 @@ COLUMNS: col.Columns = (
 
 
 def _columns(options: Options) -> col.Columns:
-    """With `by`, the rank or the step comes first."""
     return COLUMNS if options["by"] == "all" else (_BY[options["by"]], *COLUMNS)
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """The distribution of times by operation, ranks, type and size, and the step if rows are by step."""
     table = _operations(rank)
     timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
     if options["op"] is not None:
@@ -72,7 +66,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per key, by operation, ranks and size."""
     columns = _columns(options)
     if options["measure"] == "transfer":
         whole, notes = _transfers(run, [p.rank for p in parts], options)

@@ -7,25 +7,21 @@ multiprocessors empty, and the last of few waves is partly empty. The occupancy 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, Reads, RunFacts
 
 _WARP = 32
 _REGISTER_UNIT = 256
 _WARPS_AT_ONCE = 4
 _LAUNCH = ("block_x", "block_y", "block_z", "registers", "static_shared_memory", "dynamic_shared_memory", "shared_memory")
 _GRID = ("grid_x", "grid_y", "grid_z")
-_DEVICE = (
+DEVICE_LIMITS = (
     "sm_count",
     "compute_major",
     "compute_minor",
@@ -34,8 +30,7 @@ _DEVICE = (
     "max_registers_per_sm",
     "max_shared_memory_per_sm",
 )
-_KEYS = ("name", "threads", "registers", "shared_bytes", *_DEVICE)
-_REALS = {"occupancy_percent": 1, "waves_mean": 2, "below_wave_percent": 1}
+_KEYS = ("name", "threads", "registers", "shared_bytes", *DEVICE_LIMITS)
 _BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24}
 _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 
@@ -114,7 +109,7 @@ WITH launched AS (
 -- the PyTorch profiler writes only the sum; nsys also writes its parts and what the driver set aside, which is more
 if(static_shared_memory IS NULL AND dynamic_shared_memory IS NULL, coalesce(shared_memory, 0),
    coalesce(static_shared_memory, 0)::BIGINT + coalesce(dynamic_shared_memory, 0)) AS shared_bytes,
-grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(_DEVICE)},
+grid_x::BIGINT * grid_y * grid_z AS grid_blocks, {", ".join(DEVICE_LIMITS)},
 coalesce(cluster_x, 0) > 1 AS clustered, greatest(coalesce("end", 0) - coalesce(start, 0), 0) AS duration_ns
   FROM kernels LEFT JOIN devices USING (rank, device)
 )
@@ -125,12 +120,10 @@ FROM launched GROUP BY ALL
 
 
 def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
-    """The kernels, and what is known of their devices."""
-    return {**dict(READS), "devices": ("device", *_DEVICE)}
+    return {**dict(READS), "devices": ("device", *DEVICE_LIMITS)}
 
 
 def _reduce_statement(_options: Options) -> str:
-    """Launches of all ranks by kernel, configuration and device, with the time of each size of grid."""
     return _OVER_RANKS
 
 

@@ -9,8 +9,9 @@ the outermost ones inside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,19 +19,13 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
 _KEYS = ("name", "shapes")
-_DECIMALS = {"flops": 0, "gpu_self_percent": 1, "tflop_per_s": 1, "flop_per_byte": 1}
 _WHAT = {
     "operator": "operators (a trace of the PyTorch profiler has them)",
     "operator-shape": "operators (a trace of the PyTorch profiler has them)",
@@ -68,7 +63,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums over all ranks."""
     if not parts:
         return Answer.of((), COLUMNS)
     whole = pa.concat_tables([p.table for p in parts])

@@ -7,19 +7,15 @@ are neither compute nor communication.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import intersection, union
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy_ns", "copy_overlapped_ns", "copy_exposed_ns")
 
@@ -41,7 +37,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per device: the exact times, and what the notes need."""
     rows = []
     for work in device_activity(rank):
         row: dict[str, Any] = work.facts()
@@ -54,7 +49,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """A row per rank and device."""
     rows = device_rows(parts, run)
     hosts = {r.rank: r.host for r in run.ranks}
     for row in rows:

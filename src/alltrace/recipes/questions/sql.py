@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
 from alltrace.recipes.base import Answer
 from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.run.overlay import ALIGNED_TABLES
+from alltrace.run.sent_run import SentRun
 from alltrace.run.sql_views import VIEWS, as_pattern, connect, plain_folder
+from alltrace.run.store import Run
 from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from tempfile import TemporaryDirectory
-
-    from alltrace.run.sent_run import SentRun
-    from alltrace.run.store import Run
 
 MOST_SENT_BYTES = 256 << 20
 """Of a larger answer a worker of a cluster gives none: it is in the memory of several processes at once while it is sent."""

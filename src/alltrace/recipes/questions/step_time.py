@@ -14,30 +14,23 @@ with names that state a format of tensor cores.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
 from alltrace.recipes.questions.diagnose.host_patterns import WAITING
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import coded, integers, is_one_of, is_true
-from alltrace.trace.intervals import bin_coverage_ns, exclusive, merge, union
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
+from alltrace.trace.intervals import Merged, bin_coverage_ns, exclusive, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.names import name_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
-    from alltrace.trace.arrays import Int64
-    from alltrace.trace.intervals import Merged
 
 _CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns", "cpu_ns")
 _TIMES = (*_CLASSES, "idle_ns")
@@ -83,7 +76,6 @@ READS: Reads = {
 
 
 def _map(rank: RankTables, options: Options) -> Any:
-    """One row per step, or one for all steps."""
     steps = _Steps.of(rank)
     if not len(steps.start):
         return pa.table({"span_ns": pa.array([], pa.int64())})
@@ -102,7 +94,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, _options: Options) -> Answer:
-    """The rows of all ranks."""
     rows = []
     for part in parts:
         for row in part.table.to_pylist():

@@ -13,20 +13,15 @@ where a step has several iterations, these are added.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from alltrace.align.iteration_names import MIXED, iteration_of
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.align.iteration_names import MIXED, Iteration, iteration_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.run.overlay import STEPS
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.align.iteration_names import Iteration
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _OWN = (
     col.whole("step", "number of the step, equal on all ranks"),
@@ -68,12 +63,10 @@ CHART = Chart("lines", "step", ("duration_ns",), "rank", title="Duration of each
 
 
 def _columns(options: Options) -> col.Columns:
-    """The columns of a step on a rank, or of a step over all ranks."""
     return _SUMMARY if options["per_step"] else _ROWS
 
 
 def _chart(options: Options) -> Chart | None:
-    """Lines of the ranks; of a step over all ranks, the median and the slowest."""
     if not options["per_step"]:
         return CHART
     return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
@@ -88,7 +81,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and step, or per step."""
     import numpy as np
     import pyarrow as pa
 

@@ -12,17 +12,15 @@ time arrived last. The files do not show why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from alltrace.recipes.analysis.inspector_records import (
-    SOURCE,
-    notes_on,
-    recorded,
-    recorded_of,
-    select_columns,
-    straggler_rows,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of, select_columns, straggler_rows
+from alltrace.recipes.analysis.lateness import Cause, Lateness
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
@@ -33,21 +31,12 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, Chart, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts, alignment_of
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
+from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace import columns as col
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.analysis.lateness import Cause, Lateness
-    from alltrace.recipes.base import Options, RankTables, RunFacts
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.replay.rank_graph import RankGraph
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _NAMED_RANGES = 4
 
@@ -82,7 +71,6 @@ NEEDED = ((*TABLES, "collectives"),)
 
 
 def _columns(options: Options) -> col.Columns:
-    """The answer from the selected source."""
     return select_columns(COLUMNS) if options.get("source") == "inspector" else COLUMNS
 
 
@@ -92,7 +80,6 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    """Likewise."""
     return () if options.get("source") == "inspector" else NEEDED
 
 
@@ -107,7 +94,6 @@ def _map(rank: RankTables, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """One row per rank, the one that is to blame for most first."""
     columns = _columns(options)
     if options["source"] == "inspector":
         found = recorded(parts)

@@ -10,8 +10,9 @@ is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
@@ -23,17 +24,12 @@ from alltrace.recipes.analysis.run_replay import (
     peers_in,
     replay_notes,
 )
-from alltrace.recipes.base import Answer, Chart, Option, Question, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Question, RunFacts, alignment_of
+from alltrace.replay.change import Change
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
 from alltrace.trace import columns as col
 from alltrace.trace.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.recipes.base import Options, RunFacts
-    from alltrace.replay.change import Change
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
 
 _MOST_RANKS = 64
 

@@ -8,7 +8,8 @@ real run: the names are taken from XLA's source.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +17,11 @@ import pyarrow as pa
 from alltrace.recipes.analysis.launched_work import GRAPHS, KINDS, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, Chart, Option, Part, Question
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Options, RankTables, RunFacts
 
 _MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:prefix=[^#]*?,)?hlo_module=(?P<program>[^,#]+)(?:,program_id=(?P<id>\d+))?[^#]*#")
 _THUNK = re.compile(
@@ -58,7 +54,6 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: RankTables, _options: Options) -> Any:
-    """One row per program, operation and scope."""
     ranges = launch_spans(rank)
     ids, places = distinct(integers(ranges.column("name")))
     named = [_parsed(n or "") for n in rank.texts(pa.array(ids, pa.int64())).to_pylist()]
@@ -95,7 +90,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    """The sums of all ranks."""
     kept = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,6 +72,15 @@ def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
             rows = (members.communicator == number) & (members.op == op)
             found[rows] = rows.any() and np.percentile(begins[rows], 5) >= communication._GRADIENTS_BEGIN
     assert communication._gradients(all_ranks, members).tolist() == found.tolist()
+
+
+@pytest.mark.parametrize(("begins", "late"), [(299, False), (300, True), (600, True)])
+def test_gradients_begin_from_three_tenths_of_a_step_on(begins, late):
+    all_ranks, members = made(0)
+    start = members.step * STEP_NS + members.rank + np.where(members.communicator == 1, begins, 0)
+    gradients = communication._gradients(all_ranks, replace(members, start=start))
+    reduced = np.isin(members.op.astype(str), ("AllReduce", "ReduceScatter"))
+    assert gradients.tolist() == (late & (members.communicator == 1) & reduced).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alltrace.recipes.questions.diagnose.variation import variation
+from alltrace.recipes.questions.diagnose.variation import _between, variation
 
 LEAST = 0.005
 
@@ -51,6 +51,14 @@ def test_the_share_between_ranks_is_that_of_the_variances():
     rng = np.random.default_rng(2)
     values = 1 + rng.normal(0, 0.03, (400, 1)) + rng.normal(0, 0.03, (400, 50))
     assert variation(values, LEAST).between == pytest.approx(0.5, abs=0.06)
+
+
+def test_the_share_between_ranks_with_unequal_numbers_of_steps():
+    values = np.array([[1, 2, np.nan], [4, 5, 6], [2, 4, np.nan], [9, np.nan, np.nan]])
+    # without the last, of which one step says nothing: means 1.5, 5 and 3 of 7 / 3 steps, and 0.5 + 2 + 2 within
+    between, within = 7 / 3 * np.var([1.5, 5, 3], ddof=1), 4.5 / (1 + 2 + 1)
+    assert _between(values) == pytest.approx((between - within) / (between + 4 / 3 * within))
+    assert _between(values[[0, 3]]) == 0
 
 
 @settings(max_examples=60, deadline=None)

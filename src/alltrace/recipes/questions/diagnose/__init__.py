@@ -10,29 +10,24 @@ no fault, but kernels of other formats, shapes or sizes would be faster, by `opp
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.analysis.traffic import READS as NETWORK
-from alltrace.recipes.base import Answer, Chart, Part, Question
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
-from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE, Finding
+from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
+from alltrace.recipes.questions.diagnose.ranking import Ranked
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted, number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Options, RankTables, Reads, RunFacts
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.finding import Finding
-    from alltrace.recipes.questions.diagnose.host_time import Contribution
-    from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 # `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family
 # of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
@@ -109,7 +104,7 @@ def _map(rank: RankTables, _options: Options) -> Any:
     from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
     from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.recipes.questions.diagnose.machine_state import MachineState
-    from alltrace.recipes.questions.diagnose.opportunities.potential import Potential
+    from alltrace.recipes.questions.diagnose.potential import Potential
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
@@ -120,7 +115,6 @@ def _map(rank: RankTables, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    """The findings of all detectors, ranked."""
     from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
     from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
     from alltrace.recipes.questions.diagnose import late_ranks as late

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.align.schema import Group
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.arrays import Int64
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.schema import Group
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
-    from alltrace.trace.arrays import Int64
 
 _LONGER = 1.25
 """Operations wait for an absent rank if they take this many times the time that equal ones can take."""

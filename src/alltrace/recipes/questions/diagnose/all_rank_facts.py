@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
-from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, RecoveredTime
+from alltrace.recipes.questions.diagnose.host_time import Contribution
+from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Altered, RecoveredTime
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
+from alltrace.replay.rank_graph import RankGraph
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import merge, overlap_ns
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.host_time import Contribution
-    from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
-    from alltrace.recipes.questions.diagnose.recovered_time import Altered
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.replay.rank_graph import RankGraph
-    from alltrace.trace.arrays import Int64
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 CULPRIT_SHARE = 0.5
 """A rank is a culprit when it loses at least this share of what the worst rank loses."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from alltrace.recipes.base import RunFacts
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
+from alltrace.run.manifest import Rank
 from alltrace.run.report_warnings import warnings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.run.manifest import Rank
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
 _DAMAGED = re.compile(r"cut short|left out|none of its rows|end before they start|have no end", re.IGNORECASE)

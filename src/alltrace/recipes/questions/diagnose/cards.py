@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
 from alltrace.trace.amounts import amount
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Answer
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "imbalance"})

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.absent_ranks import awaited
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 from alltrace.recipes.questions.diagnose.slow_communicators import slow_communicators
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
-    from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 
 _WHOLLY = 0.9
 """Nothing hides an operation of which devices wait for this share."""
@@ -287,20 +282,20 @@ def _needed_at_once(
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     """Which operations carry gradients, which the optimizer needs and no kernel before it."""
-    length = max(all_ranks.span_ns / max(len(all_ranks.steps), 1), 1)
     begins = np.zeros(len(members.rank))
     for number, mine in rows_by(members.rank).items():
         facts = all_ranks.facts[number]
         at = np.searchsorted(facts.steps, all_ranks.steps[members.step[mine]])
-        begins[mine] = (members.start[mine] - facts.regions[at, 0]) / length
-    found = np.zeros(len(members.rank), bool)
+        begins[mine] = members.start[mine] - facts.regions[at, 0]
+    gradients = np.zeros(len(members.rank), bool)
     for its in rows_by(members.communicator).values():
         ops = members.op[its].astype(str)
         for op in np.unique(ops).tolist():
             rows = its[ops == op]
-            if op in ("AllReduce", "ReduceScatter", "Reduce") and np.percentile(begins[rows], 5) >= _GRADIENTS_BEGIN:
-                found[rows] = True
-    return found
+            if op in ("AllReduce", "ReduceScatter", "Reduce"):
+                late = np.percentile(begins[rows], 5) * len(all_ranks.steps) >= _GRADIENTS_BEGIN * all_ranks.span_ns
+                gradients[rows] = late
+    return gradients
 
 
 def _only_sent(members: Members) -> NDArray[np.bool_]:

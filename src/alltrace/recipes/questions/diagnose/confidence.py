@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE
+from alltrace.recipes.questions.diagnose.ranking import Ranked
 from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 _PLAIN = 20.0
 """The odds of a finding with a detector confidence of `_SURE`, without evidence for or against it."""

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.links import link_of
-from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
-    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 _SLOW_COPY = 0.5
 """A rank's copies are slow when they reach at most this share of its peers' median rate."""

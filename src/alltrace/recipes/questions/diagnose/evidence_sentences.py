@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from alltrace.trace.amounts import amount
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s", "nic_gb_per_s",
           "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s")  # fmt: skip

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from alltrace.trace.arrays import integers, is_one_of, is_true
+from alltrace.recipes.base import RankTables
+from alltrace.trace.arrays import Int64, integers, is_one_of, is_true
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
 
 HOST_CLASSES = (
     "data",

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from alltrace.recipes.base import RunFacts
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.rank_facts import LEAST_PAUSE_NS
 from alltrace.trace.intervals import NOTHING, Merged, clip, difference, gaps, intersection, merge, union
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 _SAME_PHASE = 0.5
 """Roles that work together for this share of the shorter one's time have no turns between them."""

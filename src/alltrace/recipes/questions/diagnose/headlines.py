@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from alltrace.trace.amounts import amount, shortened
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _MOST_NAMED = 24
 """Characters of a list of ranks in a sentence; of a longer one the first are named, and how many more there are."""

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
-from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder
+from alltrace.recipes.questions.diagnose.recovered_time import Altered, OtherOrder, RecoveredTime
 from alltrace.replay.change import NEVER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.recovered_time import Altered, RecoveredTime
 
 _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is not a rare one."""

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose import host_patterns as patterns
 from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.recipes.questions.diagnose.host_patterns import Pattern
+from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, union
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.questions.diagnose.host_patterns import Pattern
-    from alltrace.trace.arrays import Int64
 
 SILENCE_NS = 1_000_000
 """A time without any API call that is at least this long is a pause of the host; shorter ones are the pace of launching."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES, HostSets
+from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
 from alltrace.recipes.questions.diagnose.machine_state import MachineState
-from alltrace.replay.rank_graph import COPY, HOST
+from alltrace.replay.rank_graph import COPY, HOST, RankGraph
+from alltrace.run.clock import ClockMap
+from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.recipes.questions.diagnose.gaps import HostSets
-    from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
-    from alltrace.replay.rank_graph import RankGraph
-    from alltrace.run.clock import ClockMap
-    from alltrace.trace.arrays import Int64
 
 BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
 """Classes of calls that may wait for the device."""

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
 from alltrace.recipes.questions.diagnose.time_slices import Launches, TimeSlices, time_slices
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.arrays import Int64
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 _MOST_WORKS = 64
 """Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 
 _LEAST_EXCESS = 0.01
 """A rank differs if its own time exceeds the others' by this share of the step."""

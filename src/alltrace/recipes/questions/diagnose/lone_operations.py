@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.trace.arrays import integers
+from alltrace.recipes.base import RankTables
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.intervals import Merged, overlap_ns
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
-    from alltrace.trace.arrays import Int64
 
 
 @dataclass(frozen=True)

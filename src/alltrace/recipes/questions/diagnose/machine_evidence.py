@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from alltrace.recipes.analysis.gpu_state import compared
+from alltrace.recipes.analysis.gpu_state import Comparison, GpuState, compared
 from alltrace.recipes.analysis.host_state import compared_hosts
-from alltrace.recipes.analysis.network_state import compared_networks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.analysis.gpu_state import Comparison, GpuState
-    from alltrace.recipes.analysis.network_state import NetworkState
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.finding import Finding
-    from alltrace.recipes.questions.diagnose.machine_state import MachineState
+from alltrace.recipes.analysis.network_state import NetworkState, compared_networks
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.machine_state import MachineState
 
 _SLOW = ("straggler", "slow-host", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from alltrace.recipes.analysis.gpu_state import gpu_state
-from alltrace.recipes.analysis.host_state import host_state
-from alltrace.recipes.analysis.network_state import network_state
+from alltrace.recipes.analysis.gpu_state import GpuState, gpu_state
+from alltrace.recipes.analysis.host_state import HostState, host_state
+from alltrace.recipes.analysis.network_state import NetworkState, network_state
+from alltrace.recipes.base import RankTables
+from alltrace.recipes.questions.diagnose.gaps import HostSets
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 from alltrace.trace.intervals import Merged, difference, intersection, merge, union
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.recipes.analysis.gpu_state import GpuState
-    from alltrace.recipes.analysis.host_state import HostState
-    from alltrace.recipes.analysis.network_state import NetworkState
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.questions.diagnose.gaps import HostSets
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
 
 @dataclass(frozen=True)

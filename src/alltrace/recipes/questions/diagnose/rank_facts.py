@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.iteration_names import iteration_of
-from alltrace.recipes.questions.diagnose.gaps import (
-    CLASSES,
-    activity,
-    classify,
-    is_pageable,
-    regions_of,
-)
+from alltrace.recipes.base import RankTables
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HostSets, activity, classify, is_pageable, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
-from alltrace.recipes.questions.diagnose.opportunities.potential import Potential, potentials
-from alltrace.trace.arrays import coded, integers, is_one_of, is_true
+from alltrace.recipes.questions.diagnose.potential import Potential, potentials
+from alltrace.run.clock import ClockMap
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.questions.diagnose.gaps import HostSets
-    from alltrace.run.clock import ClockMap
-    from alltrace.trace.arrays import Int64
 
 _LEAST_COPY_BYTES = 256 << 10
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, NEVER_HIGH, Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SEVERITIES = ("high", "medium", "low")
 _STATED = "this time is already included in the losses of other findings"

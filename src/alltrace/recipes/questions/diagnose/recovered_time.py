@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
-from alltrace.recipes.questions.diagnose.host_time import BLOCKING
+from alltrace.recipes.questions.diagnose.host_time import BLOCKING, Contribution, HostTime
 from alltrace.replay.change import NEVER, Change, changed_weights, replayed
-from alltrace.replay.graph import make_graph
-from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER
+from alltrace.replay.graph import Graph, make_graph
+from alltrace.replay.join import Replay
+from alltrace.replay.peers import Peers
+from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
-    from alltrace.replay.graph import Graph
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.replay.rank_graph import RankGraph
-    from alltrace.trace.arrays import Int64
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 MOST_ERROR = 0.05
 """A replay that is further from the unchanged run answers nothing."""

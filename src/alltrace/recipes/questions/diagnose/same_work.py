@@ -8,21 +8,17 @@ what these take elsewhere: above 1 if its device is slower. What remains of its 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.kernel_families import family_of
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.trace.arrays import Int64
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 _LEAST_COVERED = 0.5
 """A ratio is known where works that other ranks have too take this share of the time in kernels."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.recipes.base import RunFacts
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
+from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.arrays import Int64
 from alltrace.trace.number_text import number_ranges
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-    from alltrace.trace.arrays import Int64
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 _SURE = 0.9
 """Only several kernels that agree make a finding, so there is little doubt of it."""

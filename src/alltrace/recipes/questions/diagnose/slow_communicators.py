@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.absent_ranks import bus_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 
 _SLOW_RATE = 1.6
 """A communicator is slow when it takes at least this many times as long as its peers."""

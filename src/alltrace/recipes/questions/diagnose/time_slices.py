@@ -8,14 +8,11 @@ in proportion. Shapes that differ under one launch configuration are different, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _LEAST_NS = 500_000
 """Slices are longer; shapes of small kernels that happen to differ alike, mostly by less."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.ranking import Ranked
+from alltrace.recipes.questions.diagnose.ranking import Ranked
 
 FILLED = 0.9
 """Compute fills the time from this share of it on: then nothing else can cost much."""

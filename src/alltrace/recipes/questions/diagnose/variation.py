@@ -14,14 +14,11 @@ split) are ordinary and slow steps. Slow steps that mostly belong to few ranks a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Float = NDArray[np.float64]
+Float = NDArray[np.float64]
 
 _NORMAL = 1.4826
 """A normal distribution's deviation by its median absolute deviation."""

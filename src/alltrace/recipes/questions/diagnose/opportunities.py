@@ -7,13 +7,10 @@ loss, to which severities apply, so all are `low`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, Loss
-
-if TYPE_CHECKING:
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
 _IDLE = ("launch", "kernel-gap", "idle")
 

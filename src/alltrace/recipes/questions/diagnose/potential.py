@@ -14,12 +14,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.recipes.analysis.kernel_families import (
@@ -29,23 +30,16 @@ from alltrace.recipes.analysis.kernel_families import (
     HALF,
     MATRIX_FAMILIES,
     SOFTMAX,
+    KernelFamily,
     family_of,
 )
+from alltrace.recipes.base import RankTables
+from alltrace.recipes.questions.diagnose.gaps import Activity
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
-from alltrace.recipes.questions.occupancy import Limits, blocks_at_once, occupancy
-from alltrace.trace.arrays import integers
+from alltrace.recipes.questions.occupancy import DEVICE_LIMITS, Limits, blocks_at_once, occupancy
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.analysis.kernel_families import KernelFamily
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.questions.diagnose.gaps import Activity
-    from alltrace.trace.arrays import Int64
 
 SMALL_NS = 10_000
 """A kernel below this is a small one; launching it takes as long."""
@@ -60,16 +54,7 @@ _MOST_COPIES = 4
 """Beyond a product: three operands, and one more."""
 
 _LAUNCH = (*LAUNCH, *RESOURCES)
-_LIMITS = (
-    "sm_count",
-    "compute_major",
-    "compute_minor",
-    "max_warps_per_sm",
-    "max_blocks_per_sm",
-    "max_registers_per_sm",
-    "max_shared_memory_per_sm",
-)
-_DEVICE = ("device", "name", *_LIMITS)
+_DEVICE = ("device", "name", *DEVICE_LIMITS)
 
 
 @dataclass(frozen=True)
@@ -279,7 +264,7 @@ def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> floa
     """The share of all waves' room for blocks that a launch leaves empty; 0 if it is not known."""
     if device is None:
         return 0.0
-    has = {c: v for c in _LIMITS if isinstance(v := device[c], int)}
+    has = {c: v for c in DEVICE_LIMITS if isinstance(v := device[c], int)}
     most = has.get("max_blocks_per_sm") or blocks_at_once(has.get("compute_major"), has.get("compute_minor"))
     known = ("sm_count", "compute_major", "max_warps_per_sm", "max_registers_per_sm", "max_shared_memory_per_sm")
     grid, block, (dynamic, registers, static) = launch[:3], launch[3:6], launch[6:]
