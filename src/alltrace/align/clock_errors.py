@@ -147,6 +147,11 @@ class Limits:
     most_ns: Floats
     broken: int
 
+    @property
+    def broken_ns(self) -> float:
+        """By how much the fitted clocks break the law at most."""
+        return -float(self.most_ns.min(initial=0.0))
+
     def reach(self, origins: NDArray[np.bool_]) -> Floats:
         """How much further off each clock can be from those of `origins`: the shortest path, either way; infinite without any."""
         both = []

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from alltrace.align.clock_fit import Clocks, Ends, Floats
     from alltrace.trace.arrays import Int64
 
-_LEAST_BINS, _BINS = 8, 64
+_LEAST_BINS, _BINS, _LEAST_OF_BIN, _OF_BIN = 8, 64, 4, 16
+"""Of fewer ends in a bin half are outliers now and then, so that bins are as long as there are enough of them."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
 
 def _split(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
     """Where the values step: the time, the step, whether the larger part is after it, the scatter; None if a line does as well."""
-    bins = min(_BINS, len(times) // 4)
-    if bins < _LEAST_BINS:
+    bins = min(_BINS, max(_LEAST_BINS, len(times) // _OF_BIN))
+    if len(times) < bins * _LEAST_OF_BIN:
         return None
     edges = np.linspace(0, len(times), bins + 1).astype(np.int64)
     middle, at = medians(values, edges), medians(times, edges)

@@ -275,13 +275,16 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, late.weight, start)[0])
     used = measured(ends, clocks)[1] & ~off[ends.cell]
     law = limits(ends, used, np.sqrt(cells.scatter), clocks, units.of_rank)
-    fitted, bound = clocks.ahead_ns, (cells, rows, late)
+    fitted, bound, best = clocks.ahead_ns, (cells, rows, late), (clocks, law)
     for _ in range(_PASSES):
-        if not (law.most_ns < 0).any():
+        if law.broken_ns <= SETTLED_NS:
             break
         bound = _held(*bound, units, clocks.ahead_ns - start, law)
         clocks = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
         law = limits(ends, used, np.sqrt(cells.scatter), clocks, units.of_rank)
+        # instances that contradict each other have no clocks that keep the law
+        best = min(best, (clocks, law), key=lambda found: found[1].broken_ns)
+    clocks, law = best
     label = distinct(component)[1]
     lowest = np.full(label.max(initial=-1) + 1, len(sharing.host))
     np.minimum.at(lowest, label, sharing.host)
@@ -340,7 +343,7 @@ def _held(
     cells: Cells, rows: NDArray[np.intp], late: Lateness, units: Units, moved: Floats, law: Limits
 ) -> tuple[Cells, NDArray[np.intp], Lateness]:
     """The cells, those that are fitted and their lateness, with two cells more for each pair of clocks that breaks the law."""
-    pairs = np.flatnonzero(law.most_ns < 0)
+    pairs = np.flatnonzero(law.most_ns < -SETTLED_NS)
     rank_of = np.zeros(units.count, np.int64)
     rank_of[units.of_rank] = np.arange(len(units.of_rank))
     rank = rank_of[np.stack([law.one[pairs], law.other[pairs]], axis=1)].ravel()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
 _SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
 
-_MEET_NS = 1_000_000
 EXCHANGE = 2
 
 _GIVEN, _TAKEN, _PREFIX = frozenset({BROADCAST, SCATTER}), frozenset({REDUCE, GATHER}), frozenset({"Scan", "Exscan"})
@@ -79,48 +78,6 @@ def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
         return None
     joined = pa.chunked_array([c for p in parts for c in p.chunks], parts[0].type).combine_chunks()
     return joined.take(pa.array(np.argsort(np.concatenate(list(of_rank.values())))))
-
-
-def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], Any]) -> Evidence:
-    """The evidence in `members`.
-
-    Args:
-        members: A table of `MEMBERS`, in the time of the ranks' files.
-        tables: Each rank's `collectives`.
-        texts: The strings of an Arrow array of name ids.
-    """
-    count = members.num_rows
-    ops = taken(members, tables, "op")
-    synchronising, direction = np.zeros(count, np.bool_), np.zeros(count, np.int8)
-    if ops is not None:
-        ids, code = coded(ops)
-        words = texts(ids).to_pylist()
-        synchronising = np.array([*map(is_synchronising, words), False])[code]
-        direction = np.array([*map(direction_of, words), 0], np.int8)[code]
-    columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator", "rank", "start", "end")]
-    order = np.argsort(columns[0], kind="stable")
-    instance, communicator, rank, start, end = (c[order] for c in columns)
-    return Evidence(instance, communicator, rank, start, end, synchronising[order], direction[order])
-
-
-def meet(evidence: Evidence, shifts_ns: Mapping[int, int]) -> bool:
-    """Whether all members of all synchronising instances end within a millisecond of each other.
-
-    Clocks that do this confirm the matching they are computed from: with them, the matching would not change.
-
-    Args:
-        evidence: The matched operations.
-        shifts_ns: What is added to each rank's times.
-    """
-    ranks = np.array(sorted(shifts_ns), np.int64)
-    shifts = np.array([shifts_ns[r] for r in ranks.tolist()], np.int64)
-    used = evidence.synchronising
-    instance = evidence.instance[used]
-    if not len(instance):
-        return False
-    end = (evidence.end + shifts[np.searchsorted(ranks, evidence.rank)])[used]
-    heads = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-    return bool((np.maximum.reduceat(end, heads) - np.minimum.reduceat(end, heads) <= _MEET_NS).all())
 
 
 def described(
