@@ -173,13 +173,12 @@ def edges(ends: Ends, clocks: Clocks) -> tuple[Floats, Floats, Floats, Floats]:
     return start, end, last, first
 
 
-def limits(ends: Ends, used: NDArray[np.bool_], sigma: Floats, clocks: Clocks, clock: Int64) -> Limits:
-    """The law of each instance without outliers that does not break it by more than ends scatter, as only wrong instances do.
+def limits(ends: Ends, used: NDArray[np.bool_], clocks: Clocks, clock: Int64) -> Limits:
+    """The law of each instance of which all members are used.
 
     Args:
         ends: The ends.
-        used: Which are no outliers.
-        sigma: For each cell the standard deviation of its ends.
+        used: Which are neither outliers nor of wrong instances.
         clocks: The fitted clocks.
         clock: The clock of each rank; those of one clock move together.
     """
@@ -188,7 +187,7 @@ def limits(ends: Ends, used: NDArray[np.bool_], sigma: Floats, clocks: Clocks, c
     latest, earliest = np.zeros(len(heads), np.int64), np.zeros(len(heads), np.int64)
     for clocks_of, is_it in ((latest, start == last[which]), (earliest, end == first[which])):
         clocks_of[which[is_it]] = of[is_it]
-    sound = (np.bincount(which[~used], minlength=len(heads)) == 0) & (first - last >= -OUTLIER_SIGMAS * sigma[ends.cell[heads]])
+    sound = np.bincount(which[~used], minlength=len(heads)) == 0
     # the earliest end against each start, and each end against the latest start
     one, other = np.concatenate((of, earliest[which])), np.concatenate((latest[which], of))
     most = np.concatenate((end - last[which], first[which] - start))

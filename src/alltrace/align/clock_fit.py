@@ -252,6 +252,9 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, NDArray[np.bool_]]:
     freedom = of_block(np.maximum(parts - 2, 0) * (1.0 - over(np.ones(cells), members)))
     # of a single end, with the scatter as one more value, for blocks with few parts
     noise = ((of_block((number * np.square(left)).sum(axis=1)) + np.square(sigma)) / (freedom + 1.0))[ends.block]
+    # a cell of which half are outliers is no surer than they are
+    usual = sigma[ends.block]
+    noise *= np.where(own > OUTLIER_SIGMAS * usual, np.square(own / usual), 1.0)
     found = Cells(
         ends.block,
         ends.rank_of_cell,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _LEAST_BINS, _BINS, _LEAST_OF_BIN, _OF_BIN = 8, 64, 4, 16
-"""Of fewer ends in a bin half are outliers now and then, so that bins are as long as there are enough of them."""
+"""Of fewer ends in a bin half are sometimes outliers, so that bins are as long as there are enough of them."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from alltrace.align.clock_errors import edges, lateness, limits, offset_errors, 
 from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
 from alltrace.align.clock_jumps import find_jump
 from alltrace.align.clock_sharing import Sharing
-from alltrace.align.constants import FEW, MAD_TO_SIGMA, OTHER_RECORDING_NS, OUTLIER_SIGMAS
+from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
@@ -244,7 +244,7 @@ def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tu
 
 
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
-    """The clocks that fit the ends; a clock has a rate only if it is larger than twice its error."""
+    """The clocks that fit the ends; a clock has a rate only if it is larger than twice its error, and the error small."""
     ranks = len(sharing.host)
     # from the middle of each rank's ends, so that no constant on a clock changes how the fit goes
     order, begins = ends.by_rank(ranks)
@@ -257,7 +257,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
-    wanted = free & (size > 2 * rate_error)
+    wanted = free & (size > 2 * rate_error) & (rate_error < MOST_RATE)
     missed = np.where(wanted, 0.0, size)
     clocks, cells = _settled(ends, replace(clocks, rate=clocks.rate * wanted[clock]), sharing, wanted)
     units, start = sharing.units, clocks.ahead_ns
@@ -274,17 +274,20 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     late = lateness(cells, rows, units, len(np.unique(component[cells.rank[rows]])), start)
     clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, late.weight, start)[0])
     used = measured(ends, clocks)[1] & ~off[ends.cell]
-    law = limits(ends, used, np.sqrt(cells.scatter), clocks, units.of_rank)
-    fitted, bound, best = clocks.ahead_ns, (cells, rows, late), (clocks, law)
+    # only wrong instances break the law by more than ends scatter
+    last, first = edges(ends, clocks)[2:]
+    used &= (first - last >= -OUTLIER_SIGMAS * np.sqrt(cells.scatter)[ends.cell[ends.first[:-1]]])[ends.instance]
+    law = limits(ends, used, clocks, units.of_rank)
+    fitted, bound = clocks.ahead_ns, (cells, rows, late)
     for _ in range(_PASSES):
         if law.broken_ns <= SETTLED_NS:
             break
         bound = _held(*bound, units, clocks.ahead_ns - start, law)
-        clocks = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
-        law = limits(ends, used, np.sqrt(cells.scatter), clocks, units.of_rank)
-        # instances that contradict each other have no clocks that keep the law
-        best = min(best, (clocks, law), key=lambda found: found[1].broken_ns)
-    clocks, law = best
+        tried = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
+        less = limits(ends, used, tried, units.of_rank)
+        if less.broken_ns > law.broken_ns - SETTLED_NS:  # no clocks keep the law of instances that contradict each other
+            break
+        clocks, law = tried, less
     label = distinct(component)[1]
     lowest = np.full(label.max(initial=-1) + 1, len(sharing.host))
     np.minimum.at(lowest, label, sharing.host)

@@ -22,3 +22,6 @@ WRONG_SHARE = 0.02
 
 OTHER_RECORDING_NS = 600_000_000_000
 """Clocks further apart are of different recordings. Clocks of machines without NTP drift by at most 20 ppm, 10 minutes a year."""
+
+MOST_RATE = 20e-6
+"""The rate of such clocks: a fit that knows a rate less exactly than this tells nothing of it."""
