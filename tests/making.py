@@ -10,7 +10,7 @@ import pyarrow as pa
 from alltrace.api import OpenRun
 from alltrace.readers.base import ReportWarning
 from alltrace.run.checksums import checksum, write_rank_record
-from alltrace.run.manifest import NAMES, Clock, Device, Manifest, MissingRecords, Rank, ReportRecord, write_manifest
+from alltrace.run.manifest import NAMES, Clock, Device, Manifest, MissingRecords, RankRecord, ReportRecord, write_manifest
 from alltrace.run.meeting_kernels import find_meeting_kernels, keep_unknown_kernels
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import built_in_rules
@@ -87,7 +87,7 @@ def make_run(
         devices = tuple(
             Device(d["device"], d.get("ordinal"), d.get("uuid"), d.get("bus_id"), d.get("name"), host) for d in tables["devices"]
         )
-        record = Rank(
+        record = RankRecord(
             rank=number,
             local_rank=number,
             host=host,

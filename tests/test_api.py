@@ -19,7 +19,7 @@ def test_reports_are_kept_in_the_folder_given_as_text_or_path(tmp_path):
 
 @together(
     "module",
-    ["api", "align/aligned", "readers/base", "recipes/base", "recipes/part", "recipes/sql_recipe", "run/rank_tables", "run/store"],
+    ["api", "align/aligned", "readers/base", "recipes/base", "recipes/part", "recipes/sql_recipe", "run/rank", "run/store"],
 )
 def test_public_functions_say_what_they_take_and_give(module):
     """`Any` stands alone only where a recipe may hand any object from `map` to `reduce`, and for the alignment, which is above."""

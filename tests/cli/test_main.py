@@ -134,9 +134,10 @@ def test_an_interruption_says_that_the_import_goes_on(monkeypatch, capsys, how):
     assert "continues from there" in capsys.readouterr().err
 
 
-def test_memory_that_runs_out_is_a_sentence(monkeypatch, capsys):
+@pytest.mark.parametrize("error", [MemoryError(), SystemError("error return without exception set")])
+def test_memory_that_runs_out_is_a_sentence(monkeypatch, capsys, error):
     def full(arguments):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(entry, "_run", full)
     assert entry.main(["info"]) == 3

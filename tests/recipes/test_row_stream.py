@@ -19,7 +19,7 @@ from alltrace.recipes import row_stream
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.row_stream import RowStream, SpilledRows, StreamedRank, merged_spilled, spans
 from alltrace.run import row_groups, time_slices
-from alltrace.run.store import StoredRank
+from alltrace.run.rank import Rank
 from alltrace.trace.errors import InputError
 
 TRACES = (
@@ -151,13 +151,13 @@ def launches(tmp_path, monkeypatch):
 def read(monkeypatch):
     """The row groups that were read, in order."""
     found = []
-    inner = StoredRank.file_piece
+    inner = Rank.file_piece
 
     def counted(self, table, group, columns):
         found.append((self.rank, table, group))
         return inner(self, table, group, columns)
 
-    monkeypatch.setattr(StoredRank, "file_piece", counted)
+    monkeypatch.setattr(Rank, "file_piece", counted)
     return found
 
 
@@ -183,7 +183,7 @@ def test_ranks_with_too_much_work_to_look_through_go_through_files(launches, rea
 
 @pytest.mark.parametrize("kind", ["csv", "json", "md", "parquet", "table"])
 def test_a_row_group_that_cannot_be_read_leaves_no_file(launches, tmp_path, monkeypatch, kind, capsys):
-    inner = StoredRank.file_piece
+    inner = Rank.file_piece
     count = []
 
     def damaged(self, *given):
@@ -192,7 +192,7 @@ def test_a_row_group_that_cannot_be_read_leaves_no_file(launches, tmp_path, monk
             raise InputError("kernels.parquet", found="it cannot be read")
         return inner(self, *given)
 
-    monkeypatch.setattr(StoredRank, "file_piece", damaged)
+    monkeypatch.setattr(Rank, "file_piece", damaged)
     before = sorted(tmp_path.iterdir())
     assert main(["stats", "cuda_kern_exec_trace", str(tmp_path / "run"), "--format", kind, "-o", str(tmp_path / "out")]) == 3
     assert "it cannot be read" in capsys.readouterr().err

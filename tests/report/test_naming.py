@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from alltrace.report.naming import run_title
 from alltrace.run.labels import with_defaults
-from alltrace.run.manifest import Labels, Manifest, Rank, ReportRecord
+from alltrace.run.manifest import Labels, Manifest, RankRecord, ReportRecord
 
 
 def manifest(environments, hosts, utc_ns):
     reports = tuple(ReportRecord(f"r{n}", 1, "", environment=e) for n, e in enumerate(environments))
     ranks = tuple(
-        Rank(rank=n, local_rank=n, host=h, pids=(), devices=(), rank_source="RANK", reports=(n,), start_ns=0, end_ns=1, rows={})
+        RankRecord(
+            rank=n, local_rank=n, host=h, pids=(), devices=(), rank_source="RANK", reports=(n,), start_ns=0, end_ns=1, rows={}
+        )
         for n, h in enumerate(hosts)
     )
     return Manifest(reports=reports, ranks=ranks, clocks=(), zero_utc_ns=utc_ns, labels=with_defaults(Labels(), environments))

@@ -204,7 +204,7 @@ def test_what_was_used_longest_ago_goes_first(reports, tmp_path, monkeypatch):
 def test_a_run_that_is_being_made_is_not_removed(copy, tmp_path):
     folder = tmp_path / "cache"
     run = resolve([str(copy)], cache_dir=folder, jobs=1)
-    with cache._locked(folder / "runs", run.name.partition(".")[0]):
+    with cache.locked(cache._lock(folder / "runs", run.name)):
         assert not cache._remove_unless_locked(run)
     assert read_manifest(run).complete
     assert cache._remove_unless_locked(run)

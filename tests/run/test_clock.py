@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alltrace.run.clock import ClockMap, clock_map
-from alltrace.run.manifest import Clock, Manifest, Rank
+from alltrace.run.manifest import Clock, Manifest, RankRecord
 
 times = st.lists(st.integers(-(1 << 51), 1 << 51), min_size=1, max_size=30)
 maps = st.builds(ClockMap, st.integers(-(1 << 51), 1 << 51), st.floats(-1e-3, 1e-3), st.integers(-(1 << 51), 1 << 51))
@@ -42,7 +42,7 @@ def test_the_inverse_is_right_to_a_nanosecond(run_ns, clock):
 
 
 def test_the_map_follows_from_the_manifest():
-    rank = Rank(0, 0, "b", (), (), "order", (), time_base_utc_ns=5_000)
+    rank = RankRecord(0, 0, "b", (), (), "order", (), time_base_utc_ns=5_000)
     clocks = (Clock("a"), Clock("b", offset_ns=700, drift_ppm=2.0))
     manifest = Manifest(ranks=(rank,), clocks=clocks, zero_utc_ns=1_000)
     assert clock_map(manifest, rank) == ClockMap(5_000 - 1_000 - 700, 2e-6)

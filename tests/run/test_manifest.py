@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from alltrace.run.clock import clock_map
 from alltrace.run.host_samples import samplers
-from alltrace.run.manifest import Clock, Manifest, Rank
+from alltrace.run.manifest import Clock, Manifest, RankRecord
 
 
 class Counted(tuple):
@@ -18,7 +18,7 @@ class Counted(tuple):
 
 
 def rank(number, host, **facts):
-    return Rank(number, 0, host, (number,), (), "environment", (0,), **facts)
+    return RankRecord(number, 0, host, (number,), (), "environment", (0,), **facts)
 
 
 def test_ranks_and_clocks_by_host():

@@ -46,8 +46,8 @@ outers = st.builds(
 @given(outers)
 def test_an_object_comes_back_as_it_was(tmp_path_factory, outer):
     path = tmp_path_factory.mktemp("objects") / "outer"
-    write_object(path, outer, {"of": "this"})
-    found = read_object(path, {"of": "this"}, (Outer, Inner))
+    write_object(path, outer, "this")
+    found = read_object(path, "this", (Outer, Inner))
     assert (found.pairs, found.text) == (outer.pairs, outer.text)
     assert np.array_equal(found.share, outer.share, equal_nan=True)
     if outer.inner is None:
@@ -60,34 +60,34 @@ def test_an_object_comes_back_as_it_was(tmp_path_factory, outer):
 
 
 def test_what_is_kept_beside_it_decides(tmp_path):
-    write_object(tmp_path / "object", Other(1), {"of": "this"})
-    assert read_object(tmp_path / "object", {"of": "that"}, (Other,)) is None
-    assert read_object(tmp_path / "object", {}, (Other,)) is None
-    assert read_object(tmp_path / "object", {"of": "this"}, (Other,)) == Other(1)
+    write_object(tmp_path / "object", Other(1), "this")
+    assert read_object(tmp_path / "object", "that", (Other,)) is None
+    assert read_object(tmp_path / "object", "", (Other,)) is None
+    assert read_object(tmp_path / "object", "this", (Other,)) == Other(1)
 
 
 def test_no_other_class_is_made(tmp_path):
-    write_object(tmp_path / "object", Outer(Inner(1), [], 0.5, ""), {})
+    write_object(tmp_path / "object", Outer(Inner(1), [], 0.5, ""), "")
     with pytest.raises(ValueError, match="does not hold an object of these classes"):
-        read_object(tmp_path / "object", {}, (Outer,))
+        read_object(tmp_path / "object", "", (Outer,))
 
 
 def test_fields_of_another_version_are_refused(tmp_path):
-    write_object(tmp_path / "object", Inner(1), {})
+    write_object(tmp_path / "object", Inner(1), "")
     Changed = dataclass(type("Inner", (), {"__annotations__": {"values": object}}))  # noqa: N806
     with pytest.raises(ValueError, match="does not hold an object of these classes"):
-        read_object(tmp_path / "object", {}, (Changed,))
+        read_object(tmp_path / "object", "", (Changed,))
 
 
 @pytest.mark.parametrize("value", [object(), Other(object()), np.array([object()]), {"a": {1, 2}}])
 def test_what_cannot_be_kept_is_not_written(tmp_path, value):
     with pytest.raises(TypeError, match="cannot be kept"):
-        write_object(tmp_path / "object", value, {})
+        write_object(tmp_path / "object", value, "")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_damage_is_noticed(tmp_path):
-    write_object(tmp_path / "object", Other(np.arange(1_000)), {})
+    write_object(tmp_path / "object", Other(np.arange(1_000)), "")
     flip(tmp_path / "object", 200)
     with pytest.raises(DamageError):
-        read_object(tmp_path / "object", {}, (Other,))
+        read_object(tmp_path / "object", "", (Other,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alltrace.readers.base import ReportWarning
-from alltrace.run.manifest import Manifest, Rank, ReportRecord
+from alltrace.run.manifest import Manifest, RankRecord, ReportRecord
 from alltrace.run.report_warnings import warnings_of, warnings_of_report
 
 OPENED = ReportWarning("cut short", ("kernels",))
@@ -15,7 +15,7 @@ def rows(number):
 
 
 def rank(number, *reports, **warned):
-    return Rank(number, number, "host", (), (), "RANK", reports, **warned)
+    return RankRecord(number, number, "host", (), (), "RANK", reports, **warned)
 
 
 def manifest():

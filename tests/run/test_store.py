@@ -14,8 +14,9 @@ import pytest
 from alltrace.recipes.questions.sql import query
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
+from alltrace.run.names import Names
 from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Names, Run
+from alltrace.run.store import Run
 from alltrace.trace.errors import DamageError, InputError, UsageError
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -115,7 +116,7 @@ def names_file(path, rows):
 
 @pytest.mark.parametrize("few", [0, 1_000])
 def test_texts_of_ids(tmp_path, monkeypatch, few):
-    monkeypatch.setattr("alltrace.run.store._FEW_TEXTS", few)
+    monkeypatch.setattr("alltrace.run.names._FEW_TEXTS", few)
     rows = [{"id": name_id(t), "value": t} for t in ("b", "", "ü", "a\nb")]
     names = Names(lambda: [names_file(tmp_path / "1", rows[:3]), names_file(tmp_path / "2", rows[1:])])
     ids = pa.chunked_array([[name_id("b"), None, 12345], [name_id("a\nb"), name_id("")]], pa.int64())

@@ -11,7 +11,7 @@ from alltrace.align.store import aligned
 from alltrace.run.checked_arrow import read_table
 from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
-from alltrace.tiles.build import pyramid, signature
+from alltrace.tiles.build import inputs_of, pyramid
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
 from alltrace.tiles.labels import labelled
 from alltrace.tiles.view import View
@@ -81,9 +81,9 @@ def test_it_is_made_once_and_what_is_damaged_is_made_anew(run):
 
 
 def test_another_alignment_means_another_pyramid(run):
-    before = signature(run)
+    before = inputs_of(run)
     aligned(run)
-    assert signature(run) != before
+    assert inputs_of(run) != before
 
 
 def test_a_run_that_cannot_be_written_is_tiled_in_the_cache(run, tmp_path, monkeypatch):

@@ -21,14 +21,14 @@ from alltrace.trace.arrays import coded, integers
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank
 
 _NAMES = TABLES["collectives"].name_columns()
 _MPI_COLUMNS = ["start", "end", "process", "thread", "name", "kind", "bytes", "communicator", "root"]
 _MOST_MEMBERS_NAMED = 64
 
 
-def collect(rank: RankTables) -> Any:
+def collect(rank: Rank) -> Any:
     """The communication operations of one rank.
 
     Args:
@@ -59,7 +59,7 @@ def _schema() -> Any:
     return pa.schema([pa.field(f.name, text if f.name in _NAMES else f.type) for f in declared])
 
 
-def _of_devices(rank: RankTables) -> Any:
+def _of_devices(rank: Rank) -> Any:
     import pyarrow as pa
 
     if rank.has("collectives"):
@@ -98,7 +98,7 @@ def _table(columns: dict[str, Any]) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _mpi(rank: RankTables) -> Any:
+def _mpi(rank: Rank) -> Any:
     """MPI's collectives that block: their calls end together. A call that only begins an operation says nothing of its end."""
     import pyarrow as pa
 
@@ -135,7 +135,7 @@ def _mpi(rank: RankTables) -> Any:
     )
 
 
-def _communicators(rank: RankTables) -> dict[int | None, tuple[str | None, int | None, int | None]]:
+def _communicators(rank: Rank) -> dict[int | None, tuple[str | None, int | None, int | None]]:
     """For each MPI handle the communicator's identity, this rank's number in it, and its size."""
     if not rank.has("communicators"):
         return {}

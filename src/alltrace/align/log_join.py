@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.align.schema import Group
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord as Rank
     from alltrace.run.store import Run
     from alltrace.trace.arrays import Int64
 

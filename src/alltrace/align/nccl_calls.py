@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank
 
 _GROUP_START, _GROUP_END, _INIT, _CONTEXT = "ncclGroupStart", "ncclGroupEnd", "ncclCommInit", "nccl:"
 _PREFIX = "nccl"
@@ -93,7 +93,7 @@ class Contexts:
         return found
 
 
-def nccl_ranges(rank: RankTables) -> Any:
+def nccl_ranges(rank: Rank) -> Any:
     """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None if there are none.
 
     NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.

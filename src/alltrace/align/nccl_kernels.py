@@ -17,7 +17,7 @@ from alltrace.trace.kernel_rules import COMMUNICATION
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank
 
 _COLUMNS = ["start", "end", "process", "device", "stream", "correlation"]
 NOT_KNOWN = np.iinfo(np.int64).min
@@ -61,7 +61,7 @@ class Kernels:
         return len(self.start)
 
 
-def read_kernels(rank: RankTables) -> Kernels | None:
+def read_kernels(rank: Rank) -> Kernels | None:
     """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None if there are none."""
     parts = []
     if rank.has("kernels"):
@@ -105,7 +105,7 @@ def _marked(table: pa.Table, *, copied: bool, exchanging: pa.Array) -> pa.Table:
 
 
 def _launches(
-    rank: RankTables, process: NDArray[np.int64], correlation: NDArray[np.int64]
+    rank: Rank, process: NDArray[np.int64], correlation: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Thread, start and end of the call that launched each kernel, by process and correlation."""
     count = len(correlation)

@@ -17,9 +17,9 @@ from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.run.manifest import NAMES
+from alltrace.run.names import Names
 from alltrace.run.overlay import MEMBERS, collectives_file
 from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
-from alltrace.run.store import Names
 from alltrace.trace.names import intern
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
     from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
@@ -139,7 +140,7 @@ def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> Ran
     return rank_steps(sent.run.rank(number))
 
 
-def rank_steps(rank: StoredRank) -> RankSteps | None:
+def rank_steps(rank: Rank) -> RankSteps | None:
     """The steps of one rank, in the time of its files; None if nothing shows them."""
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
@@ -165,7 +166,7 @@ def _took(found: RankSteps) -> Int64:
     return done - np.maximum(found.starts, reached)
 
 
-def _by_ranges(rank: StoredRank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:
+def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:
     """The steps that `ranges` name; their names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
@@ -274,7 +275,7 @@ def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int
     return begin, np.append(begin[1:], last)
 
 
-def _launching(rank: StoredRank, families: list[_Family]) -> list[_Family]:
+def _launching(rank: Rank, families: list[_Family]) -> list[_Family]:
     """The ranges on threads that call CUDA, if any: a thread that loads data has ranges for batches too."""
     if len({f.thread for f in families}) < 2:
         return families
@@ -282,7 +283,7 @@ def _launching(rank: StoredRank, families: list[_Family]) -> list[_Family]:
     return [f for f in families if f.thread in calling] or families
 
 
-def _by_kernels(rank: StoredRank, work: _DeviceWork) -> RankSteps | None:
+def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     """Steps from the period of the sequence of kernel names on the stream with most kernels."""
     kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name", "correlation"))
     if kernels.num_rows < 64:
@@ -356,7 +357,7 @@ def _period(tokens: Int64) -> int | None:
 class _DeviceWork:
     """The device work of a rank by when it was launched."""
 
-    def __init__(self, rank: StoredRank) -> None:
+    def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
         pieces = []

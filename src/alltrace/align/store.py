@@ -23,10 +23,11 @@ from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
+from alltrace.run.names import Names
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, collectives_file, find_overlay, rank_signature, signature
 from alltrace.run.parquet import write_quickly
 from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Names, Run
+from alltrace.run.store import Run
 from alltrace.run.verify import OPERATIONS
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, DamageError, InputError

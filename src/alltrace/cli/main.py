@@ -98,7 +98,9 @@ def _limit_met(error: Exception) -> str | None:
                 f"install alltrace elsewhere"
             )
         return f"{text}; there is too little memory (`ulimit -v`) or, where there is enough, a policy against new code"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException" or "can't start new thread" in text:
+    full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException"
+    # the last is what Python says of a library that found no memory while it was loaded
+    if full or "can't start new thread" in text or "error return without exception set" in text:
         return "memory ran out; select fewer ranks with --ranks, use fewer processes with --jobs, or raise the limit (`ulimit -v`)"
     return None
 

@@ -12,13 +12,14 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.manifest import RankRecord
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
     from alltrace.trace.arrays import Int64
     from alltrace.trace.range_selector import RangeName
 
 
-def window_of(run: Run, ranks: Sequence[Rank], wanted: RangeName) -> tuple[int, int]:
+def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:
     """From the first start of the ranges to the last end of them, or of work that calls of their threads launched in them.
 
     Args:
@@ -47,7 +48,7 @@ def window_of(run: Run, ranks: Sequence[Rank], wanted: RangeName) -> tuple[int, 
     return min(firsts), max(lasts)
 
 
-def _spans(run: Run, stored: StoredRank, wanted: RangeName) -> tuple[Int64, Int64, Int64]:
+def _spans(run: Run, stored: Rank, wanted: RangeName) -> tuple[Int64, Int64, Int64]:
     """Threads, starts and ends of a rank's ranges that are named, in the order of their starts; an open one ends with the run."""
     parts = [np.empty((3, 0), np.int64)]
     for batch in stored.batches("ranges", ["start", "end", "thread", "name", "domain"]):
@@ -66,7 +67,7 @@ def _spans(run: Run, stored: StoredRank, wanted: RangeName) -> tuple[Int64, Int6
     return found[0], found[1], np.maximum(found[2], found[1])
 
 
-def _calls_in(stored: StoredRank, threads: Int64, starts: Int64, ends: Int64) -> Int64:
+def _calls_in(stored: Rank, threads: Int64, starts: Int64, ends: Int64) -> Int64:
     """The keys of the calls that begin in the ranges, on their threads; ascending."""
     found = [np.empty(0, np.int64)]
     for batch in stored.batches("api", ["start", "thread", "process", "correlation"]):
@@ -82,7 +83,7 @@ def _calls_in(stored: StoredRank, threads: Int64, starts: Int64, ends: Int64) ->
     return np.unique(np.concatenate(found))
 
 
-def _last_work(stored: StoredRank, calls: Int64) -> int:
+def _last_work(stored: Rank, calls: Int64) -> int:
     """The last end of work that these calls launched; before all times if there is none."""
     last = np.iinfo(np.int64).min
     for table in GPU_TABLES if len(calls) else ():

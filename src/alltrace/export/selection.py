@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.align.aligned import Aligned
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
     from alltrace.run.store import Run
     from alltrace.trace.range_selector import RangeName
     from alltrace.trace.spans import Span
@@ -36,7 +36,7 @@ class Selection:
     """
 
     run: Run
-    ranks: tuple[Rank, ...]
+    ranks: tuple[RankRecord, ...]
     tables: frozenset[str]
     window_ns: tuple[int, int] | None = None
 
@@ -50,7 +50,7 @@ class Selection:
         """Where the export ends on the run's aligned clock: the end of the window, or the last end of the run."""
         return self.run.span_ns[1] if self.window_ns is None else self.window_ns[1]
 
-    def distinct(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
+    def distinct(self, rank: RankRecord, table: str, columns: Sequence[str]) -> Iterator[Any]:
         """The values of columns of whole numbers in the wanted rows of a rank's table.
 
         Yields:
@@ -81,7 +81,7 @@ class Selection:
         for group in read:
             yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order, table)
 
-    def batches(self, rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
+    def batches(self, rank: RankRecord, table: str, columns: Sequence[str]) -> Iterator[Any]:
         """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock.
 
         `start` and `end` are clipped to the window. Rows without a start are left out, but for

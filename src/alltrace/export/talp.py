@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.export.selection import Selection
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
     from alltrace.trace.arrays import Int64
 
 REGION = "Global"
@@ -117,7 +117,7 @@ def _times_of(sent: SentSelection, start: int, end: int, number: int, advance: C
     return found
 
 
-def _gpus(ranks: list[Rank], times: Mapping[int, RankTimes]) -> int:
+def _gpus(ranks: list[RankRecord], times: Mapping[int, RankTimes]) -> int:
     """The devices of a host: those that are known, one that ranks share once, and those that work describes beyond them."""
     return len({d.identity for r in ranks for d in r.devices}) + sum(times[r.rank].gpus - len(r.devices) for r in ranks)
 
@@ -185,7 +185,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def rank_times(selection: Selection, rank: Rank, start: int, end: int) -> RankTimes:
+def rank_times(selection: Selection, rank: RankRecord, start: int, end: int) -> RankTimes:
     """What one rank spent between two times, ns on the run's aligned clock; what reaches into that time counts with its part."""
     useful = communication = 0
     whole = replace(selection, window_ns=None)  # which takes also what began before
@@ -206,7 +206,7 @@ def rank_times(selection: Selection, rank: Rank, start: int, end: int) -> RankTi
 _Parts = list[tuple["Int64", "Int64"]]
 
 
-def _by_device(selection: Selection, rank: Rank, tables: tuple[str, ...], column: str | None = "device") -> dict[int, _Parts]:
+def _by_device(selection: Selection, rank: RankRecord, tables: tuple[str, ...], column: str | None = "device") -> dict[int, _Parts]:
     """Starts and ends of the rows of each device; of all rows as device 0 without a column. What has no end takes no time."""
     found: dict[int, _Parts] = {}
     for table in tables:

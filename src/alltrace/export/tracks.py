@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from alltrace.export.selection import Selection
-    from alltrace.run.manifest import Device, Rank
+    from alltrace.run.manifest import Device, RankRecord
     from alltrace.trace.arrays import Int64
 
 
@@ -33,7 +33,7 @@ class Tracks:
         role: What the rank does in a program of several groups of ranks; None if that is not known.
     """
 
-    rank: Rank
+    rank: RankRecord
     threads: list[int]
     streams: list[tuple[int, int]]
     metered: list[int]
@@ -92,7 +92,7 @@ def _places(known: Int64, wanted: Int64) -> Int64:
     return np.where(known[at] == wanted, at, -1)
 
 
-def tracks_of(selection: Selection, rank: Rank, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
+def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
     """The tracks of a rank that have rows.
 
     Args:

@@ -16,8 +16,9 @@ from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.lookups import column, texts_of
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, innermost_ranges
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements, id_table
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 
 _CALLS = {
@@ -199,7 +200,7 @@ class FileAccessSum(SqlNsysRecipe):
             computed="the files, hosts and ranges of each access",
         )
 
-    def _rank_tables(self, rank: RankTables, options: Options) -> dict[str, Any]:
+    def _rank_tables(self, rank: Rank, options: Options) -> dict[str, Any]:
         """The calls; the accesses that are not ignored, with the host and the range around; and the processes."""
         accesses = id_table(rank, "file_accesses", self.tables["file_accesses"])
         pattern = pattern_of("--ignore", options["ignore"])

@@ -16,21 +16,21 @@ import pyarrow as pa
 
 from alltrace.nvidia.report import Options, Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.recipes.execution.window import DEVICE_TABLES, with_parents
+from alltrace.recipes.execution.window import DEVICE_TABLES
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 from alltrace.trace.range_selector import RangeName, parse_range
-from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.trace.intervals import Merged
+    from alltrace.run.rank import Rank
 
 FARTHEST_NS = 1 << 62
 """No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
@@ -156,54 +156,20 @@ class _Spans(NamedTuple):
     processes: Mapping[int, NDArray[np.int64]]
 
 
-class FilteredRank:
-    """One rank's tables (see `RankTables`), of the rows that pass the filters; dictionaries are whole.
+class _FilteredRows:
+    """The rows of a rank's tables that pass filters; with `host` also of what ran on the host, otherwise of devices alone."""
 
-    With `host`, filters hold for what ran on the host too; otherwise for what ran on devices alone.
-    """
-
-    def __init__(self, rank: RankTables, filters: Filters, *, host: bool = True) -> None:
+    def __init__(self, rank: Rank, filters: Filters, *, host: bool) -> None:
         self._inner = rank
         self._host = host
         self._filters = filters
-        self.rank: int = rank.rank
-        self.host: str = rank.host
-        self.memo: dict[Any, Any] = {}
 
-    def has(self, table: str) -> bool:
-        return self._inner.has(table)
+    def reads(self, table: str) -> Sequence[str] | None:
+        if table not in TABLES or not (self._host or table in DEVICE_TABLES):
+            return None
+        return _columns_of(table)
 
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
-        declared = TABLES[table]
-        if table in DICTIONARIES or declared.order is None or not (self._host or table in DEVICE_TABLES):
-            return self._inner.table(table, columns)
-        wanted = list(declared.column_names if columns is None else columns)
-        found = self._inner.table(table, [*wanted, *(c for c in _columns_of(table) if c not in wanted)])
-        kept = self._kept(table, found)
-        if kept.all():
-            return found.select(wanted)
-        if "parent" in wanted and table == "ranges":
-            found = with_parents(found, kept)
-        return found.select(wanted).filter(pa.array(kept))
-
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
-        wanted = list(columns)
-        found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
-        return found.select(wanted).filter(pa.array(self._kept("gpu_metrics", found)))
-
-    def unrecorded(self) -> Merged:
-        return self._inner.unrecorded()
-
-    def shared(self, table: str) -> Any:
-        return self._inner.shared(table)
-
-    def texts(self, ids: Any) -> Any:
-        return self._inner.texts(ids)
-
-    def name_table(self) -> Any:
-        return self._inner.name_table()
-
-    def _kept(self, table: str, rows: Any) -> NDArray[np.bool_]:
+    def keeps(self, table: str, rows: Any) -> NDArray[np.bool_]:
         names = rows.column_names
         first = "start" if "start" in names else "time"
         start = rows.column(first).fill_null(_LEAST).to_numpy()
@@ -234,13 +200,12 @@ class FilteredRank:
         return _merged(found.first[chosen], found.last[chosen])
 
 
-def filtered(rank: RankTables, options: Mapping[str, Any], *, host: bool = True) -> RankTables:
-    """The rank's tables under the filters among the options (see `FilteredRank`); the rank itself if there are none."""
+def filtered(rank: Rank, options: Mapping[str, Any], *, host: bool = True) -> Rank:
+    """The rank's tables under the filters among the options; the rank itself if there are none."""
     filters = given_filters(options)
     if not filters:
         return rank
-    made: FilteredRank = once(rank, ("filtered", filters, host), lambda: FilteredRank(rank, filters, host=host))
-    return made
+    return once(rank, ("filtered", filters, host), lambda: rank.view(_FilteredRows(rank, filters, host=host)))
 
 
 def _columns_of(table: str) -> tuple[str, ...]:
@@ -248,13 +213,13 @@ def _columns_of(table: str) -> tuple[str, ...]:
     return tuple(c.name for c in TABLES[table].columns if c.name in ("start", "end", "time", "thread", "process"))
 
 
-def _ranges_named(rank: RankTables, name: RangeName) -> Any:
+def _ranges_named(rank: Rank, name: RangeName) -> Any:
     ranges = rank.table("ranges", _RANGE_READS["ranges"])
     ranges = ranges.set_column(1, "end", close_ends(ranges))
     return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
 
 
-def _matching(rank: RankTables, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
+def _matching(rank: Rank, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of the ranges that a filter names, in the order of their starts."""
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))
@@ -341,7 +306,7 @@ class FilteredReport(Report):
     def answer_columns(self, options: Options) -> tuple[Column, ...]:
         return self._report.answer_columns(options)
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return self._report.map(filtered(rank, self._filters), options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

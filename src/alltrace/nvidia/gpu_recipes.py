@@ -32,9 +32,10 @@ from alltrace.nvidia.recipe import (
 )
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.analysis.lookups import column, look_up
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts, alignment_of
 from alltrace.recipes.row_stream import StreamedRank, spilled_parts
 from alltrace.recipes.sql_recipe import Statements
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 from alltrace.trace.intervals import Merged, bin_edges, by_track, concurrency, merge, overlap_ns
@@ -142,7 +143,7 @@ class NvtxGpuProjTrace(NsysRecipe):
     def without(self, options: Options) -> dict[str, str]:
         return {**super().without(options), **NO_RANGES}
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         return projected_ranges(rank)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
@@ -210,7 +211,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
     }
     chart = Chart("bars", "Name", ("Communication Overlap", "Compute Overlap"))
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """The kernels by their starts, with both overlaps in ns."""
         kernels = rank.table("kernels", self.tables["kernels"])
         start, end, process, device, name = (integers(kernels.column(c), -1) for c in ("start", "end", "process", "device", "name"))
@@ -347,11 +348,11 @@ class NcclStraggler(NsysRecipe):
     }
     chart = Chart("bars", "Rank", ("Caused Wait",), "Communicator")
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """Marks the rank as selected; the values are derived over all ranks."""
         return pa.table({"asked": pa.array([True])})
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         """The same: times are filtered instance by instance."""
         return self.map_rank(rank, options)
 

@@ -18,7 +18,8 @@ from alltrace.trace.grouping import group
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
+    from alltrace.run.rank import Rank
+
 
 NVTX_NAME = Option(
     "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."
@@ -60,7 +61,7 @@ def kernel_columns(options: Mapping[str, Any]) -> list[str]:
     return ["name", name_column(options), *(["process", "correlation"] if options.get("nvtx_name") else [])]
 
 
-def kernel_texts(rank: RankTables, kernels: Any, options: Mapping[str, Any]) -> Any:
+def kernel_texts(rank: Rank, kernels: Any, options: Mapping[str, Any]) -> Any:
     """The names of kernels, a dictionary array."""
     name = pc.coalesce(column(kernels, name_column(options)), column(kernels, "name"))
     ranges = launch_ranges(rank, kernels) if options.get("nvtx_name") else pa.nulls(kernels.num_rows, pa.int64())
@@ -89,7 +90,7 @@ def call_labels(texts: Any) -> Any:
     return pc.replace_substring_regex(texts, r"_v[0-9]{4}$", "")
 
 
-def call_texts(ids: Any, texts: RankTables) -> Any:
+def call_texts(ids: Any, texts: Rank) -> Any:
     """A dictionary array of the printed names of API calls, from their name ids."""
     encoded = as_text(ids, texts)
     return pa.DictionaryArray.from_arrays(encoded.indices, call_labels(encoded.dictionary))
@@ -135,7 +136,7 @@ def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.i
     return codes[: kernels.num_rows], codes[kernels.num_rows :]
 
 
-def launch_ranges(rank: RankTables, kernels: Any) -> Any:
+def launch_ranges(rank: Rank, kernels: Any) -> Any:
     """The name id of the innermost NVTX range around the call that launched each kernel, null if there is none."""
     if not rank.has("ranges") or not rank.has("api"):
         return pa.nulls(kernels.num_rows, pa.int64())

@@ -24,8 +24,9 @@ from alltrace.recipes.analysis.lookups import column, look_up, texts_of
 from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, plain_metric, series
 from alltrace.recipes.analysis.traffic import READS as TRAFFIC_READS
 from alltrace.recipes.analysis.traffic import traffic
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.intervals import (
     NOTHING,
@@ -89,7 +90,7 @@ class HeatMap(NsysRecipe):
         tables: Reads,
         values: tuple[Cell, ...],
         labels: tuple[Cell, ...],
-        series: Callable[[RankTables, Options], SeriesRows],
+        series: Callable[[Rank, Options], SeriesRows],
         settings: tuple[Option, ...] = (),
     ) -> None:
         self._values, self._labels, self._series = values, labels, series
@@ -116,7 +117,7 @@ class HeatMap(NsysRecipe):
                 extents[record.rank] = clock.apply_one(record.start_ns), clock.apply_one(record.end_ns)
         return {**options, _BINNING: Binning(equal_bins(start, end, options["bins"]), extents)}
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """A row per device, process or adapter, with lists of the bins' values."""
         rows = list(self._series(rank, options))
         kinds = {c.title: c.field().type for c in self._labels} | {c.title: pa.list_(pa.float64()) for c in self._values}
@@ -147,19 +148,19 @@ def _clock_notes(run: RunFacts) -> tuple[str, ...]:
     return (f"the times of {len(clocks)} hosts are on one clock, determined from shared collectives{error}",)
 
 
-def _percent(time: Int64, rank: RankTables, options: Options) -> Reals:
+def _percent(time: Int64, rank: Rank, options: Options) -> Reals:
     """100 * the time in each bin / the part of the bin in which the rank was recorded; NaN if it was not."""
     covered = options[_BINNING].covered(rank.rank)
     result: Reals = np.divide(100.0 * time, covered, out=np.full(len(time), np.nan), where=covered > 0)
     return result
 
 
-def _covered(merged: Merged, rank: RankTables, options: Options) -> Reals:
+def _covered(merged: Merged, rank: Rank, options: Options) -> Reals:
     """The share of each bin that merged intervals cover, in per cent."""
     return _percent(bin_coverage_ns(merged, options[_BINNING].edges), rank, options)
 
 
-def _used(start: Int64, end: Int64, rank: RankTables, options: Options) -> Reals:
+def _used(start: Int64, end: Int64, rank: Rank, options: Options) -> Reals:
     """The share of each bin that intervals cover, or with `--cumulative` their summed time over the bin, in per cent."""
     if not options.get("cumulative"):
         return _covered(merge(start, end), rank, options)
@@ -180,7 +181,7 @@ class _Kernels(NamedTuple):
 _KERNEL_READS = ("start", "end", "process", "device", "kind")
 
 
-def _kernels_by_device(rank: RankTables) -> list[_Kernels]:
+def _kernels_by_device(rank: Rank) -> list[_Kernels]:
     """The rank's kernels for each process and device, by these."""
 
     def make() -> list[_Kernels]:
@@ -200,13 +201,13 @@ def _kernels_by_device(rank: RankTables) -> list[_Kernels]:
     return once(rank, "kernels by device", make)
 
 
-def _looked_up(rank: RankTables, table: str, columns: tuple[str, str], values: Int64) -> dict[int, int | None]:
+def _looked_up(rank: Rank, table: str, columns: tuple[str, str], values: Int64) -> dict[int, int | None]:
     distinct = np.unique(values)
     numbers = look_up(rank.table(table, columns), columns[1], pa.array(distinct)).to_pylist()
     return dict(zip(distinct.tolist(), numbers, strict=True))
 
 
-def _host_intervals(rank: RankTables, table: str) -> dict[int, Merged]:
+def _host_intervals(rank: Rank, table: str) -> dict[int, Merged]:
     """When each process of a rank is in a call of `mpi` or `ucx`, by the process' row."""
 
     def make() -> dict[int, Merged]:
@@ -222,7 +223,7 @@ _PID = cells("PID | int | Process id.")
 _DEVICE_CELLS = (*_PID, *cells("Device ID | int | CUDA ordinal of the GPU."))
 
 
-def _use(rank: RankTables, options: Options) -> SeriesRows:
+def _use(rank: Rank, options: Options) -> SeriesRows:
     for kernels in _kernels_by_device(rank):
         share = _used(kernels.start, kernels.end, rank, options)
         yield {"PID": kernels.pid, "Device ID": kernels.ordinal, "Kernel": share}
@@ -239,7 +240,7 @@ cuda_gpu_time_util_map = HeatMap(
 )
 
 
-def _nccl_use(rank: RankTables, options: Options) -> SeriesRows:
+def _nccl_use(rank: Rank, options: Options) -> SeriesRows:
     for kernels in _kernels_by_device(rank):
         talks, start, end = kernels.communicates, kernels.start, kernels.end
         both = intersection(merge(start[talks], end[talks]), merge(start[~talks], end[~talks]))
@@ -295,7 +296,7 @@ class HostUtilMap(HeatMap):
         zero = {"kernels": "the columns Kernel and Overlap are 0", self._calls: f"the columns {self._library} and Overlap are 0"}
         return {**super().without(options), **zero}
 
-    def _of_processes(self, rank: RankTables, options: Options) -> SeriesRows:
+    def _of_processes(self, rank: Rank, options: Options) -> SeriesRows:
         """A row per process that has any of both."""
         kernels = _kernels_by_device(rank)
         calls = _host_intervals(rank, self._calls)
@@ -314,7 +315,7 @@ ucx_gpu_time_util_map = HostUtilMap("ucx_gpu_time_util_map", "ucx")
 _METRICS = {"SM Active": "multiprocessors with work", "SM Issue": "cycles that issue", "Tensor Active": "the tensor cores' cycles"}
 
 
-def _metric_means(rank: RankTables, options: Options) -> SeriesRows:
+def _metric_means(rank: Rank, options: Options) -> SeriesRows:
     edges = options[_BINNING].edges
     means: dict[int, dict[str, Any]] = {}
     for samples in gpu_series(rank):
@@ -343,7 +344,7 @@ _MIB = float(1 << 20)
 _SCALES = {"Bytes Sent": PER_MS / _MIB, "Bytes Recv": PER_MS / _MIB, "Congestion": PER_MS}
 
 
-def _traffic_rates(rank: RankTables, options: Options) -> SeriesRows:
+def _traffic_rates(rank: Rank, options: Options) -> SeriesRows:
     """A row per adapter or switch that has one of the metrics."""
     edges = options[_BINNING].edges
     adapters: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -391,7 +392,7 @@ class SamplerMap(HeatMap):
             settings=settings,
         )
 
-    def _of_counters(self, rank: RankTables, options: Options) -> Iterator[Mapping[str, Any]]:
+    def _of_counters(self, rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
         cut: Binning = options[_BINNING]
         counters = series(rank, rank.table("generic_metrics", self.tables["generic_metrics"]), "source", "metric", time="time")
         names = texts_of(rank, np.array([s.key[0] for s in counters], np.int64))

@@ -19,8 +19,9 @@ from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, match_launches
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Chart, RankTables
+from alltrace.recipes.base import Chart
 from alltrace.recipes.sql_recipe import Statements
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
 
@@ -75,7 +76,7 @@ class NvtxKernSum(SqlReport):
     def statements(self) -> Statements:
         return self.select("", self._reduce_statement, stand_alone=by_rank, computed="the kernels in each NVTX range")
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         """A row per range and kernel: the numbers of ranges and kernels, and the distribution of the times as two lists."""
         named = name_column(options)
         kernels = rank.table("kernels", list(dict.fromkeys(("start", "end", "process", "correlation", "name", named))))
@@ -167,9 +168,7 @@ def _spread(rows: Int64, values: Int64, first: Int64, stop: Int64) -> tuple[Int6
     return np.repeat(rows, many), values[at]
 
 
-def _part(
-    rank: RankTables, owners: Any, owner: Int64, range_rows: Int64 | None, kernel: Any, kernel_rows: Int64, length: Int64
-) -> Any:
+def _part(rank: Rank, owners: Any, owner: Int64, range_rows: Int64 | None, kernel: Any, kernel_rows: Int64, length: Int64) -> Any:
     """A row for each owner and kernel, of pairs of an owner's row and a kernel's."""
     kernel_of, first = group([kernel])
     keys, rows = group([pa.array(owner), pa.array(kernel_of[kernel_rows])])

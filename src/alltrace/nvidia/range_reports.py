@@ -28,13 +28,14 @@ from alltrace.nvidia.report import RANK_CELL, Options, Report, SqlReport, by_ran
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, Line, Projection, Spans, close_ends, projection
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, Chart, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Part, RunFacts
 from alltrace.recipes.row_stream import merged_spilled, spilled_parts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from alltrace.recipes.row_stream import StreamedRank
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 PROJECTION_NEEDS: tuple[str | tuple[str, ...], ...] = ("api", ("kernels", "copies"))
@@ -73,7 +74,7 @@ class NvtxPushpopTrace(Report):
     )
     chart = Chart("scatter", "Start (ns)", ("Duration (ns)",), "Name")
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         """The push/pop ranges of the rank, in the order of their starts; `parent` is a row of the result."""
         ranges = rank.table("ranges", self.tables["ranges"])
         wanted = pc.and_(is_kind(ranges.column("kind"), "pushpop"), pc.is_valid(ranges.column("thread")))
@@ -150,7 +151,7 @@ def _by_start(start: Int64, end: Int64, level: Int64, number: Int64) -> Int64:
     return order
 
 
-def projected_ranges(rank: RankTables) -> Any:
+def projected_ranges(rank: Rank) -> Any:
     """The projected ranges of the rank, in the order of its report; `parent` is a row of the result.
 
     A last row with a null `source_row` represents the work outside all ranges, if there is any, with its correlation ids.
@@ -169,7 +170,7 @@ def projected_ranges(rank: RankTables) -> Any:
     return pa.concat_tables([table, _work_outside(rank, of, table.schema)]) if of.outside.num_rows else table
 
 
-def _work_outside(rank: RankTables, of: Projection, schema: Any) -> Any:
+def _work_outside(rank: Rank, of: Projection, schema: Any) -> Any:
     """One row for the work outside all ranges; its process and thread are those that the last of it was launched by."""
     last = integers(of.outside.column("end"))
     at = int(np.argmax(last))
@@ -247,7 +248,7 @@ class NvtxGpuProjTrace(Report):
     def without(self, options: Options) -> dict[str, str]:
         return NO_RANGES
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return projected_ranges(rank)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
@@ -320,7 +321,7 @@ SELECT rank, domain, name, kind, "last" - "first" AS value, "end" - start AS len
   "NumChild" AS children, count(*) AS count FROM projected WHERE name IS NOT NULL GROUP BY ALL"""
 
 
-def _projected(rank: RankTables, _options: Options) -> dict[str, Any]:
+def _projected(rank: Rank, _options: Options) -> dict[str, Any]:
     ranges = projected_ranges(rank).drop_columns(["correlations"])
     return {"projected": ranges.add_column(0, "rank", pa.array(np.full(ranges.num_rows, rank.rank, np.int32)))}
 

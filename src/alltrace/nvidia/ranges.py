@@ -17,7 +17,8 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 
 if TYPE_CHECKING:
-    from alltrace.recipes.base import Part, RankTables, RunFacts
+    from alltrace.recipes.base import Part, RunFacts
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 _MOST_BYTES = 8 << 30
@@ -29,7 +30,7 @@ OF_NCCL = "JOIN names ON names.id = domain WHERE names.value IN ('NCCL', 'RCCL')
 """What leaves ranges of the NVTX domains in which communication libraries name their calls, in whichever process."""
 
 
-def projected(rank: RankTables) -> Any:
+def projected(rank: Rank) -> Any:
     """The closed ranges that launched GPU work, in the extent of that work; `start`, `end`, `name`, `domain` and `value`, ns."""
 
     def make() -> Any:
@@ -41,19 +42,19 @@ def projected(rank: RankTables) -> Any:
     return once(rank, "projected ranges", make)
 
 
-def projected_table(rank: RankTables) -> dict[str, Any]:
+def projected_table(rank: Rank) -> dict[str, Any]:
     """`projected` with the rank in front, as the table of a statement."""
     ranges = projected(rank)
     return {"projected": ranges.add_column(0, "rank", pa.array(np.full(ranges.num_rows, rank.rank, np.int32)))}
 
 
-def range_labels(domain: Any, name: Any, texts: RunFacts | RankTables) -> Any:
+def range_labels(domain: Any, name: Any, texts: RunFacts | Rank) -> Any:
     """`domain:text` of ids, or the text alone in the default domain; null if there is no text."""
     text = texts.texts(name)
     return pc.coalesce(pc.binary_join_element_wise(texts.texts(domain), text, ":", null_handling="emit_null"), text)
 
 
-def range_names(table: Any, texts: RunFacts | RankTables) -> Any:
+def range_names(table: Any, texts: RunFacts | Rank) -> Any:
     """The names of ranges with `domain` and `name`, a dictionary array."""
     codes, first = group([table.column("domain"), table.column("name")])
     distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
@@ -76,7 +77,7 @@ def style_labels(kind: Any) -> Any:
     return words
 
 
-def pids_and_tids(rank: RankTables, threads: Int64) -> tuple[Int64, Int64]:
+def pids_and_tids(rank: Rank, threads: Int64) -> tuple[Int64, Int64]:
     """The process ids and thread ids, as the operating system numbers them, of rows of `threads`."""
     table = rank.table("threads", ["thread", "process", "tid"])
     processes = rank.table("processes", ["process", "pid"])

@@ -14,9 +14,10 @@ import pyarrow as pa
 from alltrace.nvidia.cells import RANK_CELL, Cell, Columns, cell_table, empty_table
 from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.nvidia.ranges import projected_table
-from alltrace.recipes.base import Answer, AnswerTable, Clock, Of, Option, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Clock, Of, Option, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream
 from alltrace.recipes.sql_recipe import Statements, id_table
+from alltrace.run.rank import Rank
 
 Reads = Mapping[str, tuple[str, ...]]
 Needs = tuple[str | tuple[str, ...], ...]
@@ -69,7 +70,7 @@ class NsysRecipe(Question):
         named = {"ranges": nothing} if filters.nvtx or filters.projected else {}
         return {**named, "api": nothing} if filters.projected else named
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return self.map_rank(filtered(rank, options, host=not self.projects), options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -80,7 +81,7 @@ class NsysRecipe(Question):
         return with_filters_told(answer, options) if parts else answer
 
     @abstractmethod
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """What one rank contributes, as a `pyarrow.Table`; the filters are applied."""
 
     @abstractmethod
@@ -130,7 +131,7 @@ class SqlNsysRecipe(NsysRecipe):
     def select(self, map_sql: Of[str], **facts: Any) -> Statements:
         """The statements over the recipe's tables, without those that only filters read; `facts` are others of `Statements`."""
 
-        def rank_tables(rank: RankTables, _options: Options) -> dict[str, Any]:
+        def rank_tables(rank: Rank, _options: Options) -> dict[str, Any]:
             if self.projects:
                 return projected_table(rank)
             return {table: id_table(rank, table, columns) for table, columns in self.tables.items()}
@@ -143,7 +144,7 @@ class SqlNsysRecipe(NsysRecipe):
     @abstractmethod
     def statements(self) -> Statements: ...
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         return self.statements.map_rank(rank, options)
 
 

@@ -39,8 +39,9 @@ from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, not_by_sql, parts_table
+from alltrace.run.rank import Rank
 
 _FILES = "a list where several ranks have it."
 
@@ -84,7 +85,7 @@ class ReportSum(NsysRecipe):
             own=own,
         )
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         return self._report.map(rank, options)
 
     def shown_statement(self, options: Options) -> str:
@@ -364,7 +365,7 @@ class NcclSum(DurationSum):
     def statements(self) -> Statements:
         return replace(super().statements, computed="the collective operations of all ranks")
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """The distributions of the rank's calls, and of its operations on the GPU."""
         calls = super().map_rank(rank, options)
         work = rank.table("collectives", ("start", "end", *_OPERATION))

@@ -13,14 +13,15 @@ import pyarrow.compute as pc
 from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import Statements, id_table
+from alltrace.run.rank import Rank
 
 Reads = Mapping[str, tuple[str, ...]]
 Needs = tuple[str | tuple[str, ...], ...]
 Options = Mapping[str, Any]
-Rows = Callable[[RankTables, Options], Any]
+Rows = Callable[[Rank, Options], Any]
 
 BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with the rank in front.")
 RANK = "rank"
@@ -165,7 +166,7 @@ class SqlReport(Report):
     def select(self, map_sql: Of[str], reduce_sql: Of[str], **facts: Any) -> Statements:
         """The statements over the rank's tables; `kernels` has the column `launch_range` if requested."""
 
-        def rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+        def rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
             tables = {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
             if options.get("nvtx_name"):
                 tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
@@ -184,7 +185,7 @@ class SqlReport(Report):
             lambda options: self.reduce_sql.format_map(self.words(options)),
         )
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return self.statements.map_rank(rank, options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -225,13 +226,13 @@ class Trace(Report):
         chart = Chart("scatter", header[order], (header[height],), header[called])
         self.declare(name, title, doc, tables=tables, cells=cells, requires=requires, options=options, chart=chart)
 
-    def map(self, rank: RankTables, options: Options) -> Any:
+    def map(self, rank: Rank, options: Options) -> Any:
         return self._rows(rank, options)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
         """All rows, in the order of their starts, one span of time after the other."""
 
-        def rows(tables: RankTables) -> Any:
+        def rows(tables: Rank) -> Any:
             return self.map(tables, options)
 
         if options.get("nvtx_name"):  # the range around a launch is not of the span

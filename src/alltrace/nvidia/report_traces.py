@@ -24,18 +24,20 @@ from alltrace.nvidia.ranges import pids_and_tids
 from alltrace.nvidia.report import BY_RANK, Options, Trace
 from alltrace.nvidia.report_sums import DIM_CELLS, KERNEL_OPTIONS
 from alltrace.recipes.analysis.lookups import as_text, column, look_up
-from alltrace.recipes.base import Option, RankTables
+from alltrace.recipes.base import Option
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from alltrace.run.rank import Rank
 
 
 def _durations(table: Any) -> Any:
     return pc.subtract(column(table, "end"), column(table, "start"))
 
 
-def _api_rows(rank: RankTables, options: Options) -> Any:
+def _api_rows(rank: Rank, options: Options) -> Any:
     api = rank.table("api", cuda_api_trace.tables["api"])
     threads = rank.table("threads")
     thread = column(api, "thread")
@@ -79,7 +81,7 @@ _KERNEL = {**_DIMS, "Reg/Trd": "registers", "StcSMem": "static_shared_memory", "
 _COPY = ("kind", "bytes", "src_kind", "dst_kind")
 
 
-def _gpu_rows(rank: RankTables, options: Options) -> Any:
+def _gpu_rows(rank: Rank, options: Options) -> Any:
     """The kernels of one rank, then its copies, then its fills."""
     kernels = rank.table("kernels", list(dict.fromkeys([*_PLACE, *kernel_columns(options), *_KERNEL.values()])))
     copies = rank.table("copies", [*_PLACE, *_COPY])
@@ -93,7 +95,7 @@ def _are_fills(copies: Any) -> Any:
     return pc.fill_null(pc.equal(column(copies, "kind").cast(pa.string()), "memset"), fill_value=False)
 
 
-def _kernel_rows(rank: RankTables, kernels: Any, options: Options) -> Any:
+def _kernel_rows(rank: Rank, kernels: Any, options: Options) -> Any:
     n = kernels.num_rows
     no_text = pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
     return pa.table(
@@ -109,7 +111,7 @@ def _kernel_rows(rank: RankTables, kernels: Any, options: Options) -> Any:
     )
 
 
-def _copy_rows(rank: RankTables, copies: Any) -> Any:
+def _copy_rows(rank: Rank, copies: Any) -> Any:
     fill = _are_fills(copies)
     kind = column(copies, "kind")
     encoded = kind if pa.types.is_dictionary(kind.type) else kind.dictionary_encode()
@@ -130,7 +132,7 @@ def _copy_rows(rank: RankTables, copies: Any) -> Any:
     )
 
 
-def _place(rank: RankTables, events: Any) -> dict[str, Any]:
+def _place(rank: Rank, events: Any) -> dict[str, Any]:
     """The cells that kernels and copies share; a GPU is `NVIDIA A100-SXM4-40GB (0)`, or ` (0)` without a name."""
     devices = rank.table("devices", ["device", "ordinal", "name"])
     numbers = pc.binary_join_element_wise("(", column(devices, "ordinal").cast(pa.string()), ")", "")
@@ -182,7 +184,7 @@ cuda_gpu_trace = Trace(
 _API = ("start", "end", "process", "thread", "correlation", "name")
 
 
-def _launch_rows(rank: RankTables, options: Options) -> Any:
+def _launch_rows(rank: Rank, options: Options) -> Any:
     """The kernels with a known launch, with the call, the wait in the queue and the execution."""
     dims = tuple(_DIMS.values())
     wanted = list(dict.fromkeys(["start", "end", "process", "device", "correlation", *kernel_columns(options), *dims]))
@@ -212,7 +214,7 @@ def _launch_rows(rank: RankTables, options: Options) -> Any:
     )
 
 
-def _ended(rank: RankTables, table: str, columns: Sequence[str]) -> Any:
+def _ended(rank: Rank, table: str, columns: Sequence[str]) -> Any:
     """The events with a known end; a damaged report lacks the end of others."""
     events = rank.table(table, columns)
     ends = events.column("end")
@@ -261,7 +263,7 @@ cuda_kern_exec_trace = Trace(
 )
 
 
-def _mpi_rows(rank: RankTables, options: Options) -> Any:
+def _mpi_rows(rank: Rank, options: Options) -> Any:
     events = _ended(rank, "mpi", mpi_event_trace.tables["mpi"])
     events = events.filter(events.column("start").is_valid())
     pid, tid = pids_and_tids(rank, integers(events.column("thread")))
@@ -311,7 +313,7 @@ mpi_event_trace = Trace(
 )
 
 
-def _congestion_rows(rank: RankTables, options: Options) -> Any:
+def _congestion_rows(rank: Rank, options: Options) -> Any:
     tables = []
     for name, columns in network_congestion.tables.items():
         samples = rank.table(name, columns)

@@ -15,8 +15,9 @@ from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
 from alltrace.nvidia.recipe import FILE, FILE_CELL, Needs, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
 from alltrace.recipes.analysis.lookups import look_up
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_load_ns, by_track
 
@@ -42,7 +43,7 @@ class Rule(NsysRecipe):
         advice: str,
         none: str,
         requires: Needs,
-        rows: Callable[[RankTables, Options], Any] | None = None,
+        rows: Callable[[Rank, Options], Any] | None = None,
         settings: tuple[Option, ...] = (),
         order: tuple[tuple[str, str], ...] = (("Duration", "descending"), ("Start", "ascending")),
         height: str = "Duration",
@@ -60,13 +61,13 @@ class Rule(NsysRecipe):
             device=device,
         )
 
-    def rows(self, rank: RankTables, options: Options) -> Any:
+    def rows(self, rank: Rank, options: Options) -> Any:
         """The rows of one rank."""
         if self._rows is None:
             raise NotImplementedError
         return self._rows(rank, options)
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         """The rank's worst rows."""
         rows = self.rows(rank, options)
         rest = [name for name in rows.column_names if name not in dict(self.order)]
@@ -96,7 +97,7 @@ class SqlRule(Rule, SqlNsysRecipe):
         first = "the first rows of each rank"
         return self.select(self._map_sql, computed=lambda o: filtered_input(o) or (first if o["rows"] >= 0 else None))
 
-    def rows(self, rank: RankTables, options: Options) -> Any:
+    def rows(self, rank: Rank, options: Options) -> Any:
         return self.statements.map_rank(rank, options).drop_columns(["rank"])
 
 
@@ -263,7 +264,7 @@ class _Work(NamedTuple):
         return table
 
 
-def _gpu_work(rank: RankTables) -> Iterator[_Work]:
+def _gpu_work(rank: Rank) -> Iterator[_Work]:
     """What ran on each GPU for each process, and the profiler's own overhead within that: kernels, copies, fills, whole graphs."""
     whole = pa.concat_tables([rank.table(name, _WORK_READS[name]) for name in _OPERATIONS]).combine_chunks()
     if not whole.num_rows:
@@ -288,7 +289,7 @@ def _gpu_work(rank: RankTables) -> Iterator[_Work]:
         yield _Work(place, begin[by_start], close[by_start])
 
 
-def _overheads(rank: RankTables) -> list[NDArray[np.int64]]:
+def _overheads(rank: Rank) -> list[NDArray[np.int64]]:
     """Process, start and end of the profiler's overheads that count."""
     table = rank.table("overheads", _WORK_READS["overheads"])
     texts = rank.texts(table.column("name").combine_chunks()).to_pylist() if table.num_rows else []
@@ -302,7 +303,7 @@ def _work_rows(tables: Sequence[Any], columns: Mapping[str, pa.DataType]) -> Any
     return pa.concat_tables([schema.empty_table(), *tables])
 
 
-def _gaps(rank: RankTables, options: Options) -> Any:
+def _gaps(rank: Rank, options: Options) -> Any:
     tables = []
     for work in _gpu_work(rank):
         reach = np.maximum.accumulate(work.end)
@@ -333,7 +334,7 @@ gpu_gaps = Rule(
 )
 
 
-def _low_use(rank: RankTables, options: Options) -> Any:
+def _low_use(rank: Rank, options: Options) -> Any:
     """The coalesced chunks."""
     tables = []
     for work in _gpu_work(rank):

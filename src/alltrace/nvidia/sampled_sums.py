@@ -18,7 +18,8 @@ from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, gpu_series_of_host
 from alltrace.recipes.analysis.traffic import READS as TRAFFIC_READS
 from alltrace.recipes.analysis.traffic import traffic
-from alltrace.recipes.base import Answer, Chart, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, by_track, merge
@@ -62,13 +63,13 @@ class RankRows(NsysRecipe):
         *,
         tables: Reads,
         cells: tuple[Cell, ...],
-        rows: Callable[[RankTables, Options], Iterable[Mapping[str, Any]]],
+        rows: Callable[[Rank, Options], Iterable[Mapping[str, Any]]],
         **facts: Any,
     ) -> None:
         self._cells, self._rows = cells, rows
         super().__init__(name, doc, tables=tables, results={"analysis": (*cells, FILE_CELL)}, **facts)
 
-    def map_rank(self, rank: RankTables, options: Options) -> Any:
+    def map_rank(self, rank: Rank, options: Options) -> Any:
         rows = list(self._rows(rank, options))
         return pa.table({c.title: pa.array([row[c.title] for row in rows], c.field().type) for c in self._cells})
 
@@ -80,7 +81,7 @@ class RankRows(NsysRecipe):
         return self.answer({"analysis": {**columns, FILE: part_files(run, parts)}})
 
 
-def _nvlink_rows(rank: RankTables, options: Options) -> Iterator[Mapping[str, Any]]:
+def _nvlink_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
     links = [s for s in gpu_series(rank) if "nvlink" in s.metric.lower()]
     numbers = gpu_numbers(rank, sorted({s.key[0] for s in links}))
     for samples in links:
@@ -100,7 +101,7 @@ nvlink_sum = RankRows(
 )
 
 
-def _network_rows(rank: RankTables, options: Options) -> Iterator[Mapping[str, Any]]:
+def _network_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
     for of in traffic(rank):
         rates = of.values * PER_MS
         total = float((rates * np.maximum(of.ends - of.starts, 0)).sum() / 1e9)
@@ -183,7 +184,7 @@ class GpuMetricUtilSum(RankRows):
         return (*super().needs(options), *((t,) for t in by))
 
 
-def _metric_rows(rank: RankTables, options: Options) -> Iterator[Mapping[str, Any]]:
+def _metric_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
     """A row per name, GPU and metric."""
     whole = not options["per_kernel"] and not options["per_projected_nvtx"]
     series = gpu_series(rank) if whole else gpu_series_of_host(rank)
@@ -198,7 +199,7 @@ def _metric_rows(rank: RankTables, options: Options) -> Iterator[Mapping[str, An
                 yield {"Name": name, "GPU": numbers[device], "Metric": samples.metric} | _statistics(inside)
 
 
-def _spans(rank: RankTables, options: Options) -> Iterator[tuple[str, int, Merged]]:
+def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
     """Name, device and times of the chosen kernels or ranges, by name and device."""
     kernels = rank.table("kernels", _KERNELS if options["per_kernel"] else ["device"])
     device = integers(kernels.column("device"), -1)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from alltrace.recipes.part import Part
-from alltrace.run.rank_tables import RankTables
 from alltrace.trace.columns import Column, Columns, table_of
 from alltrace.trace.options import Option, OptionValue
 
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from alltrace.align.aligned import Aligned
     from alltrace.recipes.row_stream import RowStream, StreamedRank
     from alltrace.run.clock import ClockMap
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
+    from alltrace.run.rank import Rank
 
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "OptionValue",
     "Part",
     "Question",
-    "RankTables",
     "RunFacts",
     "alignment_of",
 ]
@@ -186,11 +185,11 @@ class RunFacts(Protocol):
         ...
 
     @property
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[RankRecord]:
         """The ranks, by number."""
         ...
 
-    def clock(self, record: Rank) -> ClockMap:
+    def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""
         ...
 
@@ -267,7 +266,7 @@ class Question:
     name: str
     doc: str | None
     columns: Of[Columns]
-    map: Callable[[RankTables, Options], Any]
+    map: Callable[[Rank, Options], Any]
     merge: Callable[[Sequence[Part], RunFacts, Options], Answer]
     tables: Reads = field(default_factory=dict)
     reading: Callable[[Options], Reads] | None = None

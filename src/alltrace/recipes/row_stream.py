@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.part import Part
-from alltrace.run.rank_tables import RankTables
-from alltrace.run.store import StoredRank
+from alltrace.run.rank import Rank
 from alltrace.run.time_slices import PieceRoom, TimeSlices
 from alltrace.trace.arrays import Int64
 from alltrace.trace.scratch import scratch_folder, writing_scratch
@@ -101,17 +100,17 @@ class StreamedRank:
     `stored`: The rank. `narrowed`: Cuts the tables down to the selected steps.
     """
 
-    def __init__(self, stored: StoredRank, narrowed: Callable[[RankTables], RankTables]) -> None:
+    def __init__(self, stored: Rank, narrowed: Callable[[Rank], Rank]) -> None:
         self.rank: int = stored.rank
         self._stored = stored
         self._narrowed = narrowed
 
-    def whole(self) -> RankTables:
+    def whole(self) -> Rank:
         """The rank's tables."""
         return self._narrowed(self._stored)
 
     def slices(
-        self, tables: _Reads, room: PieceRoom, rows: Callable[[RankTables], pa.Table], by_call: Collection[str] = ()
+        self, tables: _Reads, room: PieceRoom, rows: Callable[[Rank], pa.Table], by_call: Collection[str] = ()
     ) -> SlicedRank:
         """The rows that `rows` makes of the rank's tables in one span; see `TimeSlices` for the other arguments."""
         return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
@@ -137,7 +136,7 @@ class SlicedRank:
     `slices`: The events. `rows`: Makes the rows.
     """
 
-    def __init__(self, slices: TimeSlices, rows: Callable[[RankTables], pa.Table]) -> None:
+    def __init__(self, slices: TimeSlices, rows: Callable[[Rank], pa.Table]) -> None:
         self.rank: int = slices.stored.rank
         self.sampled: Callable[[], tuple[Int64, Int64]] = slices.sampled
         self.most_looked_up: Callable[[], int] = slices.most_looked_up
@@ -149,7 +148,7 @@ class SlicedRank:
         return self._rows(self._slices.between(since_ns, until_ns))
 
 
-def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[RankTables], pa.Table]) -> list[SlicedRank]:
+def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[Rank], pa.Table]) -> list[SlicedRank]:
     """The rows of each rank if each comes from one event of `tables` and has its start.
 
     `tables`: The tables of events that `rows` reads, with their columns. `rows`: Makes a table from the rank's tables,
@@ -160,7 +159,7 @@ def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[
 
 
 def merged_by_call(
-    ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[RankTables], pa.Table], order: str
+    ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[Rank], pa.Table], order: str
 ) -> Generator[list[Part], None, None]:
     """The rows of all ranks as by `merged`, if each comes from a call, with its start, and the work that the call launched.
 

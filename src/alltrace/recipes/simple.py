@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerColumn, Chart, Option, Options, Part, Recipe, RunFacts
 from alltrace.recipes.sql_recipe import Statements, as_declared
-from alltrace.run.rank_tables import RankTables
+from alltrace.run.rank import Rank
 
 __all__ = ["AnswerColumn", "Chart", "Option", "Recipe", "SqlQuestion"]
 
@@ -39,7 +39,7 @@ class SqlQuestion(Recipe):
         """Its statements."""
         return Statements(self.reads, lambda options: self.map_sql.format_map(self.words(options)), self.reduce_sql)
 
-    def map(self, rank: RankTables, options: Options) -> pa.Table:
+    def map(self, rank: Rank, options: Options) -> pa.Table:
         """The rows of the map's statement."""
         return self.statements.map_rank(rank, {**options, **self.parameters(options)})
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.part_rows import PartRows, with_rank
 from alltrace.recipes.analysis.sql_engine import run_statement
-from alltrace.recipes.base import Answer, Chart, Needs, Of, Option, Options, Part, Question, RankTables, Reads, RunFacts, of
+from alltrace.recipes.base import Answer, Chart, Needs, Of, Option, Options, Part, Question, Reads, RunFacts, of
+from alltrace.run.rank import Rank
 from alltrace.trace.columns import Columns, schema_of
 from alltrace.trace.errors import AlltraceError, UsageError
 
@@ -44,11 +45,11 @@ class Statements:
     merge: Of[str | None] = None
     stand_alone: Of[bool] = False  # whether `reduce` makes rows of each rank from its part alone, in order of rank
     # the tables that the map reads, by name, `rank` first in each, where a loop adds columns
-    rank_tables: Callable[[RankTables, Options], dict[str, pa.Table]] | None = None
+    rank_tables: Callable[[Rank, Options], dict[str, pa.Table]] | None = None
     # what a compiled loop adds to the tables; None if the statement reads nothing but tables
     computed: Of[str | None] = None
 
-    def map_rank(self, rank: RankTables, options: Options) -> pa.Table:
+    def map_rank(self, rank: Rank, options: Options) -> pa.Table:
         """The rows of the map's statement."""
         if self.rank_tables is not None:
             tables = self.rank_tables(rank, options)
@@ -132,7 +133,7 @@ def not_by_sql(name: str, computed: str) -> UsageError:
     return UsageError(f"{name} needs {computed}, which SQL does not compute; leave out --show-sql")
 
 
-def id_table(rank: RankTables, table: str, columns: Sequence[str]) -> pa.Table:
+def id_table(rank: Rank, table: str, columns: Sequence[str]) -> pa.Table:
     """A canonical table of a rank with its number as the column `rank` in front; empty if the rank has none."""
     return with_rank(rank.table(table, columns), rank.rank)
 

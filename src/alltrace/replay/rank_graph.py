@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.clock import ClockMap
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
     Int32 = NDArray[np.int32]
@@ -122,7 +122,7 @@ class _Arcs:
         return [np.concatenate(column) for column in zip(*self._parts, strict=True)]
 
 
-def rank_graph(rank: RankTables, matched: Int64) -> RankGraph:
+def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     """The nodes and arcs of one rank.
 
     Args:
@@ -135,7 +135,7 @@ def rank_graph(rank: RankTables, matched: Int64) -> RankGraph:
     return _Builder(rank.rank, work, waits, meetings, unplaced).build()
 
 
-def _host_meetings(rank: RankTables, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int]], int]:
+def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int]], int]:
     """Matched operations of the host: start, end, row; sorted by end. And the number of those of a device that are not placed."""
     import pyarrow as pa
 

@@ -14,7 +14,7 @@ from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 if TYPE_CHECKING:
-    from alltrace.run.rank_tables import RankTables
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 
@@ -99,7 +99,7 @@ def copy_name(word: str | None) -> int:
     return -1 - crc32((word or "").encode())
 
 
-def read(rank: RankTables, matched: Int64) -> tuple[Work, Waits]:
+def read(rank: Rank, matched: Int64) -> tuple[Work, Waits]:
     """The work of a rank and its waits.
 
     Args:
@@ -162,14 +162,14 @@ def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]
     return [(int(devices[d]), int(streams[s])) for d, s in pairs], track
 
 
-def _apart(rank: RankTables, table: str, correlation: Int64) -> Int64:
+def _apart(rank: Rank, table: str, correlation: Int64) -> Int64:
     """Correlations that differ between processes, each of which counts its own from 1 in 32 bits; -1 if there is none."""
     process = integers(rank.table(table, ["process"]).column("process"), -1)
     keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
     return keys
 
 
-def _base(rank: RankTables, table: str, several: bool) -> tuple[Any, dict[str, Int64]]:
+def _base(rank: Rank, table: str, several: bool) -> tuple[Any, dict[str, Int64]]:
     found = rank.table(table, TABLES[table])
     columns = {c: integers(found.column(c), -1) for c in ("device", "stream", "correlation")}
     if several:
@@ -178,7 +178,7 @@ def _base(rank: RankTables, table: str, several: bool) -> tuple[Any, dict[str, I
     return found, columns
 
 
-def _kernels(rank: RankTables, several: bool) -> dict[str, Int64]:
+def _kernels(rank: Rank, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "kernels", several)
     words, codes = coded(table.column("kind"))
     columns["kind"] = np.array([*(OTHER if w in NOT_COMPUTE else COMPUTE for w in words.to_pylist()), COMPUTE], np.int64)[codes]
@@ -186,7 +186,7 @@ def _kernels(rank: RankTables, several: bool) -> dict[str, Int64]:
     return columns
 
 
-def _copies(rank: RankTables, several: bool) -> dict[str, Int64]:
+def _copies(rank: Rank, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "copies", several)
     words, codes = coded(table.column("kind"))
     columns["kind"] = np.where(is_true(table.column("collective")), OTHER, COPY).astype(np.int64)
@@ -194,7 +194,7 @@ def _copies(rank: RankTables, several: bool) -> dict[str, Int64]:
     return columns
 
 
-def _graphs(rank: RankTables, several: bool) -> dict[str, Int64]:
+def _graphs(rank: Rank, several: bool) -> dict[str, Int64]:
     table, columns = _base(rank, "graphs", several)
     columns["kind"] = np.full(table.num_rows, COMPUTE, np.int64)
     columns["name"] = np.full(table.num_rows, copy_name("graph"), np.int64)
@@ -216,7 +216,7 @@ def _looked_up(keys: Int64, values: Int64, wanted: Int64) -> Int64:
     return result
 
 
-def _merged(rank: RankTables, columns: dict[str, Int64], tracks: list[tuple[int, int]], matched: Int64) -> Work:
+def _merged(rank: Rank, columns: dict[str, Int64], tracks: list[tuple[int, int]], matched: Int64) -> Work:
     """The work with each matched collective as one piece, from its first kernel's start to its last one's end."""
     import pyarrow as pa
 
@@ -251,7 +251,7 @@ def _merged(rank: RankTables, columns: dict[str, Int64], tracks: list[tuple[int,
     return Work(**kept, tracks=tracks, rows={int(place[n]): r for n, r in rows.items()})
 
 
-def _waits(rank: RankTables, api: Any, calls: dict[str, Int64], tracks: list[tuple[int, int]], *, several: bool) -> Waits:
+def _waits(rank: Rank, api: Any, calls: dict[str, Int64], tracks: list[tuple[int, int]], *, several: bool) -> Waits:
     number = {pair: n for n, pair in enumerate(tracks)}
     start, end, track = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     syncs, columns = _base(rank, "syncs", several)

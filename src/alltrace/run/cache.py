@@ -11,12 +11,11 @@ remembered with its size, inode and times, and read again only when one of these
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.readers.registry import open_report
+from alltrace.run.derived import draft_of, locked, remove_drafts
 from alltrace.run.discover import find_reports, outdated
 from alltrace.run.host_paths import host_path
 from alltrace.run.json_files import read_json, write_json
@@ -34,7 +34,7 @@ from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from alltrace.run.import_progress import Watcher
     from alltrace.run.report_hash import Stamps
@@ -83,7 +83,7 @@ def _imported_once(
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
         key, contents = _key(_Hashes(folder / _HASHES), reports, rules)
-        with _locked(folder / _RUNS, key):
+        with locked(_lock(folder / _RUNS, key)):
             run, manifest = _place(folder / _RUNS, key)
             if manifest is not None:
                 unread = next((r.error for r in manifest.reports if r.error), None)
@@ -185,27 +185,17 @@ def _name(remote: str) -> str:
 
 
 def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> None:
-    draft = place.with_name(f".{os.getpid()}-{place.name}")
     place.parent.mkdir(parents=True, exist_ok=True)
+    remove_drafts(place)
     try:
-        if whole_folder:
-            system.get(remote, str(draft), recursive=True)
-        else:  # `get` takes a name with ? or * for a pattern
-            system.get_file(remote, str(draft))
-        try:
-            draft.replace(place)
-        except OSError:
-            if not place.exists():  # else another process brought the same folder first
-                raise
-    finally:
-        _remove(draft)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        with draft_of(place) as draft:
+            if whole_folder:
+                system.get(remote, str(draft), recursive=True)
+            else:  # `get` takes a name with ? or * for a pattern
+                system.get_file(remote, str(draft))
+    except OSError:
+        if not place.exists():  # else another process brought the same folder first
+            raise
 
 
 def _key(hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None) -> tuple[str, dict[str, Content]]:
@@ -323,14 +313,9 @@ def _opens(report: Path) -> bool:
     return True
 
 
-@contextmanager
-def _locked(folder: Path, key: str) -> Iterator[None]:
-    """Holds the lock of one run, so that two processes do not make it at once; the lock goes with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f".{key}.lock").open("w") as lock:
-        with suppress(OSError):  # a file system without locks: both make it, and the second renames over the first
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _lock(folder: Path, key: str) -> Path:
+    """The lock of one run in the cache, so that two processes do not make it at once."""
+    return folder / f".{key.partition('.')[0]}.lock"
 
 
 def _shrink(folder: Path, keep: str) -> None:
@@ -358,11 +343,8 @@ def _remove_unless_locked(entry: Path) -> bool:
     if entry.parent.name == _FETCHED:
         shutil.rmtree(entry, ignore_errors=True)
         return True
-    lock = entry.parent / f".{entry.name.partition('.')[0]}.lock"
-    with lock.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    with locked(_lock(entry.parent, entry.name), wait=False) as holds:
+        if not holds:
             return False
         # the manifest first: what is removed only in part must not look whole
         (entry / MANIFEST).unlink(missing_ok=True)

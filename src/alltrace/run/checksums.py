@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
 
 LOGS = "logs"
 LOGS_RECORD = "logs.json"
@@ -103,7 +103,7 @@ class RankFiles:
         self._run = run
         self._folders: dict[str, CheckedFiles] = {}
 
-    def of(self, record: Rank) -> CheckedFiles:
+    def of(self, record: RankRecord) -> CheckedFiles:
         """The files of a rank.
 
         Raises:
@@ -157,7 +157,7 @@ def checked_content(path: Path) -> memoryview:
     return content
 
 
-def write_rank_record(folder: Path, rank: Rank, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
+def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
     """Write the record of a rank next to its complete files; it must not survive a power cut without them.
 
     Args:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
 
 
 class ClockMap(NamedTuple):
@@ -74,7 +74,7 @@ class ClockMap(NamedTuple):
         return f"({shifted} - CAST(round_even({shifted} * {self.drift!r}::DOUBLE, 0) AS BIGINT) - CAST({self.origin_ns} AS BIGINT))"
 
 
-def clock_map(manifest: Manifest, rank: Rank) -> ClockMap:
+def clock_map(manifest: Manifest, rank: RankRecord) -> ClockMap:
     """The map from the time in the files of `rank` to the aligned clock of the session, with time 0 at the session's start."""
     clock = manifest.clock_of_host.get(rank.host)
     base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns

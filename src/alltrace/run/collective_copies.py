@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.run.manifest import NAMES
+from alltrace.run.names import Names
 from alltrace.run.parquet import read_parquet
-from alltrace.run.store import Names
 from alltrace.run.writer import TableWriter
 from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.schema import TABLES

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from alltrace.readers.gpu_log.read import GpuLog
     from alltrace.readers.gpu_log.sample import Gpu
-    from alltrace.run.manifest import Device, Manifest, Rank
+    from alltrace.run.manifest import Device, Manifest, RankRecord
 
 GPU_LOG = Table(
     "gpu_log",
@@ -146,15 +146,15 @@ class _Users:
 
     def __init__(self, manifest: Manifest) -> None:
         self._hosts = manifest.hosts
-        self._by_uuid: dict[str, list[tuple[Rank, Device]]] = {}
-        self._by_host: dict[str, list[tuple[Rank, Device]]] = {}
+        self._by_uuid: dict[str, list[tuple[RankRecord, Device]]] = {}
+        self._by_host: dict[str, list[tuple[RankRecord, Device]]] = {}
         for rank in manifest.ranks:
             for device in rank.devices:
                 self._by_host.setdefault(rank.host, []).append((rank, device))
                 if device.uuid is not None:
                     self._by_uuid.setdefault(_uuid(device.uuid), []).append((rank, device))
 
-    def of(self, log: GpuLog) -> list[tuple[int, Rank, Device]]:
+    def of(self, log: GpuLog) -> list[tuple[int, RankRecord, Device]]:
         """For each GPU of the log, by row, the ranks that use it, with the device.
 
         Raises:
@@ -204,7 +204,7 @@ def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
     return hosts[0] if len(hosts) == 1 else None
 
 
-def _by_index(here: Sequence[tuple[Rank, Device]], indices: set[int | None]) -> dict[tuple[str, str], int]:
+def _by_index(here: Sequence[tuple[RankRecord, Device]], indices: set[int | None]) -> dict[tuple[str, str], int]:
     """The number that `nvidia-smi` gives each GPU of a host: by bus id, if the run uses as many as the log has; otherwise none."""
     by_bus = {_bus_id(d.bus_id): d.identity for _, d in here if d.bus_id is not None}
     gpus = {d.identity for _, d in here}
@@ -213,7 +213,7 @@ def _by_index(here: Sequence[tuple[Rank, Device]], indices: set[int | None]) -> 
     return {by_bus[bus]: n for n, bus in enumerate(sorted(by_bus))}
 
 
-def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, Rank, Device]], given: int | None) -> tuple[int, str]:
+def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, RankRecord, Device]], given: int | None) -> tuple[int, str]:
     """How far the log's times are ahead of UTC, ns, and a note where that was inferred.
 
     Raises:
@@ -249,14 +249,14 @@ def _offset_text(ahead_ns: int) -> str:
     return f"{'-' if ahead_ns < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
 
 
-def _span_utc_ns(rank: Rank) -> tuple[int, int] | None:
+def _span_utc_ns(rank: RankRecord) -> tuple[int, int] | None:
     """First and last event of a rank by its host's UTC; None if its report does not say."""
     if rank.time_base_utc_ns is None or rank.start_ns is None or rank.end_ns is None:
         return None
     return rank.time_base_utc_ns + rank.start_ns, rank.time_base_utc_ns + rank.end_ns
 
 
-def _rows(log: GpuLog, rank: Rank, device: Device, gpu: int, ahead_ns: int) -> Any:
+def _rows(log: GpuLog, rank: RankRecord, device: Device, gpu: int, ahead_ns: int) -> Any:
     """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None if the rank's report has no UTC time."""
     import numpy as np
     import pyarrow as pa

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
 
 TABLE = "gpu_metrics"
 
 
-def samplers(manifest: Manifest, record: Rank) -> list[Rank]:
+def samplers(manifest: Manifest, record: RankRecord) -> list[RankRecord]:
     """The ranks of the same host with samples in their reports, the rank itself first."""
     found = [r for r in manifest.ranks_of_host[record.host] if r.rows.get(TABLE)]
     return sorted(found, key=lambda r: (r.rank != record.rank, r.rank))
 
 
-def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], Any], columns: Sequence[str]) -> Any:
+def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]) -> Any:
     """The rank's own samples, and samples of its other GPUs from the reports of other ranks of its host.
 
     Args:
-        own: The rank's tables (`StoredRank`).
+        own: The rank's tables (`Rank`).
         others: Ranks of its host that have samples, in the order in which they are believed; the rank itself is passed over.
         opened: The tables of such a rank.
         columns: The columns wanted, in order.
@@ -65,12 +65,12 @@ def samples_of_host(own: Any, others: Sequence[Rank], opened: Callable[[Rank], A
 
 
 def sample_sources(
-    own: Any, manifest: Manifest, others: Sequence[Rank], opened: Callable[[Rank], Any]
+    own: Any, manifest: Manifest, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any]
 ) -> list[tuple[Any, dict[int, int]]]:
     """Where a rank's samples are: samples of its GPUs, and in its own report samples of GPUs that no rank uses.
 
     Args:
-        own: The rank's tables (`StoredRank`).
+        own: The rank's tables (`Rank`).
         manifest: The run's.
         others: As from `samplers`.
         opened: The tables of such a rank.

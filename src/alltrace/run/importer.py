@@ -36,20 +36,20 @@ from alltrace.run.manifest import (
     Clock,
     Labels,
     Manifest,
-    Rank,
+    RankRecord,
     ReportRecord,
     rank_folder,
     rank_from_json,
     write_manifest,
 )
 from alltrace.run.meeting_kernels import find_meeting_kernels
+from alltrace.run.names import Names
 from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
-from alltrace.run.store import Names
 from alltrace.run.verify import remove_damaged_folders
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, printable
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
@@ -202,7 +202,7 @@ def import_part(
     rules: KernelRules | None = None,
     fetch: Fetch | None = None,
     watcher: Watcher | None = None,
-) -> list[Rank]:
+) -> list[RankRecord]:
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
     `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to another rank.
@@ -570,15 +570,15 @@ def _signature(
     }
 
 
-def _in_rows(rank: Rank, rows: Mapping[int, int]) -> Rank:
+def _in_rows(rank: RankRecord, rows: Mapping[int, int]) -> RankRecord:
     """The rank, with its reports in other rows of the manifest."""
     warnings, row_warnings = ({str(rows[int(n)]): w for n, w in found.items()} for found in (rank.warnings, rank.row_warnings))
     return rank._replace(reports=tuple(rows[n] for n in rank.reports), warnings=warnings, row_warnings=row_warnings)
 
 
-def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank]:
+def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, RankRecord]:
     """The ranks that are there already, whole, and were made from the same; all others are removed."""
-    kept: dict[int, Rank] = {}
+    kept: dict[int, RankRecord] = {}
     for folder in (output / RANKS).glob("rank=*"):
         number = folder.name.partition("=")[2]
         rank = int(number) if number.isdigit() else -1

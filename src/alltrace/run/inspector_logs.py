@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
 
 INSPECTOR = Table(
     "inspector",
@@ -172,7 +172,7 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def _owners(files: Sequence[_File], ranks: Sequence[Rank]) -> tuple[list[int | None], str, tuple[str, ...]]:
+def _owners(files: Sequence[_File], ranks: Sequence[RankRecord]) -> tuple[list[int | None], str, tuple[str, ...]]:
     """The rank of the run that each file is of, how that was found, and what a reader must know.
 
     Raises:
@@ -216,7 +216,7 @@ def _owners(files: Sequence[_File], ranks: Sequence[Rank]) -> tuple[list[int | N
     return owners, how, tuple(notes)
 
 
-def _on_the_clock_of(table: Any, rank: Rank) -> Any:
+def _on_the_clock_of(table: Any, rank: RankRecord) -> Any:
     """The rows of `INSPECTOR`; without times where the rank's report does not show UTC."""
     import numpy as np
     import pyarrow as pa

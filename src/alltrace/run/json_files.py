@@ -10,6 +10,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from alltrace.run.derived import draft_of
 from alltrace.trace.errors import DamageError, InputError, printable
 
 if TYPE_CHECKING:
@@ -31,18 +32,13 @@ def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> No
         lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged; it is one of many
             that only programs read, so it has no line breaks either, with which Python's encoder takes several times as long.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        # a path with bytes that are not UTF-8 has lone surrogates in it, which JSON can only hold escaped
-        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            text = json.dumps({_CHECKSUM: _checksum(value), **value}, indent=1 if lasting else None, ensure_ascii=False)
-            file.write(f"{text}\n")
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    # a path with bytes that are not UTF-8 has lone surrogates in it, which JSON can only hold escaped
+    with draft_of(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        text = json.dumps({_CHECKSUM: _checksum(value), **value}, indent=1 if lasting else None, ensure_ascii=False)
+        file.write(f"{text}\n")
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:

@@ -113,7 +113,7 @@ class MeetingKernel(NamedTuple):
     met: int
 
 
-class Rank(NamedTuple):
+class RankRecord(NamedTuple):
     """One rank of a run.
 
     Attributes:
@@ -268,7 +268,7 @@ class Manifest:
     """
 
     reports: tuple[ReportRecord, ...] = ()
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[RankRecord, ...] = ()
     clocks: tuple[Clock, ...] = ()
     zero_utc_ns: int | None = None
     missing_ranks: tuple[int, ...] = ()
@@ -290,17 +290,17 @@ class Manifest:
         return tuple(self.ranks_of_host)
 
     @cached_property
-    def ranks_of_host(self) -> Mapping[str, tuple[Rank, ...]]:
+    def ranks_of_host(self) -> Mapping[str, tuple[RankRecord, ...]]:
         """The ranks of each host, by number."""
-        found: dict[str, list[Rank]] = {}
+        found: dict[str, list[RankRecord]] = {}
         for rank in self.ranks:
             found.setdefault(rank.host, []).append(rank)
         return {host: tuple(ranks) for host, ranks in found.items()}
 
     @cached_property
-    def ranks_of_report(self) -> Mapping[int, tuple[Rank, ...]]:
+    def ranks_of_report(self) -> Mapping[int, tuple[RankRecord, ...]]:
         """The ranks that have something of each report, by its row of `reports`."""
-        found: dict[int, list[Rank]] = {}
+        found: dict[int, list[RankRecord]] = {}
         for rank in self.ranks:
             for report in rank.reports:
                 found.setdefault(report, []).append(rank)
@@ -311,11 +311,11 @@ class Manifest:
         """The clock of each host that has one."""
         return {clock.host: clock for clock in self.clocks}
 
-    def role_of(self, rank: Rank) -> str | None:
+    def role_of(self, rank: RankRecord) -> str | None:
         """What a rank does in a program of several groups of ranks, such as `actor`; None if its reports do not say."""
         return next((role for n in rank.reports if (role := self.reports[n].environment.get(ROLE)) is not None), None)
 
-    def with_ranks(self, ranks: Iterable[Rank]) -> Manifest:
+    def with_ranks(self, ranks: Iterable[RankRecord]) -> Manifest:
         """The same facts with other ranks, sorted by number."""
         return replace(self, ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
 
@@ -381,14 +381,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def rank_from_json(value: Mapping[str, Any]) -> Rank:
+def rank_from_json(value: Mapping[str, Any]) -> RankRecord:
     """The rank that `plain` made JSON of.
 
     Raises:
         TypeError: A fact is missing or of another type, or there is one too many.
         ValueError: A number is out of its bounds.
     """
-    rank: Rank = _record(Rank, value)
+    rank: RankRecord = _record(RankRecord, value)
     return _sound(rank)
 
 
@@ -402,7 +402,7 @@ def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
     return made
 
 
-def _sound(rank: Rank) -> Rank:
+def _sound(rank: RankRecord) -> RankRecord:
     if rank.rank < 0 or any(n < 0 for n in rank.rows.values()):
         raise ValueError(f"rank {rank.rank} has a negative number or negative row counts")
     if any(len(span) != 2 for span in rank.unrecorded):

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from alltrace.readers.base import ReportWarning
 from alltrace.run.manifest import NAMES, MissingRecords
+from alltrace.run.names import Names
 from alltrace.run.parquet import read_parquet
-from alltrace.run.store import Names
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.run.checked_arrow import read_table, write_table
+from alltrace.run.checked_arrow import read_signed, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +26,13 @@ _KINDS = "biuf"
 """The kinds of NumPy's types that are kept: truth values and numbers."""
 
 
-def write_object(path: Path, value: Any, facts: Mapping[str, str]) -> None:
+def write_object(path: Path, value: Any, signature: str) -> None:
     """Write an object, completely or not at all.
 
     Args:
         path: Where to.
         value: Dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested.
-        facts: What to store with it.
+        signature: What it was made from.
 
     Raises:
         OSError: It cannot be written.
@@ -42,27 +42,25 @@ def write_object(path: Path, value: Any, facts: Mapping[str, str]) -> None:
     tree = json.dumps(_packed(value, arrays))
     columns = [[a.dtype.str for a in arrays], [list(a.shape) for a in arrays], [a.tobytes() for a in arrays]]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
-    kept = {**{name.encode(): fact.encode() for name, fact in facts.items()}, _TREE: tree.encode()}
-    write_table(path, table.replace_schema_metadata(kept))
+    write_table(path, table.replace_schema_metadata({_TREE: tree.encode()}), signature)
 
 
-def read_object(path: Path, facts: Mapping[str, str], classes: Sequence[type]) -> Any:
-    """An object that `write_object` wrote; None if the stored facts are not `facts`.
+def read_object(path: Path, signature: str, classes: Sequence[type]) -> Any:
+    """An object that `write_object` wrote; None if it was made from something else.
 
     Args:
         path: Where it is.
-        facts: What must be stored with it.
+        signature: What it must have been made from.
         classes: The dataclasses that may be in it.
 
     Raises:
         DamageError: The file is missing or not as it was written.
         ValueError: It is not such a file, or has another class in it.
     """
-    table = read_table(path)
-    kept = {name.decode(): fact.decode() for name, fact in (table.schema.metadata or {}).items()}
-    tree = kept.pop(_TREE.decode(), "")
-    if kept != facts:
+    table = read_signed(path, signature)
+    if table is None:
         return None
+    tree = (table.schema.metadata or {}).get(_TREE, b"")
     if table.schema.remove_metadata() != _SCHEMA:
         raise ValueError(f"{path} has other columns")
     arrays = [_array(*(column[row].as_py() for column in table.columns)) for row in range(table.num_rows)]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
 
 ALIGN = "align"
 FACTS = "alignment.json"
@@ -145,7 +145,7 @@ def signature(manifest: Manifest) -> str:
     return blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
 
 
-def rank_signature(manifest: Manifest, rank: Rank) -> str:
+def rank_signature(manifest: Manifest, rank: RankRecord) -> str:
     """What is made of one rank alone is made from: the rank as it was imported, its reports, which kernels meet, and the code.
 
     Its clock is not part of it.

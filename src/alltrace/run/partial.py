@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from alltrace.run.checksums import RankFiles
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_manifest
+from alltrace.run.names import Names
 from alltrace.run.overlay import unaligned
-from alltrace.run.store import Names, Run
+from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
     from alltrace.run.overlay import Overlay
 
 
@@ -55,7 +56,7 @@ class PartialRun(Run):
                 yield files.path(NAMES)
 
 
-def _committed(run: Path) -> list[Rank]:
+def _committed(run: Path) -> list[RankRecord]:
     """The ranks with an existing folder and record."""
     found = []
     for folder in sorted((run / RANKS).glob("rank=*")):

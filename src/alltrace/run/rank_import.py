@@ -18,14 +18,14 @@ from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
-from alltrace.run.manifest import NAMES, RANKS, Device, Rank, ReportRecord, rank_folder
+from alltrace.run.manifest import NAMES, RANKS, Device, RankRecord, ReportRecord, rank_folder
 from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
+from alltrace.run.names import Names
 from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
-from alltrace.run.store import Names
 from alltrace.trace.arrays import integers
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES
@@ -73,7 +73,7 @@ class RankTask(NamedTuple):
     reader: ReportReader | None = None
 
 
-def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[Rank]:
+def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
     """Read the reports of `task` and commit its ranks; returns their records in the run.
 
     Raises:
@@ -230,7 +230,7 @@ class _KernelKinds:
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
 
 
-def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], staging: Path) -> Rank:
+def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], staging: Path) -> RankRecord:
     """Put a rank's folder in its place, whole."""
     order = [s.report for s in plan.sources]
     piece = pieces[0]
@@ -248,7 +248,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     if missing.warnings:
         row_warnings[str(order[0])] = (*row_warnings.get(str(order[0]), ()), *missing.warnings)
     warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
-    rank = Rank(
+    rank = RankRecord(
         rank=plan.rank,
         local_rank=plan.local_rank,
         host=plan.host,

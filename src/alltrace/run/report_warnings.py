@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from alltrace.readers.base import ReportWarning
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
 
 
 class Warned(NamedTuple):
@@ -23,7 +23,7 @@ class Warned(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def warnings_of(manifest: Manifest, ranks: Iterable[Rank]) -> list[Warned]:
+def warnings_of(manifest: Manifest, ranks: Iterable[RankRecord]) -> list[Warned]:
     """The warnings that touch some ranks, each once. A warning of a report is counted once, independent of its ranks."""
     return _gathered(manifest, [(rank, report) for rank in ranks for report in rank.reports])
 
@@ -34,7 +34,7 @@ def warnings_of_report(manifest: Manifest, report: int) -> list[ReportWarning]:
     return [w.warning for w in found] or list(manifest.reports[report].warnings)
 
 
-def _gathered(manifest: Manifest, pairs: Iterable[tuple[Rank, int]]) -> list[Warned]:
+def _gathered(manifest: Manifest, pairs: Iterable[tuple[RankRecord, int]]) -> list[Warned]:
     found: dict[tuple[str, tuple[str, ...]], Warned] = {}
     counted: set[tuple[int, ReportWarning]] = set()
     for rank, report in pairs:
@@ -53,7 +53,7 @@ def _gathered(manifest: Manifest, pairs: Iterable[tuple[Rank, int]]) -> list[War
 
 
 def _warnings(
-    manifest: Manifest, rank: Rank, report: int, counted: set[tuple[int, ReportWarning]]
+    manifest: Manifest, rank: RankRecord, report: int, counted: set[tuple[int, ReportWarning]]
 ) -> Iterator[tuple[ReportWarning, bool]]:
     """The warnings of a rank's part of a report, and whether each was counted with another rank's."""
     for warning in (*manifest.reports[report].warnings, *rank.warnings.get(str(report), ())):

@@ -25,7 +25,7 @@ from alltrace.run.gpu_logs import import_gpu_logs
 from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import read_files, short_host
-from alltrace.run.manifest import LogRecord, Manifest, Rank
+from alltrace.run.manifest import LogRecord, Manifest, RankRecord
 from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
@@ -178,7 +178,7 @@ def _import_nccl(
     return found, notes
 
 
-def ranks_of_members(logs: NcclLogs, ranks: Sequence[Rank]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
+def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
     """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
 
     For containers that share both, the rank's number from the communicators decides.

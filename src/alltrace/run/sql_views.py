@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from alltrace.run.checksums import RankFiles
     from alltrace.run.clock import ClockMap
-    from alltrace.run.manifest import Manifest, Rank
+    from alltrace.run.manifest import Manifest, RankRecord
     from alltrace.run.overlay import Overlay
 
 _SQL_TYPES = {
@@ -57,15 +57,15 @@ class Run(Protocol):
         ...
 
     @property
-    def ranks(self) -> tuple[Rank, ...]:
+    def ranks(self) -> tuple[RankRecord, ...]:
         """The ranks, by number."""
         ...
 
-    def clock(self, record: Rank) -> ClockMap:
+    def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the run's aligned clock."""
         ...
 
-    def has(self, record: Rank, table: str) -> bool:
+    def has(self, record: RankRecord, table: str) -> bool:
         """Whether a rank has rows of a canonical table."""
         ...
 

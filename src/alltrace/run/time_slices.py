@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Piece, StoredRank
+    from alltrace.run.rank import Piece, Rank
     from alltrace.trace.arrays import Int64
-    from alltrace.trace.intervals import Merged
 
     _Key = tuple[str, int, tuple[str, ...]]
 
@@ -59,9 +58,7 @@ class TimeSlices:
         by_call: The tables among these with rows that accompany the rows of `api` with their correlation ids, whenever they start.
     """
 
-    def __init__(
-        self, rank: StoredRank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()
-    ) -> None:
+    def __init__(self, rank: Rank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()) -> None:
         self.stored = rank
         self.by_call = by_call
         self._tables = tables
@@ -69,7 +66,7 @@ class TimeSlices:
         self._waiting: dict[_Key, Any] = {}
         self._looked_up: dict[str, list[_Key]] = {}  # of a table by call: what waits since the span before
         self._ids: dict[str, _Bounds] = {}
-        self._dictionaries: dict[tuple[str, tuple[str, ...] | None], Any] = {}
+        self._dictionaries: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def sampled(self) -> tuple[Int64, Int64]:
         """About the start of every 4096th event, int64 ns in no order, and how many events each represents.
@@ -111,12 +108,12 @@ class TimeSlices:
         """All columns requested of a table, and `columns`."""
         return list(dict.fromkeys((*self._tables.get(table, ()), *columns)))
 
-    def between(self, since_ns: int | None, until_ns: int | None) -> TimeSlice:
+    def between(self, since_ns: int | None, until_ns: int | None) -> Rank:
         """The rank's tables with the events that start at or after `since_ns` and before `until_ns`; request spans in order.
 
         None leaves a side open; an event without a start comes in the span without an end.
         """
-        return TimeSlice(self, since_ns, until_ns)
+        return self.stored.view(read=_Span(self, since_ns, until_ns).table)
 
     def events(self, table: str, columns: Sequence[str], since_ns: int | None, until_ns: int | None) -> Any:
         """The rows of a table that start in a span, in the order of the table."""
@@ -163,9 +160,9 @@ class TimeSlices:
         self._looked_up[table] = used
         return pa.concat_tables(found[1:] or found).select(list(columns)).unify_dictionaries()
 
-    def dictionary(self, table: str, columns: Sequence[str] | None) -> Any:
+    def dictionary(self, table: str, columns: Sequence[str]) -> Any:
         """A table that is not a table of events, read once."""
-        key = (table, None if columns is None else tuple(columns))
+        key = (table, tuple(columns))
         if key not in self._dictionaries:
             self._dictionaries[key] = self.stored.table(table, columns)
         return self._dictionaries[key]
@@ -196,29 +193,22 @@ class TimeSlices:
         return self._ids[table]
 
 
-class TimeSlice:
-    """One rank's tables, cut down to the events that start in a span of time; a `RankTables`."""
+class _Span:
+    """The events of a rank that start in a span of time."""
 
     def __init__(self, slices: TimeSlices, since_ns: int | None, until_ns: int | None) -> None:
-        self.rank: int = slices.stored.rank
-        self.host: str = slices.stored.host
         self._slices = slices
         self._span = (since_ns, until_ns)
         self._called: Any = None
 
-    def has(self, table: str) -> bool:
-        """Whether the rank has rows of the canonical `table`, at any time."""
-        return self._slices.stored.has(table)
-
-    def table(self, table: str, columns: Sequence[str] | None = None) -> Any:
-        """The rows of the canonical `table` that start in the span; a dictionary is whole (see `RankTables.table`)."""
+    def table(self, table: str, wanted: list[str]) -> Any:
+        """The rows of a table that start in the span; a dictionary is whole."""
         if table in DICTIONARIES or TABLES[table].order is None:
-            return self._slices.dictionary(table, columns)
-        wanted = TABLES[table].column_names if columns is None else columns
+            return self._slices.dictionary(table, wanted)
         if table in self._slices.by_call:
             return self._slices.of_calls(table, wanted, self._ids())
         if table == _CALLS and self._slices.by_call:
-            return self._calls(wanted).select(list(wanted))
+            return self._calls(wanted).select(wanted)
         return self._slices.events(table, wanted, *self._span)
 
     def _ids(self) -> Int64:
@@ -231,26 +221,6 @@ class TimeSlice:
         if self._called is None or not set(columns) <= set(self._called.column_names):
             self._called = self._slices.events(_CALLS, self._slices.read(_CALLS, columns), *self._span)
         return self._called
-
-    def gpu_samples(self, columns: Sequence[str]) -> Any:
-        """The samples of the rank's GPUs, of any time (see `RankTables.gpu_samples`)."""
-        return self._slices.stored.gpu_samples(columns)
-
-    def unrecorded(self) -> Merged:
-        """Times with possibly lost records (see `RankTables.unrecorded`)."""
-        return self._slices.stored.unrecorded()
-
-    def shared(self, table: str) -> Any:
-        """The rank's rows of `members` or `steps` of the alignment, of any time."""
-        return self._slices.stored.shared(table)
-
-    def texts(self, ids: Any) -> Any:
-        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
-        return self._slices.stored.texts(ids)
-
-    def name_table(self) -> Any:
-        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        return self._slices.stored.name_table()
 
 
 def _rows_at(table: Any, rows: Int64) -> Any:

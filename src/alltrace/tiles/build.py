@@ -6,14 +6,8 @@ pyramid. If ranks, rows or clocks change, only the files of ranks that are drawn
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import shutil
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.run.checked_arrow import write_table
+from alltrace.run.checked_arrow import has_signature, write_table
 from alltrace.run.clock import clock_map
+from alltrace.run.derived import derived, digest, place_of, remove
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import plain
 from alltrace.run.overlay import collectives_file, rank_signature
@@ -35,7 +30,6 @@ from alltrace.tiles.files import (
     NO_DATA,
     as_shares,
     heat_table,
-    is_of,
     rank_file,
     read_rank,
     write_rank,
@@ -44,20 +38,19 @@ from alltrace.tiles.grid import Grid, grid_of
 from alltrace.tiles.rank_tiles import SUMMARY_PARTS, TrackTiles, binned, shared_tables, summary_of, tracks_of
 from alltrace.tiles.tracks import SUMMARY, integers
 from alltrace.tiles.waits import waits_of
-from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
-from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.errors import AlltraceError
 from alltrace.trace.intervals import bin_coverage_ns, by_track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
 
     Shares = dict[str, NDArray[np.uint16]]
 
-_LOCK = ".tiles.lock"
 _VERSION = 5
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
@@ -100,61 +93,33 @@ def pyramid(
     Raises:
         InputError: No rank can be read, or the pyramid cannot be written.
     """
-    found = kept_pyramid(run, folder)
-    if found is not None:
-        return found
-    made_from, home = signature(run), folder or run.path / TILES
-    writable = folder is not None or os.access(run.path, os.W_OK)
-    place = home if writable else own_folder(default_folder()) / TILES / made_from
-    try:
+
+    def make(place: Path, made_from: str) -> Pyramid:
         (place / "ranks").mkdir(parents=True, exist_ok=True)
-        with _locked(place):
-            return _find(place, made_from) or _make(run, place, made_from, jobs, progress)
-    except OSError as error:
-        raise InputError(
-            place,
-            found=f"the levels of detail cannot be written ({error.strerror or error})",
-            advice="free some space, or copy the run",
-        ) from error
+        return _make(run, place, made_from, jobs, progress)
+
+    return derived(run, TILES, inputs_of(run), _find, make, what="the levels of detail", folder=folder)
 
 
 def kept_pyramid(run: Run, folder: Path | None = None) -> Pyramid | None:
     """The stored pyramid of `run`, in `folder` if given; None if it must be built."""
-    made_from = signature(run)
-    places = [folder or run.path / TILES]
-    cache = existing_folder() if folder is None else None
-    if cache is not None:
-        places.append(cache / TILES / made_from)
-    return next((found for place in places if (found := _find(place, made_from)) is not None), None)
+    return place_of(run, TILES, inputs_of(run), folder=folder).find(_find)
 
 
-def signature(run: Run) -> str:
+def inputs_of(run: Run) -> list[Any]:
     """What a pyramid is made from: the run's ranks and rows, its clocks, the version that makes it."""
     manifest = run.manifest
     clocks = [plain(c) for c in manifest.clocks]
     stamps = [(r.rank, r.stamp_error_ns) for r in manifest.ranks]
     matched = run.overlay.facts.get("signature") if run.overlay is not None else None
-    text = json.dumps([_VERSION, run_signature(manifest), clocks, stamps, matched])
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return [_VERSION, run_signature(manifest), clocks, stamps, matched]
 
 
 def _find(place: Path, made_from: str) -> Pyramid | None:
-    try:
-        facts = read_json(place / FACTS)
-        if facts["signature"] != made_from or facts["broken"] or not (place / HEAT).is_file():
-            return None  # of a rank that could not be read the file may be whole by now
-        return Pyramid(place, Grid(**facts["grid"]), {})
-    except (AlltraceError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock on building in `folder`; the lock goes with the process."""
-    with (folder / _LOCK).open("w") as lock:
-        with suppress(OSError):  # a file system without locks: both make it, file by file the same
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    facts = read_json(place / FACTS)
+    if facts["signature"] != made_from or facts["broken"] or not (place / HEAT).is_file():
+        return None  # of a rank that could not be read the file may be whole by now
+    return Pyramid(place, Grid(**facts["grid"]), {})
 
 
 def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Callable[[int], None] | None) -> Pyramid:
@@ -162,11 +127,11 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     rows = sum(sum(r.rows.values()) for r in run.ranks)
     grid = grid_of(run.span_ns, len(run.ranks), rows)
     sources = _rank_signatures(run, grid)
-    there = {r.rank for r in run.ranks if is_of(place / rank_file(r.rank), sources[r.rank])}
+    there = {r.rank for r in run.ranks if has_signature(place / rank_file(r.rank), sources[r.rank])}
     whole = {Path(rank_file(r)).name for r in there}
     for left in (place / "ranks").iterdir():
         if left.name not in whole:
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+            remove(left)
     todo = [r for r in run.ranks if r.rank not in there]
     if progress and there:
         progress(len(there))
@@ -197,8 +162,7 @@ def _rank_signatures(run: Run, grid: Grid) -> dict[int, str]:
     found = {}
     for r in run.ranks:
         clock, matches = plain(clock_map(manifest, r)), matched.get(collectives_file(r.rank))
-        text = json.dumps([_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches])
-        found[r.rank] = blake2b(text.encode(), digest_size=16).hexdigest()
+        found[r.rank] = digest([_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches])
     return found
 
 
@@ -210,7 +174,7 @@ def _build_rank(sent: SentRun, place: Path, grid: Grid, item: tuple[int, str], a
     advance(1)
 
 
-def rank_tracks(rank: StoredRank, grid: Grid) -> list[TrackTiles]:
+def rank_tracks(rank: Rank, grid: Grid) -> list[TrackTiles]:
     """The tracks of a rank on a grid, the parts of its summary first."""
     tables = shared_tables(rank)
     parts = summary_of(tables, grid).items()
@@ -218,7 +182,7 @@ def rank_tracks(rank: StoredRank, grid: Grid) -> list[TrackTiles]:
     return [*summary, *tracks_of(rank, tables, grid, grid.start_ns + grid.span_ns)]
 
 
-def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
+def _metric_rows(run: Run, rank: Rank, grid: Grid) -> list[Any]:
     """The mean of each metric of the rank's devices, on the grid of the heat map."""
     if not run.is_sampled(rank.record):
         return []
@@ -237,7 +201,7 @@ def _metric_rows(run: Run, rank: StoredRank, grid: Grid) -> list[Any]:
     ]
 
 
-def _of_others(run: Run, rank: StoredRank) -> list[int]:
+def _of_others(run: Run, rank: Rank) -> list[int]:
     """The devices in a rank's report that other ranks of its host work on, as one report may sample all GPUs of its host."""
     taken = {d.identity for r in run.manifest.ranks_of_host[rank.host] for d in r.devices}
     known = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()

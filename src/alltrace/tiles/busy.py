@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.clock import ClockMap
-    from alltrace.run.store import StoredRank
+    from alltrace.run.rank import Rank
 
     Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
@@ -58,7 +58,7 @@ class Run:
         return self.clock.apply(self.start[rows]), self.clock.apply(self.end[rows]), self.code[rows]
 
 
-def runs_of(stored: StoredRank, table: str, group: int) -> Iterator[Run]:
+def runs_of(stored: Rank, table: str, group: int) -> Iterator[Run]:
     """The work in one piece of a table of the group `gpu`.
 
     A table is sorted by track and start, so a track is an ascending run, or a part of one if the next begins later.

@@ -14,7 +14,8 @@ from alltrace.tiles.waits import Certainty
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
     from alltrace.tiles.events import EventReader
 
 MOST_MEMBERS = 16384
@@ -75,7 +76,7 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
     return found
 
 
-def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """The API call that launched a piece of device work, and its row: same process and correlation; of nested ones the outer."""
     if not values.get("correlation"):  # 0 belongs to work without a launch
         return None
@@ -94,7 +95,7 @@ def _call_of(stored: StoredRank, values: dict[str, Any]) -> tuple[int, dict[str,
     return None if best is None else (best[1], row_of(stored, "api", best[1]))
 
 
-def _launched_by(stored: StoredRank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
+def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
     """The device work that a call launched: table, row, track, start and end of each; without an end it ends where it starts."""
     found: list[dict[str, Any]] = []
     if not values.get("correlation"):
@@ -130,7 +131,7 @@ def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zer
     return sorted(found, key=lambda r: (r["start"], -r["end"]))
 
 
-def _operation_of(stored: StoredRank, table: str, values: dict[str, Any]) -> int | None:
+def _operation_of(stored: Rank, table: str, values: dict[str, Any]) -> int | None:
     """The row of `collectives` that a kernel or range is part of: it starts with it on the device, or its call does on the host."""
     if table not in ("kernels", "ranges", "mpi"):
         return None

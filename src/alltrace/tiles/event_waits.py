@@ -12,13 +12,14 @@ from alltrace.tiles.tracks import integers
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from alltrace.run.store import StoredRank
+    from alltrace.run.rank import Rank
+
 
 MOST_WAITS = 64
 _WORK = ("kernels", "copies", "graphs")
 
 
-def event_waits(stored: StoredRank, values: dict[str, Any], zero: int) -> dict[str, Any]:
+def event_waits(stored: Rank, values: dict[str, Any], zero: int) -> dict[str, Any]:
     """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event.
 
     Args:
@@ -57,7 +58,7 @@ def event_waits(stored: StoredRank, values: dict[str, Any], zero: int) -> dict[s
     return found
 
 
-def _calls(stored: StoredRank, process: int | None, correlations: Collection[int], zero: int) -> list[dict[str, Any]]:
+def _calls(stored: Rank, process: int | None, correlations: Collection[int], zero: int) -> list[dict[str, Any]]:
     """The API calls of a process with these correlations, by start; of nested ones the outer."""
     rows: dict[int, tuple[int, int]] = {}
     for piece in stored.pieces("api"):
@@ -76,7 +77,7 @@ def _calls(stored: StoredRank, process: int | None, correlations: Collection[int
     return found
 
 
-def _work_around(stored: StoredRank, wait: dict[str, Any], zero: int) -> dict[str, Any]:
+def _work_around(stored: Rank, wait: dict[str, Any], zero: int) -> dict[str, Any]:
     """`before` and `behind` of a wait; with several devices, the device of the event is unknown."""
     if len(stored.record.devices) > 1:
         return {"before": None, "behind": None}
@@ -86,9 +87,7 @@ def _work_around(stored: StoredRank, wait: dict[str, Any], zero: int) -> dict[st
     }
 
 
-def _work(
-    stored: StoredRank, wait: dict[str, Any], stream: Any, correlation: int, zero: int, *, last: bool
-) -> dict[str, Any] | None:
+def _work(stored: Rank, wait: dict[str, Any], stream: Any, correlation: int, zero: int, *, last: bool) -> dict[str, Any] | None:
     """The last work of a stream that was launched before a call, or the first after it."""
     best: tuple[int, str, int] | None = None
     process = -1 if wait["process"] is None else wait["process"]

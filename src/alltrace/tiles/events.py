@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Piece, Run, StoredRank
+    from alltrace.run.rank import Piece, Rank
+    from alltrace.run.store import Run
     from alltrace.tiles.busy import Work
     from alltrace.tiles.cancel import Token
 
@@ -133,7 +134,7 @@ class EventReader:
         self._stored = Bounded(_MOST_RANKS_OPEN)
         self._open_end = run.span_ns[1]
 
-    def rank(self, rank: int) -> StoredRank:
+    def rank(self, rank: int) -> Rank:
         """The tables of one rank; the metadata of their files is kept.
 
         Raises:
@@ -202,7 +203,7 @@ class EventReader:
                     if inside.any():
                         yield key, times[inside], values[inside]
 
-    def _sources(self, rank: int, table: str) -> Sequence[tuple[StoredRank, Mapping[int, int] | None]]:
+    def _sources(self, rank: int, table: str) -> Sequence[tuple[Rank, Mapping[int, int] | None]]:
         """The ranks with samples of a rank in their reports, and the devices there, None for its own."""
         stored = self.rank(rank)
         if table != "gpu_metrics":
@@ -221,7 +222,7 @@ class EventReader:
             if (text := known if known is not None else self.words.get(i)) is not None
         }
 
-    def _decoded(self, stored: StoredRank, source: Source, piece: Piece) -> list[Events]:
+    def _decoded(self, stored: Rank, source: Source, piece: Piece) -> list[Events]:
         found = stored.piece(source.table, piece.group, columns_for(source, names=True))
         following = _following(stored, source, piece) if source.moments else None
         starts, ends, shown = spans(source, found, self._open_end if source.table == "ranges" else None, following)
@@ -274,18 +275,18 @@ def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _pieces_in(stored: StoredRank, table: str, start: int, end: int) -> Iterator[Piece]:
+def _pieces_in(stored: Rank, table: str, start: int, end: int) -> Iterator[Piece]:
     """The pieces of a table that may have rows in [start, end), aligned ns."""
     for piece in stored.pieces(table):
         if (piece.start_ns is None or piece.start_ns < end) and (piece.end_ns is None or piece.end_ns >= start):
             yield piece
 
 
-def _runs(stored: StoredRank, table: str, piece: Piece) -> list[BusyRun]:
+def _runs(stored: Rank, table: str, piece: Piece) -> list[BusyRun]:
     return list(runs_of(stored, table, piece.group))
 
 
-def _sampled(stored: StoredRank, table: str, piece: Piece, places: Mapping[int, int] | None) -> list[Sampled]:
+def _sampled(stored: Rank, table: str, piece: Piece, places: Mapping[int, int] | None) -> list[Sampled]:
     samples = SAMPLES[table]
     if samples.table != "memory":
         found = stored.piece(table, piece.group, samples.reads)
@@ -298,7 +299,7 @@ def _sampled(stored: StoredRank, table: str, piece: Piece, places: Mapping[int, 
     return [(key_of(samples.group, track), times[rows], values[rows]) for track, rows in by_track(*columns)]
 
 
-def _following(stored: StoredRank, source: Source, piece: Piece) -> Any:
+def _following(stored: Rank, source: Source, piece: Piece) -> Any:
     """The row after a piece; None for the last piece."""
     behind = next((p for p in stored.pieces(source.table) if p.first_row == piece.first_row + piece.rows), None)
     return None if behind is None else stored.piece(source.table, behind.group, ["time", "thread"]).slice(0, 1)

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.run.checked_arrow import read_table, write_table
-from alltrace.run.checksums import checked_content
 from alltrace.tiles.rank_tiles import TrackTiles
-from alltrace.trace.errors import DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 FACTS = "pyramid.json"
 HEAT = "heat.arrow"
-SIGNATURE = b"alltrace.pyramid"
 SCALES = b"alltrace.scales"
 
 NO_DATA = 65535
@@ -57,17 +54,7 @@ def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None
         sampled = len(track.values) == len(_SAMPLED) and track.values[0].dtype == np.float32
         row |= dict(zip(_SAMPLED if sampled else _BUSY, track.values, strict=False))
         rows.append(row)
-    table = pa.Table.from_pylist(rows, _RANK_SCHEMA)
-    write_table(path, table.replace_schema_metadata({SIGNATURE: signature.encode()}))
-
-
-def is_of(path: Path, signature: str) -> bool:
-    """Whether the file of a rank exists and has `signature`."""
-    try:
-        metadata = pa.ipc.open_file(checked_content(path)).schema.metadata or {}
-    except DamageError:
-        return False
-    return metadata.get(SIGNATURE) == signature.encode()
+    write_table(path, pa.Table.from_pylist(rows, _RANK_SCHEMA), signature)
 
 
 def read_rank(path: Path) -> dict[str, TrackTiles]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.store import Piece, StoredRank
+    from alltrace.run.rank import Piece, Rank
     from alltrace.tiles.cancel import Token
     from alltrace.tiles.events import EventReader
 
@@ -161,9 +161,7 @@ def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, t
     return _nested(parts) if parts else None
 
 
-def _decoded(
-    reader: EventReader, stored: StoredRank, table: str, start: int, end: int, token: Token
-) -> list[tuple[NDArray[Any], ...]]:
+def _decoded(reader: EventReader, stored: Rank, table: str, start: int, end: int, token: Token) -> list[tuple[NDArray[Any], ...]]:
     found = []
     for piece in stored.pieces(table):
         if (piece.start_ns is None or piece.start_ns < end) and (piece.end_ns is None or piece.end_ns >= start):
@@ -178,7 +176,7 @@ def _decoded(
     return [p for p in found if len(p[0])]
 
 
-def _columns(reader: EventReader, stored: StoredRank, table: str, piece: Piece) -> tuple[NDArray[Any], ...]:
+def _columns(reader: EventReader, stored: Rank, table: str, piece: Piece) -> tuple[NDArray[Any], ...]:
     more = ["domain", "kind"] if table == "ranges" else []
     rows = stored.piece(table, piece.group, ["start", "end", "thread", "name", *more])
     starts, ends = intervals(rows, reader.run.span_ns[1] if table == "ranges" else None)

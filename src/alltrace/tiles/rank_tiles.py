@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
-    from alltrace.recipes.execution.shared_tables import SharedRank
-    from alltrace.run.store import StoredRank
+    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
@@ -68,7 +66,7 @@ class TrackTiles:
     values: tuple[NDArray[Any], ...]
 
 
-def summary_of(rank: RankTables, grid: Grid) -> dict[str, Int64]:
+def summary_of(rank: Rank, grid: Grid) -> dict[str, Int64]:
     """What the devices of a rank did, per bin of the grid's finest level: for each of `SUMMARY_PARTS` an int64 array of ns."""
     from alltrace.recipes.analysis.device_intervals import device_activity
 
@@ -93,15 +91,14 @@ def parts_of(compute: Merged, communication: Merged, copies: Merged) -> dict[str
     }
 
 
-def shared_tables(rank: StoredRank) -> SharedRank:
+def shared_tables(rank: Rank) -> Rank:
     """The rank's tables for `summary_of` and then `tracks_of`, which read tables of devices once for both."""
     from alltrace.recipes.analysis.device_intervals import TABLES
-    from alltrace.recipes.execution.shared_tables import SharedRank
 
-    return SharedRank(rank, {name: columns_for(SOURCES[name], names=False) for name in TABLES})
+    return rank.view(wanted={name: columns_for(SOURCES[name], names=False) for name in TABLES})
 
 
-def tracks_of(rank: StoredRank, tables: SharedRank, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
+def tracks_of(rank: Rank, tables: Rank, grid: Grid, open_end_ns: int) -> Iterator[TrackTiles]:
     """The tracks of a rank that have rows, in the order of their groups; `tables` forgets those that were read."""
     by_group: dict[str, list[Source]] = {}
     for source in SOURCES.values():
@@ -112,7 +109,7 @@ def tracks_of(rank: StoredRank, tables: SharedRank, grid: Grid, open_end_ns: int
         yield from _sample_tracks(rank, grid, samples)
 
 
-def _interval_tracks(rank: SharedRank, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
+def _interval_tracks(rank: Rank, grid: Grid, sources: list[Source], open_end_ns: int) -> Iterator[TrackTiles]:
     parts = []
     for source in sources:
         if not rank.has(source.table):
@@ -139,7 +136,7 @@ def _interval_tracks(rank: SharedRank, grid: Grid, sources: list[Source], open_e
         yield track
 
 
-def _sample_tracks(rank: StoredRank, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
+def _sample_tracks(rank: Rank, grid: Grid, samples: Samples) -> Iterator[TrackTiles]:
     if samples.table == "gpu_metrics":
         parts = [
             moved(samples.read(source.piece(samples.table, number, samples.reads)), places)

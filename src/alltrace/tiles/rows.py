@@ -9,10 +9,10 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from alltrace.run.store import StoredRank
+    from alltrace.run.rank import Rank
 
 
-def row_of(stored: StoredRank, table: str, row: int) -> dict[str, Any]:
+def row_of(stored: Rank, table: str, row: int) -> dict[str, Any]:
     """The values of a row, 0-based, by column; names are ids.
 
     Raises:
@@ -34,7 +34,7 @@ def track_of(table: str, values: dict[str, Any]) -> str:
     return "" if source is None else key_of(source.group, (-1 if values[c] is None else values[c] for c in source.track))
 
 
-def plain_row(stored: StoredRank, table: str, values: dict[str, Any], zero: int) -> dict[str, Any]:
+def plain_row(stored: Rank, table: str, values: dict[str, Any], zero: int) -> dict[str, Any]:
     """The values of a row without those that are null; ids of names as text, times from the run's first event."""
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ from alltrace.recipes.execution.ask import ask, resolve_options
 from alltrace.recipes.simple import Recipe
 from alltrace.run.checksums import CheckedFiles
 from alltrace.run.overlay import Overlay
-from alltrace.run.store import StoredRank
+from alltrace.run.rank import Rank
 from alltrace.synth import write_run
 from alltrace.trace.columns import Column
 from alltrace.trace.errors import InputError, UsageError
@@ -197,7 +197,7 @@ def test_what_asks_for_tables_again_and_again_reads_each_once(name, tmp_path, mo
     run = make_run(tmp_path / "run", {r: tables_of(r) for r in range(2)})
     aligned(run)
     read: list[tuple[int, str]] = []
-    inner = StoredRank.file_table
+    inner = Rank.file_table
 
     def reading(rank, table, columns=None):
         # those of a host are looked through for each of its GPUs, and collectives once more for all ranks together
@@ -205,7 +205,7 @@ def test_what_asks_for_tables_again_and_again_reads_each_once(name, tmp_path, mo
             read.append((rank.rank, table))
         return inner(rank, table, columns)
 
-    monkeypatch.setattr(StoredRank, "file_table", reading)
+    monkeypatch.setattr(Rank, "file_table", reading)
     ask(run, name, jobs=1)
     assert {(0, "kernels"), (1, "kernels")} <= set(read)
     assert sorted(read) == sorted(set(read))

@@ -9,7 +9,7 @@ from tests.making import COMMUNICATION_KERNEL, COMPUTE_KERNEL, kernel, make_run
 
 from alltrace.align.store import aligned
 from alltrace.recipes.execution.ask import ask
-from alltrace.recipes.execution.window import Selection, WindowedRank, select, window_of
+from alltrace.recipes.execution.window import Selection, select, window_of
 from alltrace.recipes.execution.window_alignment import WindowedAlignment
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
@@ -110,14 +110,14 @@ def test_one_rank_alone_has_steps(tmp_path):
 
 
 def test_ranges_lose_parents_outside_the_window(tmp_path):
-    from alltrace.recipes.execution.window import RankWindow, WindowedRank
+    from alltrace.recipes.execution.window import RankWindow
 
     run = make_run(tmp_path / "run", {0: rows_of(4)})
     window = RankWindow(np.array([2]), np.array([[203, 300]]), np.array([[200, 300]]))
-    found = WindowedRank(run.rank(0), window).table("ranges", ["start", "parent"])
+    found = run.rank(0).view(window).table("ranges", ["start", "parent"])
     assert found.to_pylist() == [{"start": 205, "parent": None}]
     window = RankWindow(np.array([2]), np.array([[200, 300]]), np.array([[200, 300]]))
-    assert WindowedRank(run.rank(0), window).table("ranges", ["start", "parent"]).to_pylist() == [
+    assert run.rank(0).view(window).table("ranges", ["start", "parent"]).to_pylist() == [
         {"start": 200, "parent": None},
         {"start": 205, "parent": 0},
     ]
@@ -161,7 +161,7 @@ def test_operations_have_one_row_number_in_what_ranks_and_the_alignment_tell(tmp
     members = WindowedAlignment(alignment, window).members
     for rank, of in window.ranks.items():
         own = members.filter(pc.equal(members.column("rank"), rank)).column("row").to_pylist()
-        windowed = WindowedRank(run.rank(rank), of)
+        windowed = run.rank(rank).view(of)
         assert own == windowed.shared("members").column("row").to_pylist() == [0, 1]
         assert windowed.table("collectives").num_rows == 2
 

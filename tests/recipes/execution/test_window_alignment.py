@@ -13,7 +13,7 @@ from alltrace.recipes.execution.window import select, window_of
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_members_and_steps_are_those_of_each_ranks_window(monkeypatch, seed):
+def test_members_and_steps_are_those_of_each_ranks_window(seed):
     draw = np.random.default_rng(seed)
     listed = draw.permutation([(r, s) for r in (0, 1, 3) for s in range(6) if (r, s) != (3, 2)])
     start = listed[:, 1] * 100
@@ -35,9 +35,9 @@ def test_members_and_steps_are_those_of_each_ranks_window(monkeypatch, seed):
     rank, row, begin = draw.integers(0, 4, 100), draw.integers(0, 50, 100), draw.integers(0, 600, 100)
     evidence = draw.choice(["log", "mpi"], 100)
     columns = {"instance": instance, "rank": rank, "row": row, "start": begin, "evidence": evidence.tolist()}
-    whole = SimpleNamespace(members=pa.table(columns), steps=steps, run=SimpleNamespace(rank=lambda r: r))
     rows_of = {r: draw.permutation(50) for r in range(4)}
-    monkeypatch.setattr(window_alignment, "WindowedRank", lambda rank, _: SimpleNamespace(collective_rows=lambda: rows_of[rank]))
+    views = {r: SimpleNamespace(view=lambda _, r=r: SimpleNamespace(collective_rows=lambda: rows_of[r])) for r in range(4)}
+    whole = SimpleNamespace(members=pa.table(columns), steps=steps, run=SimpleNamespace(rank=views.get))
     found = window_alignment.WindowedAlignment(whole, window)
     kept = []
     for n in range(100):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.export.selection import Selection
-    from alltrace.run.manifest import Rank
+    from alltrace.run.manifest import RankRecord
     from alltrace.trace.arrays import Int64
 
 
@@ -121,7 +121,7 @@ def export_paraver(
         return Written(tuple(files), len(tracks), threads, **writer.counts)
 
 
-def _tracks(selection: Selection, rank: Rank, fold_streams: bool) -> Tracks:
+def _tracks(selection: Selection, rank: RankRecord, fold_streams: bool) -> Tracks:
     found = tracks_of(selection, rank, fold_streams=fold_streams)
     has_adapters = "nic_metrics" in selection.tables and selection.run.has(rank, "nic_metrics")
     return replace(found, metered=[UNKNOWN, *found.metered]) if has_adapters else found

@@ -10,7 +10,7 @@ import numpy as np
 
 from alltrace.recipes.analysis.operator_sums import Nodes
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of
 
@@ -71,7 +71,7 @@ class Pool:
         return rows[(end < 0) | (end > row)]
 
 
-def pools_of(rank: RankTables) -> list[Pool]:
+def pools_of(rank: Rank) -> list[Pool]:
     """The rank's pools, GPUs' first, by device."""
     table = rank.table("allocations", ALLOCATIONS)
     device = integers(table.column("device"), -1)
@@ -147,7 +147,7 @@ class RankSteps:
         return found
 
 
-def steps_of(rank: RankTables) -> RankSteps:
+def steps_of(rank: Rank) -> RankSteps:
     """The rank's steps from the alignment; none if it found none."""
     table = rank.shared("steps")
     if table is None or not table.num_rows:

@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from alltrace.recipes.base import RankTables
 from alltrace.run.prefetch import prefetched
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
 _PIECE_ROWS = 1 << 17
 
 
-def in_pieces(rank: RankTables, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
-    """The `table` of a rank like `RankTables.table`, but in pieces if it is read from the rank's file.
+def in_pieces(rank: Rank, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
+    """The `table` of a rank like `Rank.table`, but in pieces if it is read from the rank's file.
 
     Each piece is read while the previous one is processed. With `lengths`, all times may be shifted by the same value: for callers
     that only need lengths.
     """
-    batches = getattr(rank, "batches", None)
-    if batches is None:  # cut down to steps, or kept in memory for other questions
-        yield rank.table(table, columns)
+    batches = rank.batches(table, columns, _PIECE_ROWS, lengths=lengths)
+    if rank.in_memory:
+        yield from batches
     else:
-        with closing(prefetched(batches(table, columns, _PIECE_ROWS, lengths=lengths), 1)) as pieces:
+        with closing(prefetched(batches, 1)) as pieces:
             yield from pieces
 
 
@@ -52,12 +52,12 @@ class Growing:
         return [column[: self._rows] for column in self._columns]
 
 
-def whole_columns(rank: RankTables, tables: Sequence[str], columns: Mapping[str, int]) -> list[Int64]:
+def whole_columns(rank: Rank, tables: Sequence[str], columns: Mapping[str, int]) -> list[Int64]:
     """Columns of whole numbers of some tables of a rank, one table after the other, as int64.
 
     They are read piece by piece, so that nothing but them takes memory.
     """
-    rows = getattr(getattr(rank, "record", None), "rows", {})
+    rows = {} if rank.in_memory else rank.record.rows
     found = Growing(len(columns), sum(rows.get(table, 0) for table in tables))
     for table in tables:
         for piece in in_pieces(rank, table, tuple(columns)):

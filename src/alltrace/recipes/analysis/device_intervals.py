@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from alltrace.recipes.base import Part, RankTables, RunFacts
+from alltrace.recipes.base import Part, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
@@ -48,7 +49,7 @@ class Activity:
         return {name: value for name, value in vars(self).items() if isinstance(value, int)}
 
 
-def device_activity(rank: RankTables) -> list[Activity]:
+def device_activity(rank: Rank) -> list[Activity]:
     """The work of each device of a rank, by device."""
     tables = {name: rank.table(name, columns) for name, columns in TABLES.items()}
     kernels, copies, graphs = (

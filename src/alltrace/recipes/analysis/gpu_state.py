@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
 from alltrace.trace.number_text import number_ranges
@@ -51,7 +51,7 @@ class Comparison:
     slower: bool = False  # whether their clock is lower than the peers'
 
 
-def gpu_state(rank: RankTables, spans: Int64) -> GpuState | None:
+def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
     """How the rank's GPU ran within some spans of time.
 
     `spans`: int64 array (n, 2): start and end of each, ns, in order and without overlap. Returns none if no sample is
@@ -73,7 +73,7 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     return GpuState(clock, memory, power, temperature, bits, len(rows))
 
 
-def _state_of_metrics(rank: RankTables, spans: Int64) -> GpuState | None:
+def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
     found: dict[str, list[NDArray[np.float64]]] = {}
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))

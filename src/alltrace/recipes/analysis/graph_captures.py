@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.launched_work import KERNEL, GpuWork
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, rows_by
 
@@ -52,7 +52,7 @@ def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
     return [f"{share} of the GPU time of replayed graphs counts where the capture launched it, joined by order"]
 
 
-def replays_of(rank: RankTables, work: GpuWork) -> Replays:
+def replays_of(rank: Rank, work: GpuWork) -> Replays:
     """The work of a rank with kernels of replays joined to the launches of the capture.
 
     A capture and replays are joined if they have as many kernels, no other capture has, and all replays of that size run kernels
@@ -62,7 +62,7 @@ def replays_of(rank: RankTables, work: GpuWork) -> Replays:
     return once(rank, "replays", lambda: _replays_of(rank, work))
 
 
-def _replays_of(rank: RankTables, work: GpuWork) -> Replays:
+def _replays_of(rank: Rank, work: GpuWork) -> Replays:
     kinds, place = distinct(integers(work.calls.column("name"), 0))
     role = np.array([_role(text) for text in rank.texts(pa.array(kinds, pa.int64())).to_pylist()], np.int64)[place]
     if not {_BEGIN, _END, _REPLAY} <= set(role.tolist()):
@@ -174,7 +174,7 @@ def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[I
     return sorted((c for c in found if len(c)), key=lambda c: int(start[c[0]]))
 
 
-def _in_order(rank: RankTables, work: GpuWork, rows: Int64) -> list[Int64]:
+def _in_order(rank: Rank, work: GpuWork, rows: Int64) -> list[Int64]:
     """The kernels of each replay, in the order of their nodes; if nodes have no numbers, of their starts."""
     node = integers(rank.table("kernels", ("graph_node",)).column("graph_node"), -1)
     found = []

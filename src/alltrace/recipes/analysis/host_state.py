@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.gpu_state import Comparison
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, merge_by_track, overlap_ns, union
 from alltrace.trace.number_text import number_ranges
@@ -51,7 +51,7 @@ class HostState:
     symbol_share: float = 0.0  # in which share of these samples
 
 
-def host_state(rank: RankTables, threads: Int64, spans: Merged) -> HostState | None:
+def host_state(rank: Rank, threads: Int64, spans: Merged) -> HostState | None:
     """What the CPUs did.
 
     `threads`: Rows of its `threads`: those that launch kernels. `spans`: The time in question, ns. Returns none if the
@@ -81,7 +81,7 @@ class _Spells(NamedTuple):
         return self.cpu[rows], self.begins[rows], self.ends[rows]
 
 
-def _spells(rank: RankTables) -> _Spells:
+def _spells(rank: Rank) -> _Spells:
     """The spells between the scheduling events of each thread; the first one begins, and the last one ends, with the recording."""
     table = rank.table("sched", READS["sched"])
     time, thread, cpu = (integers(table.column(c), -1) for c in ("time", "thread", "cpu"))
@@ -102,7 +102,7 @@ def _spells(rank: RankTables) -> _Spells:
     )
 
 
-def _scheduled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
+def _scheduled(rank: Rank, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
     """The shares and the mean that `HostState` begins with; None if no event describes a launching thread in that time."""
     if not rank.has("sched"):
         return None
@@ -122,7 +122,7 @@ def _scheduled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[float, 
     return 1 - off.total_ns / known.total_ns, taken, running
 
 
-def _sampled(rank: RankTables, threads: Int64, spans: Merged) -> tuple[str, float]:
+def _sampled(rank: Rank, threads: Int64, spans: Merged) -> tuple[str, float]:
     """The function at the top of most samples, and its share of them; empty if none dominates."""
     if not rank.has("samples"):
         return "", 0.0

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import SYNCHRONISING
-from alltrace.recipes.base import Column, Option, Part, RankTables, RunFacts
+from alltrace.recipes.base import Column, Option, Part, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.nccl_words import GPU_TIMING
@@ -60,7 +61,7 @@ class Recorded(NamedTuple):
     waited: Int64
 
 
-def recorded_of(rank: RankTables) -> Any:
+def recorded_of(rank: Rank) -> Any:
     """The collectives that were recorded of a rank, as a `pyarrow.Table`; without messages, which ranks number by themselves."""
     table = rank.shared("inspector")
     if table is None:

@@ -14,7 +14,7 @@ from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
 from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
 
@@ -46,7 +46,7 @@ class Origins:
     joined_ns: int = 0  # of that, what is joined with the launches of the capture
 
 
-def origins_of(rank: RankTables) -> Origins:
+def origins_of(rank: Rank) -> Origins:
     """The origins of a rank's kernels; any rank, also one without operators."""
     replays = replays_of(rank, gpu_work(rank))
     work = replays.work
@@ -71,7 +71,7 @@ def origins_of(rank: RankTables) -> Origins:
     return Origins(work.name[rows], full, length, *at, *names, replays.replayed_ns, replays.joined_ns)
 
 
-def main_origins(rank: RankTables) -> dict[str, str]:
+def main_origins(rank: Rank) -> dict[str, str]:
     """By name of a kernel where most of its time was launched, in words; of those with most time, empty without operators."""
     if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
         return {}
@@ -96,7 +96,7 @@ def _keys_around(nodes: Nodes, items: Intervals) -> Int64:
     return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
 
 
-def _lines(rank: RankTables, program: Program) -> Nodes:
+def _lines(rank: Rank, program: Program) -> Nodes:
     """The functions of the program's own files, else of any, else what operators state of their stacks."""
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:

@@ -9,8 +9,8 @@ import numpy as np
 
 from alltrace.recipes.analysis.device_intervals import device_activity
 from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.base import RankTables
 from alltrace.run.clock import ClockMap
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import Merged, difference, exclusive, intersection, merge, overlap_ns, union
 
@@ -39,7 +39,7 @@ class Lateness:
         return Lateness(self.row, clock.lengths(self.before_ns), Merged(*(clock.apply(times) for times in self.compute)))
 
 
-def lateness(rank: RankTables) -> Lateness:
+def lateness(rank: Rank) -> Lateness:
     """What a rank did before each of its matched operations."""
     members = rank.shared("members")
     activity = device_activity(rank)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.collecting import Growing, in_pieces
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
 CALLS = ("start", "end", "process", "thread", "correlation")
@@ -74,7 +74,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 
-def launches_of(rank: RankTables, process: Int64, correlation: Int64) -> Launches:
+def launches_of(rank: Rank, process: Int64, correlation: Int64) -> Launches:
     """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
     return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
 

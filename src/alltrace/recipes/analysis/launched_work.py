@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launch_matching import Launches, launches_of, match_launches
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
 KERNEL, COPY, FILL, GRAPH = range(4)
@@ -55,12 +55,12 @@ class GpuWork:
         return ["fill" if d == "memset" else f"copy {d}" for d in self.directions]
 
 
-def gpu_work(rank: RankTables) -> GpuWork:
+def gpu_work(rank: Rank) -> GpuWork:
     """The work of a rank, kernels first; any rank, also one without calls; made once if recipes share the rank's tables."""
     return once(rank, "gpu work", lambda: _gpu_work(rank))
 
 
-def _gpu_work(rank: RankTables) -> GpuWork:
+def _gpu_work(rank: Rank) -> GpuWork:
     kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
     both = [kernels, copies]
 
@@ -89,7 +89,7 @@ def _gpu_work(rank: RankTables) -> GpuWork:
     )
 
 
-def with_graphs(rank: RankTables, work: GpuWork) -> GpuWork:
+def with_graphs(rank: Rank, work: GpuWork) -> GpuWork:
     """`work` with the rank's graphs traced as a whole after it, which keep a device as busy as kernels do."""
     if not rank.has("graphs"):
         return work

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import RankTables, RunFacts
+from alltrace.recipes.base import RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 
 
@@ -27,13 +28,13 @@ def look_up(table: Any, name: str, rows: Any) -> Any:
     return pc.take(column(table, name), at)
 
 
-def as_text(ids: Any, texts: RunFacts | RankTables) -> Any:
+def as_text(ids: Any, texts: RunFacts | Rank) -> Any:
     """A dictionary array of the strings of an Arrow array of name ids."""
     encoded = pc.dictionary_encode(ids)
     return pa.DictionaryArray.from_arrays(encoded.indices, texts.texts(encoded.dictionary))
 
 
-def texts_of(rank: RankTables, ids: Int64) -> dict[int, str]:
+def texts_of(rank: Rank, ids: Int64) -> dict[int, str]:
     """The texts of name ids; empty if there is none."""
     distinct = np.unique(ids)
     texts = rank.texts(pa.array(distinct, mask=distinct == -1))

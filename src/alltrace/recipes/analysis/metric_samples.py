@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series, gpu_series_of_host
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, overlap_ns
 
@@ -58,7 +58,7 @@ class Sampling:
         return Weights(covered, (covered == self.known_ns) & (covered > 0))
 
 
-def samplings(rank: RankTables, *, of_host: bool = False) -> list[Sampling]:
+def samplings(rank: Rank, *, of_host: bool = False) -> list[Sampling]:
     """The samples of GPU metrics in the rank's report, by device.
 
     Metrics with a single time are left out, because what they describe is not known.

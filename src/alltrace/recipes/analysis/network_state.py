@@ -12,7 +12,7 @@ import numpy as np
 
 from alltrace.recipes.analysis.gpu_state import Comparison
 from alltrace.recipes.analysis.traffic import Traffic, traffic
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.intervals import Merged, overlap_ns
 
 COLLECT = (
@@ -45,7 +45,7 @@ class NetworkState:
 _VALUES = ("sent_gb_per_s", "received_gb_per_s", "wait_ticks_per_ms", "switch_wait_ticks_per_ms")
 
 
-def network_state(rank: RankTables, spans: Merged) -> NetworkState | None:
+def network_state(rank: Rank, spans: Merged) -> NetworkState | None:
     """What the adapters did that the rank's report has samples of.
 
     `spans`: The time in question, ns. Returns none if no sample describes that time.

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.collecting import whole_columns
 from alltrace.recipes.analysis.launch_matching import CALLS, Launches, launches_of
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
 _INT64_MAX = np.iinfo(np.int64).max
@@ -308,7 +308,7 @@ def reduce_pieces(values: Int64, pieces: Pieces, ufunc: np.ufunc, into: Int64) -
             block = ufunc(block[: -(1 << k)], block[1 << k :])
 
 
-def launch_spans(rank: RankTables) -> Any:
+def launch_spans(rank: Rank) -> Any:
     """The rank's ranges that GPU work can belong to, with all ends known, in the order of their report.
 
     These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
@@ -324,7 +324,7 @@ def launch_spans(rank: RankTables) -> Any:
     return table
 
 
-def _spans_of(rank: RankTables) -> Any:
+def _spans_of(rank: Rank) -> Any:
     """`launch_spans`, in the order of the table."""
     table = rank.table("ranges", SPAN_COLUMNS)
     table = table.append_column("open", pc.is_null(table.column("end")))
@@ -349,7 +349,7 @@ class Projection:
     outside: Any
 
 
-def project(rank: RankTables) -> Projection:
+def project(rank: Rank) -> Projection:
     """Project the rank's ranges on the GPU work (kernels, copies and fills) launched inside them."""
     ranges = _spans_of(rank)
     found = _work_of(rank, ranges)
@@ -370,7 +370,7 @@ class _Work(NamedTuple):
     outside: Any
 
 
-def _work_of(rank: RankTables, ranges: Any) -> _Work:
+def _work_of(rank: Rank, ranges: Any) -> _Work:
     """The work launched inside each of `ranges`; the temporary arrays of a million launches are released here."""
     start, end, process, correlation = whole_columns(rank, ("kernels", "copies"), _WORK)
     calls = launches_of(rank, process, correlation)
@@ -396,7 +396,7 @@ def _work_of(rank: RankTables, ranges: Any) -> _Work:
     return _Work(spans, first, last, number, pa.table(outside))
 
 
-def projection(rank: RankTables) -> Projection:
+def projection(rank: Rank) -> Projection:
     """`project`, made once for all recipes that share the rank's tables."""
     return once(rank, "projection", lambda: project(rank))
 
@@ -439,7 +439,7 @@ def close_ends(table: Any, *others: Any) -> Any:
     return pc.fill_null(ends, max((t for t in latest if t is not None), default=0))
 
 
-def innermost_ranges(rank: RankTables, thread: Int64, start: Int64, end: Int64) -> Any:
+def innermost_ranges(rank: Rank, thread: Int64, start: Int64, end: Int64) -> Any:
     """The name of the innermost range around each call, as name ids: an int64 array, null if there is none or it has no name.
 
     Innermost is the containing range that starts last.

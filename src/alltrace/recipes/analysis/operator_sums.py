@@ -18,8 +18,8 @@ from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
@@ -80,7 +80,7 @@ def part_schema() -> pa.Schema:
     return pa.schema(fields)
 
 
-def sums_of(rank: RankTables, by: str) -> Any:
+def sums_of(rank: Rank, by: str) -> Any:
     """The sums of a rank by key, and a last row with all its GPU time as `all_gpu_ns`, and the GPU time of replayed graphs.
 
     `crossed` counts entries with longer nested entries in total, since those overlap: their self time is 0.
@@ -107,14 +107,14 @@ def is_operator(domain: Any) -> NDArray[np.bool_]:
 class Program:
     """The operators, modules and named ranges of a rank, read once."""
 
-    def __init__(self, rank: RankTables) -> None:
+    def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._ranges = _ranges(rank)
         self._domain = integers(self._ranges.column("domain"))
         self.operators: _Operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
 
     @classmethod
-    def of(cls, rank: RankTables) -> Program:
+    def of(cls, rank: Rank) -> Program:
         """The sums of a rank; computed once if recipes share the rank's tables."""
         return once(rank, "program", lambda: cls(rank))
 
@@ -240,7 +240,7 @@ def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
     return back[clear], forward[last[clear]]
 
 
-def _ranges(rank: RankTables) -> Any:
+def _ranges(rank: Rank) -> Any:
     """The ranges on one thread that have an end."""
     table = rank.table("ranges", RANGES)
     table = table.set_column(1, "end", close_ends(table))
@@ -260,13 +260,13 @@ def _intervals(table: Any) -> Intervals:
     return Intervals(integers(table.column("thread")), start, np.maximum(integers(table.column("end")), start))
 
 
-def _coded(rank: RankTables, column: Any) -> tuple[Int64, list[str | None]]:
+def _coded(rank: Rank, column: Any) -> tuple[Int64, list[str | None]]:
     """Name ids as rows of a list of texts."""
     kinds, places = distinct(integers(column))
     return places, rank.texts(pa.array(kinds, pa.int64())).to_pylist()
 
 
-def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
+def _operators(rank: Rank, ranges: Any, rows: Int64) -> _Operators:
     table = ranges.take(pa.array(rows))
     name, names = stems_of(rank, integers(table.column("name")))
     encoded = table.column("payload").combine_chunks()
@@ -275,7 +275,7 @@ def _operators(rank: RankTables, ranges: Any, rows: Int64) -> _Operators:
     return _Operators(_intervals(table), name, names, payload, payloads, integers(table.column("sequence"), -1))
 
 
-def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, by: str) -> Nodes:
+def _nodes(rank: Rank, ranges: Any, domain: Int64, operators: _Operators, by: str) -> Nodes:
     if by == "range":
         table = ranges.take(pa.array(np.flatnonzero((domain != _OPERATOR) & (domain != _MODULE))))
         key, names = stems_of(rank, integers(table.column("name")))
@@ -292,7 +292,7 @@ def _nodes(rank: RankTables, ranges: Any, domain: Int64, operators: _Operators, 
     return Nodes(operators.at, places.ravel().astype(np.int64), names, [kinds[s] for s in pairs[1].tolist()])
 
 
-def _modules(rank: RankTables, table: Any, operators: _Operators) -> Nodes:
+def _modules(rank: Rank, table: Any, operators: _Operators) -> Nodes:
     """Modules by their path; without such ranges, operators by the modules that they state."""
     if not table.num_rows:
         return _labelled(operators, "Module Hierarchy")
@@ -303,7 +303,7 @@ def _modules(rank: RankTables, table: Any, operators: _Operators) -> Nodes:
     return Nodes(at, path, known, [None] * len(known))
 
 
-def _stacks(rank: RankTables, operators: _Operators) -> Nodes:
+def _stacks(rank: Rank, operators: _Operators) -> Nodes:
     """Operators by the Python functions they were called from; without such frames, by the functions that they state."""
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct
 from alltrace.trace.name_stems import stems
@@ -18,7 +18,7 @@ _FEW_NAMES = 1_000
 """The most names of a table that are remembered."""
 
 
-def stems_of(rank: RankTables, ids: Any) -> tuple[Int64, list[str | None]]:
+def stems_of(rank: Rank, ids: Any) -> tuple[Int64, list[str | None]]:
     """The stems of ranges' names.
 
     `ids`: The ids of the names, an array of n whole numbers; an id without a name counts as none. Returns of each (n,

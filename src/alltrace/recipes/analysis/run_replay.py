@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from alltrace.recipes.analysis.unrecorded import refuse_unrecorded
-from alltrace.recipes.base import Answer, Options, Part, RankTables, RunFacts, alignment_of
+from alltrace.recipes.base import Answer, Options, Part, RunFacts, alignment_of
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
+from alltrace.run.rank import Rank
 from alltrace.trace.errors import InputError
 
 _TRIED = 3
@@ -57,7 +58,7 @@ def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...
     return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in (*reads, *(t for t in WORK if t not in reads))}
 
 
-def graph_of(rank: RankTables, _options: Options | None = None) -> RankGraph:
+def graph_of(rank: Rank, _options: Options | None = None) -> RankGraph:
     """The rank's graph, made once for all recipes that share the rank's tables, and kept with the run."""
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.replay.rank_graph import RankGraph, rank_graph
@@ -119,7 +120,7 @@ def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection
     ]
 
 
-def matched_rows(rank: RankTables) -> Any:
+def matched_rows(rank: Rank) -> Any:
     """The rows of a rank's `collectives` that are members of an instance: int64 array."""
     import numpy as np
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import look_up, texts_of
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import by_track
 
@@ -39,7 +39,7 @@ class Series:
     values: Reals  # float64 array of n
 
 
-def gpu_series(rank: RankTables) -> list[Series]:
+def gpu_series(rank: Rank) -> list[Series]:
     """The samples of each device and metric, by device and the metric's name; values that are not known are left out."""
 
     def make() -> list[Series]:
@@ -49,12 +49,12 @@ def gpu_series(rank: RankTables) -> list[Series]:
     return once(rank, "gpu series", make)
 
 
-def gpu_series_of_host(rank: RankTables) -> list[Series]:
+def gpu_series_of_host(rank: Rank) -> list[Series]:
     """The same with the samples of the rank's GPUs that another report of its host has."""
     return once(rank, "gpu series of host", lambda: series(rank, rank.gpu_samples(GPU_READS), "device", "metric", time="time"))
 
 
-def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
+def series(rank: Rank, table: Any, *keys: str, time: str) -> list[Series]:
     """The samples of a table by `keys`, of which the last is the metric's name id; by key and time."""
     known = pc.is_finite(table.column("value").fill_null(float("nan")))
     table = table.filter(pc.and_(known, table.column(time).is_valid()))
@@ -69,7 +69,7 @@ def series(rank: RankTables, table: Any, *keys: str, time: str) -> list[Series]:
     return sorted(found, key=lambda s: (s.key, s.metric))
 
 
-def gpu_numbers(rank: RankTables, devices: Sequence[int]) -> dict[int, int | None]:
+def gpu_numbers(rank: Rank, devices: Sequence[int]) -> dict[int, int | None]:
     """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal if not known."""
     rows = pa.array(list(devices), pa.int32())
     known = rank.table("devices", ["device", "ordinal", "gpu"])

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import texts_of
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import by_track
 
@@ -37,12 +37,12 @@ class Traffic:
     values: NDArray[np.float64]  # what was sampled, per millisecond; float64 array of n
 
 
-def traffic(rank: RankTables) -> list[Traffic]:
+def traffic(rank: Rank) -> list[Traffic]:
     """The samples of the rank's adapters and switches, by these and by metric."""
     return once(rank, "traffic", lambda: sorted(_find_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric)))
 
 
-def _find_traffic(rank: RankTables) -> list[Traffic]:
+def _find_traffic(rank: Rank) -> list[Traffic]:
     found = []
     for table, device in (("nic_metrics", "NIC"), ("switch_metrics", "Switch")):
         rows = rank.table(table, READS[table])

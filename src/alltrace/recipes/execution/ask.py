@@ -15,8 +15,7 @@ from alltrace.recipes.execution.availability import (
     notes_on_missing,
 )
 from alltrace.recipes.execution.part_store import PartFiles
-from alltrace.recipes.execution.shared_tables import SharedRank
-from alltrace.recipes.execution.window import RankWindow, Selection, Window, WindowedRank, select, window_of
+from alltrace.recipes.execution.window import RankWindow, Selection, Window, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
 from alltrace.run.sent_run import SentRun
@@ -25,10 +24,11 @@ from alltrace.trace.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from alltrace.recipes.base import RankTables, RunFacts
+    from alltrace.recipes.base import RunFacts
     from alltrace.recipes.execution.kept_parts import PlacedParts, RankParts
-    from alltrace.run.manifest import Rank
-    from alltrace.run.store import Run, StoredRank
+    from alltrace.run.manifest import RankRecord
+    from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
 
 
 class Asked(NamedTuple):
@@ -181,7 +181,7 @@ def in_its_time(recipe: Question, run: Run) -> Run:
 
 
 def answer_notes(
-    recipe: Question, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any], answer: Answer, *, aligned: bool
+    recipe: Question, run: Run, chosen: Sequence[RankRecord], options: Mapping[str, Any], answer: Answer, *, aligned: bool
 ) -> tuple[str, ...]:
     """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
@@ -242,7 +242,7 @@ def _map(
     run: Run,
     recipe: Question,
     options: Mapping[str, Any],
-    ranks: Sequence[Rank],
+    ranks: Sequence[RankRecord],
     window: Window | None,
     jobs: int | None,
     progress: Callable[[int], None] | None,
@@ -277,7 +277,7 @@ def _map(
     return [found[r] for r in sorted(found)]
 
 
-def _worth_processes(recipe: Question, ranks: Sequence[Rank], jobs: int | None) -> bool:
+def _worth_processes(recipe: Question, ranks: Sequence[RankRecord], jobs: int | None) -> bool:
     if jobs is not None:
         return jobs > 1 and len(ranks) > 1
     if _remote():
@@ -294,11 +294,11 @@ def _remote() -> bool:
     return tasks is not None and bool(tasks.remote())
 
 
-def _streamed(run: Run, ranks: Sequence[Rank], window: Window | None) -> list[StreamedRank]:
+def _streamed(run: Run, ranks: Sequence[RankRecord], window: Window | None) -> list[StreamedRank]:
     windows = window.ranks if window is not None else {}
 
-    def narrowed(tables: RankTables) -> RankTables:
-        return tables if window is None else WindowedRank(tables, windows[tables.rank])
+    def narrowed(tables: Rank) -> Rank:
+        return tables if window is None else tables.view(windows[tables.rank])
 
     return [StreamedRank(run.rank(record.rank), narrowed) for record in ranks]
 
@@ -313,16 +313,16 @@ def _ask_rank(
     """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
     rank, window, kept = item
     stored = sent.run.rank(rank)
-    tables: RankTables = stored if window is None else WindowedRank(stored, window)
+    tables: Rank = stored if window is None else stored.view(window)
     if recipe.kept_parts:
         wanted = recipe.reads(options)
-        tables = SharedRank(tables, wanted, _placed(kept, stored, wanted))
+        tables = tables.view(wanted=wanted, kept=_placed(kept, stored, wanted))
     part = Part(rank, recipe.map(tables, options))
     advance(1)
     return part
 
 
-def _placed(kept: RankParts | None, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
+def _placed(kept: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
     if kept is None:
         return None
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files

@@ -17,8 +17,9 @@ from alltrace.recipes.execution.availability import able_ranks, check_imported, 
 from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 from alltrace.recipes.execution.kept_parts import RankParts
 from alltrace.recipes.execution.part_store import PartStore
-from alltrace.recipes.execution.shared_tables import MovedRank, SharedRank, SharedRun
-from alltrace.run.manifest import Rank
+from alltrace.recipes.execution.shared_tables import SharedRun
+from alltrace.run.manifest import RankRecord
+from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError
@@ -138,7 +139,7 @@ def _reduce(
     facts: RunFacts,
     question: _Asked,
     parts: Sequence[Part | str],
-    chosen: Sequence[Rank],
+    chosen: Sequence[RankRecord],
     notes: Sequence[str],
     *,
     stream: bool,
@@ -159,7 +160,7 @@ def _reduce(
     return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
 
 
-def _keeps(run: Run, recipe: Question, chosen: Sequence[Rank]) -> bool:
+def _keeps(run: Run, recipe: Question, chosen: Sequence[RankRecord]) -> bool:
     """Whether what a recipe says about the chosen ranks is kept."""
     return recipe.keeps and len(chosen) == len(run.ranks) and run.manifest.complete
 
@@ -194,7 +195,7 @@ def _ask_rank(
     number, kept = item
     own = [q for q in questions if number in q.ranks]
     rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], kept)
-    in_session = MovedRank(rank, sent.run.origin_ns)
+    in_session = rank.view(later_ns=sent.run.origin_ns)
     last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.options)}
     parts: dict[int, Part | str] = {}
     for position, question in enumerate(own):
@@ -210,15 +211,15 @@ def _ask_rank(
 
 def shared_rank(
     run: Run, rank: int, questions: Sequence[tuple[Question, Mapping[str, Any]]], kept: RankParts | None = None
-) -> SharedRank:
+) -> Rank:
     """The tables of one rank, each read once for all of `questions`."""
     reads, stored = _reads_of(questions), run.rank(rank)
     if kept is None:
-        return SharedRank(stored, reads)
+        return stored.view(wanted=reads)
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
 
     parted = [(r, o) for r, o in questions if r.kept_parts]
-    return SharedRank(stored, reads, PlacedParts(kept, stored, _reads_of(parted)))
+    return stored.view(wanted=reads, kept=PlacedParts(kept, stored, _reads_of(parted)))
 
 
 def _reads_of(questions: Sequence[tuple[Question, Mapping[str, Any]]]) -> dict[str, list[str]]:

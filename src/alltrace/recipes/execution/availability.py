@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alltrace.recipes.base import Question
-from alltrace.run.manifest import Manifest, Rank
+from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.run.store import Run
 from alltrace.trace.errors import InputError
 from alltrace.trace.number_text import number_ranges
@@ -76,13 +76,13 @@ def check_imported(run: Run, recipe: Question, options: Mapping[str, Any], *, al
         )
 
 
-def able_ranks(recipe: Question, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[Rank]:
+def able_ranks(recipe: Question, run: Run, chosen: Sequence[RankRecord], options: Mapping[str, Any]) -> list[RankRecord]:
     """The chosen ranks that have the tables of `recipe`."""
     groups = recipe.needs(options)
     return [r for r in chosen if all(_has(recipe, run, r, group) for group in groups)]
 
 
-def notes_on_missing(recipe: Question, run: Run, chosen: Sequence[Rank], options: Mapping[str, Any]) -> list[str]:
+def notes_on_missing(recipe: Question, run: Run, chosen: Sequence[RankRecord], options: Mapping[str, Any]) -> list[str]:
     """Which of the chosen ranks lack a table that `recipe` needs, and what follows from that."""
     if not chosen:
         return ["no rank was selected, so the answer is empty"]
@@ -120,7 +120,7 @@ _OPTIONAL = {
 _MOST_NOTES = 20
 
 
-def notes_on_damage(run: Run, chosen: Sequence[Rank], read: Mapping[str, Sequence[str]], *, aligned: bool) -> list[str]:
+def notes_on_damage(run: Run, chosen: Sequence[RankRecord], read: Mapping[str, Sequence[str]], *, aligned: bool) -> list[str]:
     """What the reports of the chosen ranks warn of, as far as it touches the tables that an answer is made from.
 
     A rank that is left out for lack of a table is warned of too: that may be why it has none.
@@ -155,7 +155,7 @@ def note_on_empty(recipe: Question) -> str:
     return f"nothing in {_listed(list(recipe.tables), 'or')} matches what {recipe.name} lists, so the answer is empty"
 
 
-def _has(recipe: Question, run: Run, rank: Rank, group: Sequence[str]) -> bool:
+def _has(recipe: Question, run: Run, rank: RankRecord, group: Sequence[str]) -> bool:
     """Whether a rank has any table of `group`."""
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)
 

@@ -19,20 +19,19 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import RankTables
-from alltrace.recipes.execution.shared_tables import Placeable, SharedRank, kept_once
-from alltrace.run.manifest import Rank
+from alltrace.recipes.execution.shared_tables import kept_once
+from alltrace.run.derived import Place, digest
+from alltrace.run.manifest import RankRecord
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
-from alltrace.run.store import Run, StoredRank
+from alltrace.run.rank import Placeable, Rank
+from alltrace.run.store import Run
 from alltrace.run.verify import FINDINGS
-from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
 
 ROWS_WORTH_KEEPING = 200_000
 """Of fewer rows parts are made as fast as it is found out whether those that are kept are of this run."""
 
 _ENDING = ".part"
-_MADE_FROM = "alltrace.made_from"
 
 
 _Part = TypeVar("_Part", bound=Placeable)
@@ -46,7 +45,7 @@ class RankParts(NamedTuple):
     made_from: str  # what its parts are made from; in the names of their files
     made: frozenset[str]  # the names of the parts that are there
 
-    def get(self, rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+    def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name in the time of the rank's files: the one that is kept, or a new one.
 
         `rank`: The rank's tables in the time of its files. `classes`: The dataclasses that may be in it. `make`: Makes
@@ -54,16 +53,12 @@ class RankParts(NamedTuple):
         """
         from alltrace.run.object_files import read_object, write_object
 
-        path = self.folder / name / _file(self.rank, self.made_from)
-        facts = {_MADE_FROM: self.made_from}
-        with suppress(AlltraceError, ValueError):
-            kept: _Part | None = read_object(path, facts, classes)
-            if kept is not None:
-                return kept
+        place = Place(self.folder / name / _file(self.rank, self.made_from), self.made_from)
+        kept: _Part | None = place.find(lambda path, signature: read_object(path, signature, classes))
+        if kept is not None:
+            return kept
         made = make(rank)
-        with suppress(OSError, AlltraceError):  # what cannot be kept is made again
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_object(path, made, facts)
+        place.keep(lambda path, signature: write_object(path, made, signature))
         return made
 
 
@@ -73,18 +68,18 @@ class PlacedParts:
     `parts`: Where they are kept. `wanted`: The tables and columns that they are made from.
     """
 
-    def __init__(self, parts: RankParts, rank: StoredRank, wanted: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, parts: RankParts, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> None:
         self._clock = rank.clock
-        self._own = SharedRank(rank.in_file_time(), wanted, parts)
+        self._own = rank.in_file_time().view(wanted=wanted, kept=parts)
 
-    def get(self, _rank: RankTables, name: str, classes: Sequence[type], make: Callable[[RankTables], _Part]) -> _Part:
+    def get(self, _rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name; see `RankParts.get`."""
         found = kept_once(self._own, name, classes, make).placed(self._clock)
         self._own.release(tuple(TABLES))  # others ask for tables on the run's clock
         return found
 
 
-def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
+def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
     """For each rank where its parts are kept; empty if they are not, because the run is small or cannot be written.
 
     `run`: The run, aligned. `ranks`: The ranks in question.
@@ -104,10 +99,10 @@ def rank_parts(run: Run, ranks: Sequence[Rank]) -> dict[int, RankParts]:
             logs,
             _samples_beside(run, record),
         ]
-        digests[record.rank] = blake2b(json.dumps(made_from).encode(), digest_size=16).hexdigest()
+        digests[record.rank] = digest(made_from)
     folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
     made = _made(folder, digests, {r.rank for r in run.ranks}.difference(digests))
-    return {rank: RankParts(folder, rank, digest, made[rank]) for rank, digest in digests.items()}
+    return {rank: RankParts(folder, rank, signature, made[rank]) for rank, signature in digests.items()}
 
 
 def _shared_digests(run: Run) -> list[dict[int, str]]:
@@ -138,7 +133,7 @@ def _operations(members: pa.Table) -> bytes:
     return b"".join((members.column("row").to_numpy().tobytes(), by_first[of_row].tobytes()))
 
 
-def _samples_beside(run: Run, record: Rank) -> list[Any]:
+def _samples_beside(run: Run, record: RankRecord) -> list[Any]:
     """Reports of other ranks of the host that may have samples of the rank's GPU, and how far their times are ahead."""
     from alltrace.run.host_samples import samplers
 

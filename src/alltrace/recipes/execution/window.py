@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
-from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.schema import TABLES
 from alltrace.trace.spans import Span, parse_steps
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from alltrace.recipes.base import RankTables
-    from alltrace.trace.intervals import Merged
 
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
 )
 """Tables with rows that count by the extent of a step's work on the device; all others count by its extent on the host."""
+
+_SHARED_READS = {"members": ("row",), "steps": ("step",), "gpu_log": ("time",), "inspector": ("start",)}
+NONE = -(1 << 63)
 
 
 class Selection(NamedTuple):
@@ -66,6 +67,26 @@ class RankWindow(NamedTuple):
     steps: NDArray[Any]  # int64 array of n step numbers, ascending in time
     host: NDArray[Any]  # int64 array (n, 2): start and end on the host, aligned ns
     device: NDArray[Any]  # int64 array (m, 2), m <= n: start and end on the device, without overlap
+
+    def reads(self, table: str) -> Sequence[str]:
+        """The columns that decide whether a row is in a chosen step (see `run.rank.Rows`)."""
+        if table in _SHARED_READS:
+            return _SHARED_READS[table]
+        order = TABLES[table].order or "start"
+        return (order, "api_start") if table == "collectives" else (order,)
+
+    def keeps(self, table: str, rows: pa.Table) -> NDArray[Any]:
+        """Which rows start in a chosen step; if a row has no start on the device, the call's start on the host counts."""
+        import numpy as np
+
+        columns = [rows.column(name) for name in self.reads(table)]
+        if table == "steps":
+            return np.isin(columns[0].to_numpy(), self.steps)
+        inside = self.holds(columns[0].fill_null(NONE).to_numpy(), device=table in DEVICE_TABLES or table in _SHARED_READS)
+        if len(columns) > 1 and columns[0].null_count:
+            called = self.holds(columns[1].fill_null(NONE).to_numpy(), device=False)
+            inside |= called & columns[0].is_null().to_numpy()
+        return inside
 
     def holds(self, times: NDArray[Any], *, device: bool) -> NDArray[Any]:
         """Whether each time is in a chosen step: boolean array of the length of `times`."""
@@ -127,9 +148,6 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
     return Window(ranks, tuple(_notes(selection, columns, chosen, mine, warm, ranks, asked)))
 
 
-NONE = -(1 << 63)
-
-
 def _parted(device: NDArray[Any], keep: NDArray[Any]) -> NDArray[Any]:
     """The chosen extents on the device, each cut where the next step's begins, so that no time belongs to two steps."""
     import numpy as np
@@ -168,103 +186,3 @@ def _notes(
     if part:
         notes.append(f"not all of these steps were found on rank {number_ranges(part)}")
     return notes
-
-
-class WindowedRank:
-    """One rank's tables, cut down to the chosen steps; dictionaries are whole."""
-
-    def __init__(self, rank: RankTables, window: RankWindow) -> None:
-        self._inner = rank
-        self._window = window
-        self.rank: int = rank.rank
-        self.host: str = rank.host
-
-    def has(self, table: str) -> bool:
-        """Whether the rank has rows of the canonical `table`, in any step."""
-        return self._inner.has(table)
-
-    def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of the canonical `table` that start in a chosen step (see `RankTables.table`)."""
-        declared = TABLES[table]
-        order = declared.order
-        if table in DICTIONARIES or order is None:
-            return self._inner.table(table, columns)
-        wanted = list(declared.column_names if columns is None else columns)
-        times = [order, *(["api_start"] if table == "collectives" else [])]
-        found = self._inner.table(table, [*wanted, *(t for t in times if t not in wanted)])
-        kept = self._rows(found, times, device=table in DEVICE_TABLES)
-        if "parent" in wanted and table == "ranges":
-            found = with_parents(found, kept)
-        import pyarrow as pa
-
-        return found.select(wanted).filter(pa.array(kept))
-
-    def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
-        """The samples of the rank's GPUs that were taken in a chosen step of the rank (see `RankTables.gpu_samples`)."""
-        import pyarrow as pa
-
-        wanted = list(columns)
-        found = self._inner.gpu_samples([*wanted, *(["time"] if "time" not in wanted else [])])
-        return found.select(wanted).filter(pa.array(self._rows(found, ["time"], device=True)))
-
-    def unrecorded(self) -> Merged:
-        """Times with possibly lost records (see `RankTables.unrecorded`)."""
-        return self._inner.unrecorded()
-
-    def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `members`, `steps`, `gpu_log` or `inspector` of the chosen steps; `row` counts in `table`."""
-        import numpy as np
-        import pyarrow as pa
-
-        found = self._inner.shared(table)
-        if found is None:
-            return None
-
-        if table == "steps":
-            return found.filter(pa.array(np.isin(found.column("step").to_numpy(), self._window.steps)))
-        if table == "gpu_log":
-            return found.filter(pa.array(self._rows(found, ["time"], device=True)))
-        if table == "inspector":
-            return found.filter(pa.array(self._rows(found, ["start"], device=True)))
-        row = self.collective_rows()[found.column("row").to_numpy()]
-        found = found.filter(pa.array(row >= 0))
-        return found.set_column(found.column_names.index("row"), "row", pa.array(row[row >= 0], pa.int64()))
-
-    def collective_rows(self) -> NDArray[Any]:
-        """For each row of the rank's whole `collectives` its row in the chosen steps, -1 for none: int64 array."""
-        import numpy as np
-
-        times = ["start", "api_start"]
-        kept = self._rows(self._inner.table("collectives", times), times, device=True)
-        rows: NDArray[Any] = np.where(kept, np.cumsum(kept) - 1, -1)
-        return rows
-
-    def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids (see `RankTables.texts`)."""
-        return self._inner.texts(ids)
-
-    def name_table(self) -> pa.Table:
-        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        return self._inner.name_table()
-
-    def _rows(self, table: Any, times: Sequence[str], *, device: bool) -> NDArray[Any]:
-        """Which rows start in a chosen step; if a row has no start on the device, the call's start on the host counts."""
-        first = table.column(times[0])
-        kept = self._window.holds(first.fill_null(NONE).to_numpy(), device=device)
-        if len(times) > 1 and first.null_count:
-            called = self._window.holds(table.column(times[1]).fill_null(NONE).to_numpy(), device=False)
-            kept |= called & first.is_null().to_numpy()
-        return kept
-
-
-def with_parents(ranges: Any, kept: NDArray[Any]) -> Any:
-    """The ranges with `parent` as it is once the other rows are gone: a parent outside the window is none."""
-    import numpy as np
-    import pyarrow as pa
-
-    at = ranges.column_names.index("parent")
-    column = ranges.column("parent")
-    parent = column.fill_null(-1).to_numpy()
-    there = (parent >= 0) & kept[np.clip(parent, 0, max(len(kept) - 1, 0))] if len(kept) else np.zeros(0, bool)
-    renumbered = (np.cumsum(kept) - 1)[np.where(there, parent, 0)] if len(kept) else parent
-    return ranges.set_column(at, "parent", pa.array(renumbered, column.type, mask=~there))

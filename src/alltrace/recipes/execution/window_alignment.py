@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.base import RunFacts
-from alltrace.recipes.execution.window import NONE, Window, WindowedRank
+from alltrace.recipes.execution.window import NONE, Window
 from alltrace.run.clock import ClockMap
-from alltrace.run.manifest import Manifest, Rank
+from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.trace.distinct import rows_by
 
 
@@ -54,7 +54,7 @@ class WindowedAlignment(Aligned):
         for number, window in self._window.ranks.items():
             mine = rows.get(number)
             if mine is not None:
-                within[mine] = WindowedRank(self.run.rank(number), window).collective_rows()[row[mine]]
+                within[mine] = self.run.rank(number).view(window).collective_rows()[row[mine]]
         return found.set_column(found.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
@@ -82,11 +82,11 @@ class WindowedRun:
         return self._inner.manifest
 
     @property
-    def ranks(self) -> Sequence[Rank]:
+    def ranks(self) -> Sequence[RankRecord]:
         """The ranks, by number."""
         return self._inner.ranks
 
-    def clock(self, record: Rank) -> ClockMap:
+    def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""
         return self._inner.clock(record)
 

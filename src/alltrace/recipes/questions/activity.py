@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import TABLES, class_notes, device_activity
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge, union
 
@@ -51,7 +52,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """One row per device: its times in bins of the smallest power of two of which its own span has at most `bins`."""
     rows = []
     for work in device_activity(rank):

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip
 from alltrace.trace.number_text import number_ranges
@@ -71,7 +72,7 @@ def _clock(options: Options) -> Clock:
     return "one" if options["span"] == "run" else "own"
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     rows: list[dict[str, Any]] = []
     for work in device_activity(rank):
         sets = (rank.unrecorded(), work.compute, work.communication, work.meeting, work.copies)

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, recorded, recorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
@@ -123,7 +124,7 @@ def _chart(options: Options) -> Chart | None:
     return Chart("scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective")
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """What NCCL Inspector recorded if that is the source; else nothing: all it takes is in the alignment."""
     if options["source"] == "inspector":
         return recorded_of(rank)

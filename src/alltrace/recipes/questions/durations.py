@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, answer_table, id_table, parts_table
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
@@ -84,7 +85,7 @@ def _computed(options: Options) -> str | None:
     return "the training steps" if "step" in chosen(options) else None
 
 
-def _rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The tables of the selected kinds, except those that only steps need."""
     tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
     return {table: id_table(rank, table, READS[table]) for table in sorted(tables)}

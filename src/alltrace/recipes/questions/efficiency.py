@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
 from alltrace.trace.distinct import rows_by
@@ -92,7 +93,7 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
     return options
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
     sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
     if options["per"] == "range":
@@ -129,7 +130,7 @@ def _most_useful(useful: Sequence[int], processes: Sequence[int]) -> int | None:
 _Set = tuple[int, int, "NDArray[Any]", "NDArray[Any]"]
 
 
-def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
+def _device_sets(rank: Rank, convention: str) -> Iterator[_Set]:
     pieces: dict[int, list[Any]] = {_USEFUL: [], _MOVING: []}
     for name in ("kernels", "copies", "graphs"):
         columns = ("start", "end", "device", *(("kind",) if name != "graphs" else ()))
@@ -152,7 +153,7 @@ def _device_sets(rank: RankTables, convention: str) -> Iterator[_Set]:
             yield what, number, merged.starts, merged.ends
 
 
-def _host_sets(rank: RankTables) -> Iterator[_Set]:
+def _host_sets(rank: Rank) -> Iterator[_Set]:
     found = {}
     for what, name in ((_MPI, "mpi"), (_RUNTIME, "api")):
         table = rank.table(name, ("start", "end"))
@@ -164,7 +165,7 @@ def _host_sets(rank: RankTables) -> Iterator[_Set]:
         yield what, -1, merged.starts, merged.ends
 
 
-def _range_sets(rank: RankTables, name: str) -> Iterator[_Set]:
+def _range_sets(rank: Rank, name: str) -> Iterator[_Set]:
     table = rank.table("ranges", ("start", "end", "name"))
     encoded = table.column("name").combine_chunks().dictionary_encode()
     texts = rank.texts(encoded.dictionary)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import gaps, merge, overlap_ns
 
@@ -37,7 +38,7 @@ READS: Reads = {
 }
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     start, end, device, labels, codes = _work(rank)
     found: list[dict[str, Any]] = []
     unrecorded = rank.unrecorded()
@@ -67,7 +68,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of(rows[: options["rows"] or None], COLUMNS, notes)
 
 
-def _work(rank: RankTables) -> tuple[Any, Any, Any, list[str | None], Any]:
+def _work(rank: Rank) -> tuple[Any, Any, Any, list[str | None], Any]:
     """All GPU work of a rank: starts, ends, devices, and a label each as a code into a list."""
     starts, ends, devices, codes = [], [], [], []
     labels: list[str | None] = []

@@ -18,7 +18,8 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.sampled import GPU_READS, plain_metric
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 
 _RATES = {
@@ -60,7 +61,7 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
     return {**options, _MINE: mine, _TAKEN: taken}
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
     peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
     names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}

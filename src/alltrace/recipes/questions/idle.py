@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, GpuWork, gpu_work, with_graphs
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import by_track, clip, difference, gaps, merge, merge_by_track, overlap_ns
@@ -48,7 +49,7 @@ def _columns(options: Options) -> col.Columns:
     return COLUMNS if options["by"] == "device" else (*COLUMNS[:2], _STREAM, *COLUMNS[2:])
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     work = with_graphs(rank, gpu_work(rank))
     waits = _Waits(rank, work)
     streams = work.stream if options["by"] == "stream" else np.zeros_like(work.stream)
@@ -87,7 +88,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 class _Waits:
     """Splits gaps by what the next work waited for."""
 
-    def __init__(self, rank: RankTables, work: GpuWork) -> None:
+    def __init__(self, rank: Rank, work: GpuWork) -> None:
         self._work = work
         self._synchronizing = _synchronizing(rank, work)
 
@@ -117,7 +118,7 @@ class _Waits:
         return {name: int(values.sum()) for name, values in parts.items()}
 
 
-def _synchronizing(rank: RankTables, work: GpuWork) -> dict[int, Any]:
+def _synchronizing(rank: Rank, work: GpuWork) -> dict[int, Any]:
     """By thread, when it was in a call that waits for the GPU."""
     names = pc.unique(work.calls.column("name")).drop_null()
     waits = pc.filter(names, pc.match_substring_regex(rank.texts(names), _SYNC))

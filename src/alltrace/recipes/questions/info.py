@@ -22,8 +22,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from alltrace.align.aligned import Aligned
-from alltrace.recipes.base import Answer, Options, Part, Question, RankTables, RunFacts
-from alltrace.run.manifest import Manifest, Rank
+from alltrace.recipes.base import Answer, Options, Part, Question, RunFacts
+from alltrace.run.manifest import Manifest, RankRecord
+from alltrace.run.rank import Rank
 from alltrace.run.report_warnings import warnings_of_report
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
@@ -45,7 +46,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """Nothing: all it takes is in the manifest."""
     import pyarrow as pa
 
@@ -110,7 +111,7 @@ def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict
     ]
 
 
-def _missing_records(manifest: Manifest, ranks: Sequence[Rank]) -> list[dict[str, Any]]:
+def _missing_records(manifest: Manifest, ranks: Sequence[RankRecord]) -> list[dict[str, Any]]:
     from alltrace.run.clock import clock_map
 
     found = []

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 
@@ -39,7 +40,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     table = rank.table("kernel_counters", _COUNTERS)
     table = table.filter(pc.and_(table.column("value").is_valid(), table.column("metric").is_valid()))
     names = rank.texts(table.column("name"))
@@ -83,7 +84,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     return Answer(table, COLUMNS, tuple(notes))
 
 
-def _operators(rank: RankTables, table: pa.Table) -> Any:
+def _operators(rank: Rank, table: pa.Table) -> Any:
     """The operator of each row."""
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))

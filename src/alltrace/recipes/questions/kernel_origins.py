@@ -18,7 +18,8 @@ from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.kernel_origins import origins_of
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.distinct import distinct_rows
 
@@ -38,7 +39,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     found = origins_of(rank)
     kinds, place = distinct_rows(found.name, found.operator, found.module, found.line)
     count, total = (np.zeros(kinds.shape[1], np.int64) for _ in range(2))

@@ -18,7 +18,8 @@ from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, outermost
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import exact_sums, integers
 from alltrace.trace.distinct import distinct
@@ -42,7 +43,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     ranges = launch_spans(rank)
     places, stems = stems_of(rank, integers(ranges.column("name")))
     names = [n or "" for n in stems]

@@ -24,8 +24,9 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, KERNEL, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
 
@@ -141,7 +142,7 @@ def _map_statement(options: Options) -> str:
     return _MAP_SQL.format_map({"keys": "".join(f"{key}, " for key in _KEYS[options["by"]])})
 
 
-def _rank_tables(rank: RankTables, options: Options) -> dict[str, Any]:
+def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
     Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else null),
@@ -192,7 +193,7 @@ SQL = Statements(
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     if options["by"] == "device":
         return pa.Table.from_pylist(list(_devices(rank)))
     if options["by"] == "stream":
@@ -214,7 +215,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer(table, columns, ("no call that launched GPU work is known",) if parts and not table.num_rows else ())
 
 
-def _devices(rank: RankTables) -> Iterator[dict[str, Any]]:
+def _devices(rank: Rank) -> Iterator[dict[str, Any]]:
     """How many kernels are in flight and execute on each device."""
     work = gpu_work(rank)
     kernels = np.flatnonzero(work.kind == KERNEL)
@@ -253,7 +254,7 @@ def _device_notes(rows: Sequence[dict[str, Any]], parts: Sequence[Part], run: Ru
         )
 
 
-def _streams(rank: RankTables, options: Options) -> Iterator[dict[str, Any]]:
+def _streams(rank: Rank, options: Options) -> Iterator[dict[str, Any]]:
     """The queue of each stream in each bin of its time."""
     work = with_graphs(rank, gpu_work(rank))
     known = np.flatnonzero(work.call >= 0)

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 
 COLUMNS: col.Columns = (
@@ -37,7 +38,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     steps = steps_of(rank)
     rows = []
     for pool in pools_of(rank):

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, merge
@@ -35,7 +36,7 @@ COLUMNS: col.Columns = (
 READS: Reads = {"copies": ("start", "end", "device", "kind", "bytes")}
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     table = rank.table("copies", READS["copies"])
     start = integers(table.column("start"))
     end = np.maximum(integers(table.column("end")), start)

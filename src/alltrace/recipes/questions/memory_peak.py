@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, Pool, owners_of, pool_notes, pools_of, steps_of
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, integers
 
@@ -39,7 +40,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's sums by name and kind of memory, and for each kind what was allocated at the peak in all."""
     owners, names = _owners(rank, options["by"])
     rows: list[dict[str, Any]] = []
@@ -101,7 +102,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     return Answer(table, COLUMNS, tuple(notes))
 
 
-def _owners(rank: RankTables, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
+def _owners(rank: Rank, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:
     """The owner of each event of a pool, as a row of the names or -1, and the names."""
     if by == "step":
         steps = steps_of(rank)

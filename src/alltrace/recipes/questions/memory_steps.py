@@ -27,7 +27,8 @@ from alltrace.recipes.analysis.allocations import (
 )
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Nodes, Program
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 
 _LEAST_STEPS = 3
@@ -54,7 +55,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     steps, pools = steps_of(rank), pools_of(rank)
     if not len(steps.start) or not pools:
         return pa.Table.from_pylist([])

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.allocations import ALLOCATIONS, MEMORY, POOL, Pool, pool_notes, pools_of, with_labels
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_edges
 
@@ -34,7 +35,7 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
     return {**options, "span_ns": run.span_ns}
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     first, last = options["span_ns"]
     edges = bin_edges(first, max(last, first) + 1, min(options["bins"], max(last - first, 0) + 1))
     return pa.Table.from_pylist([row for pool in pools_of(rank) for row in _bins(pool, edges)])

@@ -23,7 +23,8 @@ from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import Merged, by_track, merge
@@ -60,7 +61,7 @@ def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
     return (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     found = samplings(rank, of_host=True)
     rows = []
     if not found:
@@ -103,20 +104,20 @@ def _longest(found: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, 
     return kept
 
 
-def _kernels(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
+def _kernels(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
     """When each kernel ran on each device."""
     table = rank.table("kernels", ("start", "end", "device", "name", "short_name"))
     start, end, device, name, short = (integers(table.column(c), -1) for c in ("start", "end", "device", "name", "short_name"))
     return _longest(_by_name(rank, np.where(short == -1, name, short), device, start, end), top)
 
 
-def _by_name(rank: RankTables, name: Any, device: Any, start: Any, end: Any) -> list[tuple[str, int, Merged]]:
+def _by_name(rank: Rank, name: Any, device: Any, start: Any, end: Any) -> list[tuple[str, int, Merged]]:
     order = np.lexsort((start, name, device))
     texts = texts_of(rank, name)
     return [(texts[n], d, merge(start[order[at]], end[order[at]])) for (d, n), at in by_track(device[order], name[order])]
 
 
-def _ranges(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
+def _ranges(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
     """When the work launched inside the ranges of each name ran on each device; of the `top` names with the longest extents."""
     table = launch_spans(rank)
     work = pa.concat_tables([rank.table(t, _WORK) for t in ("kernels", "copies")])
@@ -135,7 +136,7 @@ def _ranges(rank: RankTables, top: int) -> list[tuple[str, int, Merged]]:
     return _longest(found, top)
 
 
-def _names(rank: RankTables, top: int) -> list[str | None]:
+def _names(rank: Rank, top: int) -> list[str | None]:
     """Names of ranges with work, those with the longest extents on the GPU first."""
     found = projection(rank)
     at, names = stems_of(rank, integers(found.ranges.column("name"), -1))

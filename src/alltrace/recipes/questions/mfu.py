@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.overlay import STEPS
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 
@@ -76,7 +77,7 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
     return options
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """Nothing: the alignment has the steps of all ranks."""
     return pa.table({"rank": pa.array([rank.rank], pa.int32())})
 

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 
 _COLUMNS = ("start", "end", "api_start", "op", "bytes", "datatype", "group_size", "evidence")
@@ -51,7 +52,7 @@ def _columns(options: Options) -> col.Columns:
     return COLUMNS if options["by"] == "all" else (_BY[options["by"]], *COLUMNS)
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     table = _operations(rank)
     timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
     if options["op"] is not None:
@@ -97,7 +98,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of(rows, columns, tuple(notes), chart=_beside_tests(rows, options))
 
 
-def _operations(rank: RankTables) -> Any:
+def _operations(rank: Rank) -> Any:
     """The rank's operations, names as text; in a run without an alignment they are detected again. MPI operations are left out."""
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
@@ -114,7 +115,7 @@ def _operations(rank: RankTables) -> Any:
     return table.filter(pc.not_equal(table.column("evidence").cast(pa.string()), "mpi").fill_null(True))
 
 
-def _step_of(rank: RankTables, table: Any) -> Any:
+def _step_of(rank: Rank, table: Any) -> Any:
     """The step in which each operation was issued, null outside."""
     steps = rank.shared("steps")
     if steps is None or not steps.num_rows:

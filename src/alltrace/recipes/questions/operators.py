@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.launched_work import TABLES
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
 
@@ -57,7 +58,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's sums by name and shapes, and a last row without name for all its GPU work."""
     return sums_of(rank, options["by"])
 

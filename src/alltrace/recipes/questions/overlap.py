@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import intersection, union
 
@@ -36,7 +37,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     rows = []
     for work in device_activity(rank):
         row: dict[str, Any] = work.facts()

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.questions.diagnose.host_patterns import WAITING
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import Merged, bin_coverage_ns, exclusive, merge, union
@@ -75,7 +76,7 @@ READS: Reads = {
 }
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     steps = _Steps.of(rank)
     if not len(steps.start):
         return pa.table({"span_ns": pa.array([], pa.int64())})
@@ -122,7 +123,7 @@ class _Steps:
     kind: list[str]
 
     @classmethod
-    def of(cls, rank: RankTables) -> _Steps:
+    def of(cls, rank: Rank) -> _Steps:
         table = rank.shared("steps")
         if table is None or not table.num_rows:
             none = np.empty(0, np.int64)
@@ -135,7 +136,7 @@ class _Steps:
         return cls(number, start, np.maximum(end, start), table.column("kind").to_pylist())
 
 
-def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
+def _classes(rank: Rank) -> tuple[list[Merged], Merged]:
     """When the rank is in each class, overlaps left in, and when a compute kernel runs."""
     kernels, copies, graphs, api, ranges = (rank.table(t, READS[t]) for t in ("kernels", "copies", "graphs", "api", "ranges"))
 
@@ -160,7 +161,7 @@ def _classes(rank: RankTables) -> tuple[list[Merged], Merged]:
     ], compute  # fmt: skip
 
 
-def _use(rank: RankTables, steps: _Steps) -> dict[str, Any]:
+def _use(rank: Rank, steps: _Steps) -> dict[str, Any]:
     """Of the compute kernels that start in each step: sums of their times, as they are and weighted."""
     kernels, devices = rank.table("kernels", _KERNELS), rank.table("devices", READS["devices"])
     start = integers(kernels.column("start"))

@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alltrace.align.iteration_names import MIXED, Iteration, iteration_of
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.overlay import STEPS
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
@@ -72,7 +73,7 @@ def _chart(options: Options) -> Chart | None:
     return Chart("lines", "step", ("duration_ns", "slowest_ns"), title="Median and slowest rank of each step")
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
     import pyarrow as pa
 
@@ -95,7 +96,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of(rows, columns, tuple(notes))
 
 
-def _batches(rank: RankTables) -> list[dict[str, Any]]:
+def _batches(rank: Rank) -> list[dict[str, Any]]:
     """Of each step with iterations of a server what their names say; of nested ones the outermost counts."""
     import numpy as np
     import pyarrow as pa

@@ -31,10 +31,11 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, RunFacts, alignment_of
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts, alignment_of
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64
 
@@ -83,7 +84,7 @@ def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
     return () if options.get("source") == "inspector" else NEEDED
 
 
-def _map(rank: RankTables, options: Options) -> Any:
+def _map(rank: Rank, options: Options) -> Any:
     """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
     if options["source"] == "inspector":
         return recorded_of(rank)

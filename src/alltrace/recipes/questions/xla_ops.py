@@ -17,7 +17,8 @@ import pyarrow as pa
 from alltrace.recipes.analysis.launched_work import GRAPHS, KINDS, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
-from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RankTables, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
@@ -53,7 +54,7 @@ COLUMNS: col.Columns = (
 )
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     ranges = launch_spans(rank)
     ids, places = distinct(integers(ranges.column("name")))
     named = [_parsed(n or "") for n in rank.texts(pa.array(ids, pa.int64())).to_pylist()]

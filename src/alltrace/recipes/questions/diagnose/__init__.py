@@ -19,13 +19,14 @@ from typing import Any
 from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
 from alltrace.recipes.analysis.traffic import READS as NETWORK
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RankTables, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.diagnose.ranking import Ranked
+from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted, number_ranges
 
@@ -93,7 +94,7 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
     return with_graph({**dict(READS), **operations})
 
 
-def _map(rank: RankTables, _options: Options) -> Any:
+def _map(rank: Rank, _options: Options) -> Any:
     """The rank's facts and its graph; nothing without device work."""
     from alltrace.recipes.analysis.gpu_state import GpuState
     from alltrace.recipes.analysis.host_state import HostState
@@ -167,7 +168,7 @@ def _schema() -> Any:
     return schema.set(schema.get_field_index("evidence"), pa.field("evidence", evidence, metadata={"sparse": "1"}))
 
 
-def _contribution(rank: RankTables) -> Contribution:
+def _contribution(rank: Rank) -> Contribution:
     """What a rank contributes, without its graph, which other questions share."""
     from alltrace.recipes.analysis.kernel_origins import main_origins
     from alltrace.recipes.analysis.run_replay import graph_of

@@ -10,7 +10,7 @@ import numpy as np
 from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
-from alltrace.run.manifest import Rank
+from alltrace.run.manifest import RankRecord
 from alltrace.run.report_warnings import warnings_of
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
@@ -116,7 +116,7 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """What profilers lost, a finding for each kind and place."""
-    ranks: dict[tuple[str, str], list[Rank]] = {}
+    ranks: dict[tuple[str, str], list[RankRecord]] = {}
     for rank in run.ranks:
         for lost in rank.missing_records:
             ranks.setdefault((lost.what, lost.place), []).append(rank)

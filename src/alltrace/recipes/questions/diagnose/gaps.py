@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.recipes.base import RankTables
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers, is_one_of, is_true
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
@@ -88,7 +88,7 @@ def is_pageable(copies: Any) -> NDArray[np.bool_]:
     return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
 
-def activity(rank: RankTables, api: Any) -> Activity:
+def activity(rank: Rank, api: Any) -> Activity:
     """The work of a rank's devices; `api` has start, end, process and correlation."""
     kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process", "graph_node"))
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))

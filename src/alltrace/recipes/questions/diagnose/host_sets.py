@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose import host_patterns as patterns
 from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
 from alltrace.recipes.questions.diagnose.host_patterns import Pattern
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, union
 
@@ -44,7 +44,7 @@ _MOST_LAUNCHES = 0.1
 """Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
 
 
-def host_sets(rank: RankTables, api: Any) -> HostSets:
+def host_sets(rank: Rank, api: Any) -> HostSets:
     """What the host did.
 
     Calls and ranges of the threads that launch kernels count. Other threads, such as those of a data loader, delay the
@@ -75,7 +75,7 @@ def host_sets(rank: RankTables, api: Any) -> HostSets:
     )
 
 
-def _exchanges(rank: RankTables, calls: _Calls) -> Merged:
+def _exchanges(rank: Rank, calls: _Calls) -> Merged:
     """When the launching threads were in MPI."""
     if not rank.has("mpi"):
         return NOTHING
@@ -85,7 +85,7 @@ def _exchanges(rank: RankTables, calls: _Calls) -> Merged:
     return merge(start[rows], end[rows])
 
 
-def coded_names(rank: RankTables, table: Any) -> tuple[Int64, tuple[str, ...]]:
+def coded_names(rank: Rank, table: Any) -> tuple[Int64, tuple[str, ...]]:
     """The names of a table's rows as codes and texts, without counters, and without versions such as `_v3020`."""
     codes, texts = stems_of(rank, integers(table.column("name"), -1))
     return codes, _known_plain(tuple(texts)) if len(texts) <= _FEW_TEXTS else _plain(texts)
@@ -118,7 +118,7 @@ def _known_matching(texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> list
 class _Calls:
     """The calls of a rank, and which of its threads launch kernels."""
 
-    def __init__(self, rank: RankTables, api: Any) -> None:
+    def __init__(self, rank: Rank, api: Any) -> None:
         self.start, self.end = integers(api.column("start")), integers(api.column("end"))
         self.thread = integers(api.column("thread"), -1)
         self.codes, self.texts = coded_names(rank, api)
@@ -200,7 +200,7 @@ class _Calls:
 class _Named:
     """What ranges, Python functions and other tables with names describe the host."""
 
-    def __init__(self, rank: RankTables, calls: _Calls, silence: Merged) -> None:
+    def __init__(self, rank: Rank, calls: _Calls, silence: Merged) -> None:
         self._rank, self._calls, self._silence = rank, calls, silence
         self._tables: dict[str, tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]] = {}
 

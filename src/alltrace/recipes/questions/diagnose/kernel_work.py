@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
 from alltrace.recipes.questions.diagnose.time_slices import Launches, TimeSlices, time_slices
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 
@@ -61,7 +61,7 @@ class KernelWork:
         return replace(self, sums_ns=self.sums_ns - self.slices.beyond_ns, rest_ns=rest, slices=None)
 
 
-def kernel_work(rank: RankTables, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
+def kernel_work(rank: Rank, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
     """The works of a rank.
 
     `mine`: Which rows of `kernels` count.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.intervals import Merged, overlap_ns
@@ -26,7 +26,7 @@ class LoneOperations:
     waited_ns: Int64  # in how much of that the rank's device waits for communication
 
 
-def lone_operations(rank: RankTables, matched: Int64, facts: RankFacts) -> LoneOperations:
+def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperations:
     """The unmatched operations of a rank.
 
     `rank`: The rank's tables, with the alignment's `collectives`. `matched`: Rows of `collectives` that are members of

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from alltrace.recipes.analysis.gpu_state import GpuState, gpu_state
 from alltrace.recipes.analysis.host_state import HostState, host_state
 from alltrace.recipes.analysis.network_state import NetworkState, network_state
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.gaps import HostSets
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
+from alltrace.run.rank import Rank
 from alltrace.trace.intervals import Merged, difference, intersection, merge, union
 
 
@@ -24,7 +24,7 @@ class MachineState:
     cpus: Mapping[str, HostState | None] = field(default_factory=dict)
 
 
-def machine_state(rank: RankTables, facts: RankFacts, host: HostSets) -> MachineState:
+def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
     """What the machine of a rank did."""
     judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
     waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())

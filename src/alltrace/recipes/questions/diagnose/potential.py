@@ -33,10 +33,10 @@ from alltrace.recipes.analysis.kernel_families import (
     KernelFamily,
     family_of,
 )
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.gaps import Activity
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.occupancy import DEVICE_LIMITS, Limits, blocks_at_once, occupancy
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
@@ -97,7 +97,7 @@ class _Kernels:
         return found
 
 
-def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Potential]:
+def potentials(rank: Rank, step: Int64, work: Activity) -> dict[str, Potential]:
     """What each kind could save on a rank.
 
     `step`: The place of the step of each row of `kernels`; -1 for what does not count.
@@ -118,7 +118,7 @@ def potentials(rank: RankTables, step: Int64, work: Activity) -> dict[str, Poten
     return {kind: _summed(kernels, ns) for kind, ns in saved.items() if ns.any()}
 
 
-def _kernels(rank: RankTables, step: Int64) -> _Kernels:
+def _kernels(rank: Rank, step: Int64) -> _Kernels:
     table = rank.table("kernels", ("start", "end", "process", "device", "stream", "name", "graph_node", *_LAUNCH))
     rows = np.flatnonzero(step >= 0)
     columns = {c: integers(table.column(c), -1)[rows] for c in ("start", "end", "process", "device", "stream", "name", *_LAUNCH)}
@@ -151,7 +151,7 @@ def _summed(kernels: _Kernels, saved: Int64) -> Potential:
     return Potential(int(saved.sum()), int(kernels.length[mine].sum()), int(mine.sum()), int(ids[by_name.argmax()]))
 
 
-def _precision(rank: RankTables, kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
+def _precision(rank: Rank, kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
     vectors = kernels.named(_VECTOR)
     share = np.zeros(len(kernels.start))
     for device in np.unique(kernels.device).tolist():
@@ -169,7 +169,7 @@ def _precision(rank: RankTables, kernels: _Kernels, devices: Mapping[int, Mappin
     return found
 
 
-def _device_name(rank: RankTables, device: Mapping[str, object] | None) -> str | None:
+def _device_name(rank: Rank, device: Mapping[str, object] | None) -> str | None:
     if device is None or device["name"] is None:
         return None
     found: str | None = rank.texts(pa.array([device["name"]], pa.int64()))[0].as_py()

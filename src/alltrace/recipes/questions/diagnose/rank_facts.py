@@ -12,12 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.align.iteration_names import iteration_of
-from alltrace.recipes.base import RankTables
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HostSets, activity, classify, is_pageable, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.run.clock import ClockMap
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
@@ -75,7 +75,7 @@ class RankFacts:
         return replace(self, times=times, work=self.work.undisturbed())
 
 
-def gather(rank: RankTables, steps: Any) -> tuple[RankFacts, HostSets] | None:
+def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """The facts of a rank, and what its host did; None without device work.
 
     `steps`: Its rows of `alltrace.align.schema.STEPS`, aligned; None or empty takes the run for one step.
@@ -147,7 +147,7 @@ def _working(compute: Merged, copies: Merged) -> Int64:
     return np.stack((busy.starts[starts], busy.ends[ends]), axis=1)
 
 
-def _serves(rank: RankTables) -> bool:
+def _serves(rank: Rank) -> bool:
     """Whether ranges name iterations of a server of language models."""
     names = np.unique(integers(rank.table("ranges", ("name",)).column("name")))
     texts = rank.texts(pa.array(names, pa.int64())).to_pylist()
@@ -179,7 +179,7 @@ def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run:
     return numbered, np.array([[parts.starts[longest], parts.ends[longest]]], np.int64), 1
 
 
-def _device(rank: RankTables) -> str:
+def _device(rank: Rank) -> str:
     names = rank.texts(rank.table("devices", ("name",)).column("name")).to_pylist()
     return next((n for n in names if n), "")
 
@@ -193,14 +193,14 @@ def _step_of(starts: Int64, regions: Int64) -> Int64:
     return found
 
 
-def _step_of_kernels(rank: RankTables, regions: Int64) -> Int64:
+def _step_of_kernels(rank: Rank, regions: Int64) -> Int64:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
     table = rank.table("kernels", ("start", "kind"))
     found: Int64 = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), -1, _step_of(integers(table.column("start")), regions))
     return found
 
 
-def _pieces(rank: RankTables, mine: NDArray[np.bool_]) -> Int64:
+def _pieces(rank: Rank, mine: NDArray[np.bool_]) -> Int64:
     """The piece of the run that each of the chosen kernels is in, in the order of their starts."""
     starts = integers(rank.table("kernels", ("start",)).column("start"))[mine]
     found = np.empty(len(starts), np.int64)
@@ -215,7 +215,7 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
     return found
 
 
-def _copies(rank: RankTables, regions: Int64) -> tuple[list[str], Int64, Int64]:
+def _copies(rank: Rank, regions: Int64) -> tuple[list[str], Int64, Int64]:
     table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind", "collective"))
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)

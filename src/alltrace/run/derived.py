@@ -1,0 +1,186 @@
+"""Keeps what is derived from a run on demand: one layout, signature, lock, atomic rename and clean-up for all of it.
+
+A value is in `RUN/NAME`, or in the cache folder, by its signature, where the run cannot be written. Its signature says
+what it was made from; with another one it is made again. A file is written to a draft and renamed when it is whole, and the
+drafts of processes that were killed are removed before the next value is made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
+from alltrace.trace.errors import AlltraceError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_Value = TypeVar("_Value")
+
+
+class OnDisk(Protocol):
+    """A run, as far as its place matters here."""
+
+    path: Path
+
+
+def derived(
+    run: OnDisk,
+    name: str,
+    inputs: Any,
+    read: Callable[[Path, str], _Value | None],
+    make: Callable[[Path, str], _Value],
+    *,
+    what: str,
+    folder: Path | None = None,
+) -> _Value:
+    """A value that is derived from a run: the one that is kept, or a new one; two processes do not make it at once.
+
+    Args:
+        run: The run.
+        name: Where it is in the run directory, such as `tiles`.
+        inputs: What it is made from, as JSON can hold it.
+        read: Gets a place and the signature; returns the value, or None if what is there is not whole or of another signature.
+        make: Gets the same, writes the value there, and returns it.
+        what: What it is, as the subject of a sentence in the plural.
+        folder: Where to keep it instead.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    return place_of(run, name, inputs, folder=folder).get(read, make, what)
+
+
+class Place(NamedTuple):
+    """Where a derived value is kept.
+
+    Attributes:
+        path: The place with the run, or that the caller named.
+        signature: What the value is made from.
+        in_cache: Its place below the cache folder; None if it is never there.
+        writable: Whether `path` can be written.
+    """
+
+    path: Path
+    signature: str
+    in_cache: Path | None = None
+    writable: bool = True
+
+    def find(self, read: Callable[[Path, str], _Value | None]) -> _Value | None:
+        """The value that is kept; None if it must be made."""
+        cache = existing_folder() if self.in_cache is not None else None
+        for place in (self.path, *([cache / self.in_cache] if cache is not None and self.in_cache is not None else [])):
+            with suppress(AlltraceError, ValueError, LookupError, TypeError, AttributeError):
+                if (value := read(place, self.signature)) is not None:
+                    return value
+        return None
+
+    def keep(self, write: Callable[[Path, str], object]) -> None:
+        """Write a value that is one file; where nothing can be written, it is made again the next time."""
+        with suppress(OSError, AlltraceError):
+            place = self._home()
+            place.parent.mkdir(parents=True, exist_ok=True)
+            remove_drafts(place)
+            write(place, self.signature)
+
+    def get(self, read: Callable[[Path, str], _Value | None], make: Callable[[Path, str], _Value], what: str) -> _Value:
+        """The value that is kept, or a new one; see `derived`."""
+        value = self.find(read)
+        if value is not None:
+            return value
+        place = self._home()
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with locked(place.parent / f".{place.name}.lock"):
+                value = self.find(read)  # another process may have made it meanwhile
+                if value is not None:
+                    return value
+                remove_drafts(place)
+                return make(place, self.signature)
+        except OSError as error:
+            raise InputError(
+                place, found=f"{what} cannot be written ({error.strerror or error})", advice="free some space, or copy the run"
+            ) from error
+
+    def _home(self) -> Path:
+        """Where a new value is written."""
+        return self.path if self.writable or self.in_cache is None else own_folder(default_folder()) / self.in_cache
+
+
+def place_of(run: OnDisk, name: str, inputs: Any, *, folder: Path | None = None) -> Place:
+    """The place of a value that is derived from a run; see `derived` for the arguments."""
+    signature = digest(inputs)
+    if folder is not None:
+        return Place(folder, signature)
+    path = run.path / name
+    in_cache = Path(name).parts[0], f"{signature}{path.suffix}"
+    return Place(path, signature, Path(*in_cache), os.access(run.path, os.W_OK))
+
+
+def digest(inputs: Any) -> str:
+    """A signature of anything that JSON can hold."""
+    return blake2b(json.dumps(inputs, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+@contextmanager
+def locked(lock: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Holds a lock file; the lock goes with the process.
+
+    Args:
+        lock: The file, in a folder that exists.
+        wait: Whether to wait while another process has the lock.
+
+    Yields:
+        Whether this process has it; a file system without locks gives none.
+    """
+    with lock.open("w") as handle:
+        holds = False
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            holds = True
+        yield holds
+
+
+@contextmanager
+def draft_of(place: Path) -> Iterator[Path]:
+    """A path beside `place` to write a file or a folder to: renamed to it at the end of the block, removed after an error."""
+    draft = place.with_name(f".{place.name}.{os.uname().nodename}-{os.getpid()}.tmp")
+    try:
+        yield draft
+        draft.replace(place)
+    finally:
+        remove(draft)
+
+
+def remove_drafts(place: Path) -> None:
+    """Remove the drafts of `place` of processes of this host that are gone."""
+    beginning = f".{place.name}.{os.uname().nodename}-"
+    for draft in place.parent.iterdir():
+        number = draft.name.removeprefix(beginning).removesuffix(".tmp")
+        if number.isdecimal() and draft.name == f"{beginning}{number}.tmp" and not _runs(int(number)):
+            remove(draft)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with what is in it, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

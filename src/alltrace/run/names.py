@@ -1,0 +1,83 @@
+"""The interned strings of a run."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.trace.errors import InputError
+from alltrace.trace.schema import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+_FEW_TEXTS = 1_000
+
+
+class Names:
+    """The interned strings of a run: looks up the text of ids.
+
+    Args:
+        paths: Returns the files with the names when the first text is needed; a name may be in several.
+    """
+
+    def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
+        self._paths = paths
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.int64], pa.Array]:
+        import numpy as np
+
+        from alltrace.run.parquet import read_parquet
+
+        paths = list(self._paths())
+        table = pa.concat_tables(
+            [read_parquet(p, ["id", "value"]) for p in paths] or [TABLES["names"].arrow_schema().empty_table()]
+        )
+        ids = table.column("id").to_numpy()
+        if np.any(ids[1:] < ids[:-1]):
+            table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
+        table = table.combine_chunks()
+        ids = table.column("id").to_numpy()
+        if len(paths) > 1 and len(ids):
+            again = ids[1:] == ids[:-1]
+            values = table.column("value").combine_chunks()
+            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
+                raise InputError(paths[0], found="two different names share an id", advice="report this as a bug")
+            table = pc.filter(table, pa.array(np.concatenate(([True], ~again))))
+            ids = table.column("id").to_numpy()
+        return ids, table.column("value").combine_chunks()
+
+    def table(self) -> pa.Table:
+        """All strings, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
+        ids, values = self._sorted
+        return pa.table({"id": pa.array(ids), "value": values})
+
+    def texts(self, ids: pa.Array) -> pa.Array:
+        """The strings of an Arrow array of ids, as a string array; null if the id is null or unknown."""
+        import numpy as np
+
+        known, values = self._sorted
+        if isinstance(ids, pa.ChunkedArray):
+            ids = ids.combine_chunks()
+        if len(known) == 0:
+            return pa.nulls(len(ids), pa.string())
+        if len(ids) <= _FEW_TEXTS:  # what takes many, loads for longer than these take
+            few = ids.to_pylist()
+            at = np.minimum(np.searchsorted(known, np.array([n or 0 for n in few], np.int64)), len(known) - 1)
+            pairs = zip(few, at.tolist(), known[at].tolist(), strict=True)
+            return pa.array([values[n].as_py() if wanted == id_ else None for wanted, n, id_ in pairs], values.type)
+        wanted = ids if ids.type == pa.int64() else pc.cast(ids, pa.int64())
+        wanted = (pc.fill_null(wanted, 0) if ids.null_count else wanted).to_numpy(zero_copy_only=False)
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found = known[at] == wanted
+        if ids.null_count:
+            found &= pc.is_valid(ids).to_numpy(zero_copy_only=False)
+        return pc.take(values, pa.array(at, mask=~found))
