@@ -22,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from alltrace.align.clocks import PlacedRank, solve
+from alltrace.align.clocks import solve
 from alltrace.align.matching import match
 from alltrace.align.operations import MATCHED_COLUMNS
+from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.trace.names import name_id

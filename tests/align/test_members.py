@@ -1,21 +1,28 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from alltrace.align.members import Evidence, meet
+from alltrace.align.members import _awaited
 
 
-def test_clocks_confirm_a_matching_by_which_all_ends_meet():
-    ends = np.array([0, 5_000_000, 10_000_000, 15_200_000])
-    evidence = Evidence(
-        np.array([0, 0, 1, 1]),
-        np.zeros(4, np.int64),
-        np.array([3, 8, 3, 8]),
-        ends - 1,
-        ends,
-        np.ones(4, np.bool_),
-        np.zeros(4, np.int8),
-    )
-    assert meet(evidence, {3: 5_000_000, 8: 0})
-    assert not meet(evidence, {3: 4_100_000, 8: 0})
-    assert not meet(evidence, {3: 0, 8: 0})
+@pytest.mark.parametrize(
+    ("op", "root", "awaited"),
+    [
+        ("AllReduce", -1, [1, 1, 1, 1]),
+        ("Broadcast", 2, [2, 2, 2, 2]),
+        ("Scatter", 0, [0, 0, 0, 0]),
+        ("Reduce", 2, [0, 1, 1, 3]),
+        ("Gather", 1, [0, 1, 2, 3]),
+        ("Scan", -1, [0, 1, 1, 1]),
+        ("Broadcast", -1, [1, 1, 1, 1]),
+    ],
+)
+def test_members_wait_for_those_they_need(op, root, awaited):
+    # after an instance of others; rank 1 comes last, rank 0 second
+    start = np.array([9, 8, 70, 100, 60, 50])
+    place = np.array([0, 0, 1, 1, 1, 1])
+    last = np.array([0, 0, 3, 3, 3, 3])
+    roots = np.array([-1, -1, root, root, root, root])
+    found = _awaited(np.array(["AllReduce"] * 2 + [op] * 4, object), last, place, start, roots, np.array([0, 1, 0, 1, 2, 3]))
+    assert found.tolist() == [0, 0, *(2 + row for row in awaited)]

@@ -7,7 +7,7 @@ import pytest
 from tests.align.grids import Grid, execute
 from tests.align.tables import timelines_of
 
-from alltrace.align.clocks import PlacedRank
+from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import Placing, placing_of, related_clocks
 
 

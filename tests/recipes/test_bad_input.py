@@ -93,8 +93,9 @@ def test_one_shared_collective_gives_no_wait_between_hosts(tmp_path):
         rows["kernels"] = [k for k in rows["kernels"] if k["kind"] == "compute" or k["correlation"] == 2]
         ranks[r] = rows
     found = answers(tmp_path, ranks)
-    assert waits_stated(found) == 0
-    assert "residual" in found["stragglers"][1] or "connected" in found["stragglers"][1]
+    # rank 2 is late, and rank 3 shares its clock
+    assert {r["rank"]: r["waited_ns"] for r in found["stragglers"][0]} == {0: 0, 1: 0, 2: 0, 3: pytest.approx(2 * MS, rel=0.05)}
+    assert "may be off" in found["stragglers"][1] or "connected" in found["stragglers"][1]
     assert "not known well enough" in found["diagnose"][1]
     assert "replay" not in {r["evidence"]["basis"] for r in found["diagnose"][0]}
 
@@ -166,7 +167,7 @@ def test_times_before_the_session_began_are_times_as_any(tmp_path):
         assert found[verb][0] == usual[verb][0]
 
 
-def test_waits_below_three_residuals_are_nowhere_stated(tmp_path):
+def test_waits_below_the_error_of_the_clocks_are_nowhere_stated(tmp_path):
     """Ends that scatter by a millisecond leave a residual that the waits of 2 ms do not reach three times."""
     import random
 
@@ -180,12 +181,12 @@ def test_waits_below_three_residuals_are_nowhere_stated(tmp_path):
     members = run.aligned().members.to_pylist()
     across = [m for m in members if m["wait_ns"] and (m["rank"] < 2) != (m["last_rank"] < 2)]
     assert across
-    assert all(m["wait_ns"] < 3 * m["residual_ns"] for m in across)
+    assert all(m["wait_ns"] < m["error_ns"] for m in across)
     rows = run.recipe("stragglers")
     between = sum(m["wait_ns"] for m in across)
     assert sum(r["waited_ns"] for r in rows.to_pylist()) == sum(m["wait_ns"] for m in members if m["fact"])
     assert between > 0
-    assert any("shorter than three residuals" in n for n in rows.notes)
+    assert any("shorter than what the clocks may be off" in n for n in rows.notes)
     listed = run.recipe("collectives", instances=True).to_pylist()
     assert not any(r["certain"] for r in listed)
     assert not {r["kind"] for r in run.recipe("diagnose").to_pylist()} & {"slow-communicator", "exposed-communication"}

@@ -92,7 +92,7 @@ class Job:
         graphs = [rank_graph(r, np.array(rows[r.rank], np.int64)) for r in ranks]
         schema = pa.schema(
             [
-                *((c, pa.int64()) for c in ("instance", "communicator", "rank", "row", "bytes", "members", "residual_ns")),
+                *((c, pa.int64()) for c in ("instance", "communicator", "rank", "row", "bytes", "members", "error_ns")),
                 ("synchronising", pa.bool_()),
                 ("op", pa.dictionary(pa.int32(), pa.string())),
             ]
@@ -144,7 +144,7 @@ class Job:
                     talk = {"start": arrival, "end": done, "stream": TALK_STREAM, "device": 0}
                     ranks[r].rows["kernels"].append(common | talk | {"kind": "collective", "name": "ncclDevKernel_AllReduce"})
                     member = {"instance": instance, "communicator": numbers.setdefault(group, len(numbers)), "rank": r}
-                    member |= {"row": len(ranks[r].rows["collectives"]), "bytes": 8, "members": len(group), "residual_ns": 0}
+                    member |= {"row": len(ranks[r].rows["collectives"]), "bytes": 8, "members": len(group), "error_ns": 0}
                     members.append(member | {"synchronising": True, "op": "AllReduce"})
                     ranks[r].rows["collectives"].append(talk)
                     device[r] = done

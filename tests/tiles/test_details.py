@@ -56,9 +56,13 @@ def test_a_collective_knows_every_member_and_who_was_last(waiting):
     assert instance_of(waiting.events, 0, 99) is None
 
 
-@pytest.mark.parametrize(("residual", "component", "least"), [(1666, 0, 4998), (1667, 0, 5001), (None, 0, None), (1, 1, None)])
-def test_a_wait_is_a_fact_from_three_residuals_on(waiting, residual, component, least):
-    waiting.run.overlay.facts["residuals_ns"] = {"0": 100, "1": residual}
+@pytest.mark.parametrize(
+    ("error", "component", "clock", "least"),
+    [(4000, 0, 1, 5000), (4001, 0, 1, 5001), (None, 0, 1, None), (1, 1, 1, None), (None, 0, 0, 0)],
+)
+def test_a_wait_is_a_fact_from_what_the_clocks_may_be_off_on(waiting, error, component, clock, least):
+    waiting.run.overlay.facts["errors_ns"] = {"0": 3000, "1": error}
+    waiting.run.overlay.facts["shared"] = {"0": 0, "1": clock}
     waiting.run.overlay.facts["components"] = {"0": 0, "1": component}
     (row,) = [r for r in range(5) if event_details(waiting.events, 0, "kernels", r)["columns"]["start"] == 130 * US]
     operation = event_details(waiting.events, 0, "kernels", row)["collective"]

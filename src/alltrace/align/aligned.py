@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from alltrace.run.overlay import MEMBERS, STEPS
 from alltrace.run.parquet import read_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -18,7 +19,25 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import Clock
     from alltrace.run.store import Run
 
-RESIDUALS_FOR_A_FACT = 3
+
+def clock_error_ns(
+    one: int, other: int, errors_ns: Mapping[int, int | None], components: Mapping[int, int], shared: Mapping[int, int]
+) -> int | None:
+    """How far the clocks of two ranks may be off against each other; None if nothing connects them or tells their errors.
+
+    Args:
+        one: A rank.
+        other: Another or the same.
+        errors_ns: For each rank half of the interval of its clock, as in `Alignment`.
+        components: For each rank its component, likewise.
+        shared: For each rank the number of its clock, likewise.
+    """
+    if one == other or (one in shared and shared[one] == shared.get(other)):
+        return 0
+    found = errors_ns.get(one), errors_ns.get(other)
+    if found[0] is None or found[1] is None or components.get(one) != components.get(other):
+        return None
+    return math.ceil(math.hypot(found[0], found[1]))
 
 
 class Aligned:
@@ -42,7 +61,8 @@ class Aligned:
         self.matching_reason: str | None = facts.get("matching_reason")
         self.unmatched: dict[int, int] = {int(r): int(n) for r, n in facts.get("unmatched", {}).items()}
         self._components = {int(r): int(n) for r, n in facts.get("components", {}).items()}
-        self._residuals = {int(r): n for r, n in facts.get("residuals_ns", {}).items()}
+        self._errors = {int(r): n for r, n in facts.get("errors_ns", {}).items()}
+        self._shared = {int(r): n for r, n in facts.get("shared", {}).items()}
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
@@ -65,10 +85,13 @@ class Aligned:
         * `synchronising`: whether no member can leave before the last has arrived;
         * `arrival_ns`: when the rank's part started (`start`);
         * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the lowest rank's;
-        * `wait_ns`: from the rank's arrival to the last, or to its own end where that is earlier; never negative;
+        * `awaited_rank`, `awaited_ns`: the member that the rank waits for, and its arrival: the last to arrive of those it needs.
+          Leaves of a broadcast or scatter need their root, which needs nobody; of a reduce or gather the root needs the leaves,
+          and of a scan each rank those before it;
+        * `wait_ns`: from the rank's arrival to that, or to its own end where that is earlier; never negative;
         * `transfer_ns`: from the last arrival to the last end of the instance; never negative;
-        * `residual_ns`: the error of the rank's clock against the last rank's; null if unknown;
-        * `fact`: whether the wait is at least three residuals, so that it is larger than an error of the clocks.
+        * `error_ns`: how far the rank's clock may be off against the awaited rank's; 0 for one clock, null if unknown;
+        * `fact`: whether the wait is at least that, so that it is larger than an error of the clocks.
         """
         from alltrace.align.members import described
 
@@ -76,10 +99,10 @@ class Aligned:
         if self.run.overlay is not None:
             stored = read_parquet(self.run.overlay.files.path("members.parquet"), MEMBERS.column_names)
             stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
-            wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size"]
+            wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank"]
             tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
         sizes = [g.size for g in self.groups]
-        return described(stored, tables, group_sizes=sizes, texts=self.run.texts, residual_ns=self.residual_ns)
+        return described(stored, tables, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
 
     @cached_property
     def steps(self) -> pa.Table:
@@ -102,21 +125,17 @@ class Aligned:
                 return found
         return slowdown_by_program(self.steps, step_time_marks(self.run.name_table()))
 
-    def residual_ns(self, one: int, other: int) -> int | None:
-        """The typical error between the clocks of two ranks; None without evidence, 0 for a rank and itself."""
-        if one == other:
-            return 0
-        if self._components.get(one) != self._components.get(other):
-            return None
-        found = self._residuals.get(one), self._residuals.get(other)
-        if found[0] is None or found[1] is None:
-            return None
-        return max(int(found[0]), int(found[1]))
+    def error_ns(self, one: int, other: int) -> int | None:
+        """How far the clocks of two ranks may be off against each other, half of the 95 % interval; None if it is not known.
+
+        It is 0 for ranks that share a clock.
+        """
+        return clock_error_ns(one, other, self._errors, self._components, self._shared)
 
     def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
-        """Whether a wait of one rank for another is larger than an error of their clocks: it is three residuals or more."""
-        residual = self.residual_ns(one, other)
-        return residual is not None and wait_ns >= RESIDUALS_FOR_A_FACT * residual
+        """Whether a wait of one rank for another is at least what their clocks may be off."""
+        error = self.error_ns(one, other)
+        return error is not None and wait_ns >= error
 
     def _on_the_clock(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""

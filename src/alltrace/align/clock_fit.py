@@ -1,24 +1,26 @@
-"""Fits clocks to the ends of synchronising collectives: weighted least squares with the true ends eliminated, made robust.
+"""Fits clocks to the ends of synchronising operations, and says how far the fit may be off.
 
-All members leave a synchronising collective within microseconds of each other, however late each arrived. With x the end as rank r
-stamped it, the true end of instance i is estimated by every member as ``T = x - c[unit of r] - b[host of r] * (x - t0)``, and
-the weighted mean over the members eliminates it. Small communicators suffice as long as they connect. The normal equations are
-solved by conjugate gradients, scaled by the diagonal, without their matrix (Hestenes and Stiefel 1952): a step is a pass over the
-ends, so time grows with the ends and memory holds no more, where pairs of ranks would be a hundred million of ten thousand.
-
-Robust: residuals against the median of the instance, weights of Tukey's biweight on the scale of each communicator (1.4826 times
-the median absolute deviation), after a few rounds of absolute-value weights that find the right basin. An end can be late but never
-early, so of what remains the late ones weigh less.
+All members leave a synchronising operation at about the same time, however late each arrived. "About" is 1 to 100 microseconds on
+real machines: in part at random, and in part always the same for a rank and kind of operation, which no number of operations
+averages out. So the fit has two layers. Ends are compared with the median end of their instance and averaged by cell, which is one
+member of one block; a block has the operations of one communicator that last similarly long. Then the cells' means are fitted:
+``mean = level of the block + offset of the clock + what the cell is always late + noise``, by least squares weighed by the variance
+of the last two, which is estimated from cells on one clock. Slopes of cells over time give rates likewise. The levels are
+eliminated, and the equations are solved by conjugate gradients without their matrix (Hestenes and Stiefel 1952).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.constants import MAD_TO_SIGMA as MAD_TO_SIGMA
+from alltrace.align.constants import OUTLIER_SIGMAS
 from alltrace.core import fits as core
+from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,328 +29,330 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-MAD_TO_SIGMA = 1.4826
-_TUKEY = 4.685
-_FLOOR_NS = 20.0
-"""Added to every scale, so that ends that agree exactly do not make others infinitely wrong."""
-_ROUNDS_ABSOLUTE = 6
-_ROUNDS = 15
-_SETTLED_NS = 0.5
-_LATE_WEIGHT = 0.2
-_ENOUGH = 40
-_RELATIVE = 1e-8
-"""What a round leaves of the step that it has to make; the next one begins there."""
-_MOST_STEPS = 500
-_LEAST_OF_ITS_OWN = 1e-6
-
-
-@dataclass
-class Block:
-    """The ends of one communicator's instances.
-
-    Attributes:
-        instances: Their numbers, ascending.
-        ranks: Places of the members in the list of ranks.
-        ends: Stamped ends in ns, instances x members; 0 if a member is missing.
-        present: Where a member is there.
-        weights: What the fit gave each end; 0 for those it left out.
-        scale: What the fit took for a typical residual, in ns.
-    """
-
-    instances: Int64
-    ranks: Int64
-    ends: Floats
-    present: NDArray[np.bool_]
-    weights: Floats = field(default_factory=lambda: np.empty(0))
-    scale: float = 0.0
-
-    def of_two(self) -> Block | None:
-        """The instances with at least two members; None without any."""
-        enough = self.present.sum(axis=1) >= 2
-        if enough.all():
-            return self
-        return Block(self.instances[enough], self.ranks, self.ends[enough], self.present[enough]) if enough.any() else None
-
-
-@dataclass
-class Fit:
-    """Clocks that fit the blocks.
-
-    Attributes:
-        c: For each unit what its stamps are ahead at `t0`, ns; units of different components are not comparable.
-        b: For each host the relative rate error of its clock.
-        t0: The stamped time, ns, that `c` is of.
-        scale: Typical residual of an end, ns.
-        b_error: Standard error of `b`; infinite if it was fixed at 0.
-    """
-
-    c: Floats
-    b: Floats
-    t0: float
-    scale: float
-    b_error: Floats
+_BATCHES = 16
+"""Parts of a run, by time, whose means tell noise that changes slowly from a cell's own lateness."""
+_STEPS = 512
+_ROUNDS = 16
+SETTLED_NS = 1.0
 
 
 @dataclass(frozen=True)
-class Units:
-    """The unknowns: one offset for each unit of ranks with the same error of their stamps, one rate for each host.
+class Ends:
+    """The members of synchronising operations, sorted by block and instance.
 
     Attributes:
-        of_rank: Unit of each rank.
-        host_of_rank: Host of each rank.
-        component: Component of each unit; units of different components are not connected.
-        cluster: Cluster of each host: hosts whose rates can be compared.
+        rank: Place of the member's rank in the list of ranks; likewise its stamped `start` and `end`, ns.
+        instance: Position of its instance, from 0.
+        first: n + 1 positions, at which the members of each instance begin.
+        cell: The member's cell.
+        block: For each cell its block; blocks and cells ascend together.
+        rank_of_cell: For each cell the place of its rank.
+        role: For each cell the number of its member in its communicator: cells of one role differ in how long operations last.
+        like: For each cell a number of blocks with as many members and operations as long as those of its own.
+        numbers: For each instance its number in the evidence.
     """
 
-    of_rank: Int64
-    host_of_rank: Int64
-    component: Int64
-    cluster: Int64
+    rank: Int64
+    start: Floats
+    end: Floats
+    instance: Int64
+    first: Int64
+    cell: Int64
+    block: Int64
+    rank_of_cell: Int64
+    role: Int64
+    like: Int64
+    numbers: Int64
 
-    @property
-    def count(self) -> int:
-        """The number of units."""
-        return len(self.component)
+    @cached_property
+    def by_cell(self) -> tuple[Int64, Int64]:
+        """The members sorted by cell, and where those of each cell begin."""
+        order = np.argsort(self.cell, kind="stable")
+        return order, np.searchsorted(self.cell[order], np.arange(len(self.block) + 1))
 
-    @property
-    def hosts(self) -> int:
-        """The number of hosts."""
-        return len(self.cluster)
+    def by_rank(self, ranks: int) -> tuple[Int64, Int64]:
+        """The members sorted by rank, and where those of each of the ranks begin."""
+        order = np.argsort(self.rank, kind="stable")
+        return order, np.searchsorted(self.rank[order], np.arange(ranks + 1))
+
+    def only(self, wanted: NDArray[np.bool_]) -> Ends:
+        """The same without the members that are not wanted, and without instances of a single one of them."""
+        alone = np.bincount(self.instance[wanted], minlength=len(self.first) - 1) < 2
+        wanted = wanted & ~alone[self.instance]
+        kept, instance = np.unique(self.instance[wanted], return_inverse=True)
+        first = np.searchsorted(instance, np.arange(len(kept) + 1))
+        rank, start, end, cell = self.rank[wanted], self.start[wanted], self.end[wanted], self.cell[wanted]
+        whole = replace(self, rank=rank, start=start, end=end, instance=instance, first=first, cell=cell)
+        return replace(whole, numbers=self.numbers[kept])
 
 
-def make_blocks(instance: Int64, communicator: Int64, rank_at: Int64, stamped: Floats) -> list[Block]:
-    """One block per communicator.
+def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, end: Floats) -> Ends:
+    """The ends of instances with at least two members; a rank may be several of them, such as a process with several devices.
 
     Args:
-        instance: Number of the instance of each row.
+        instance: Number of the instance of each member.
         communicator: Its communicator.
-        rank_at: Place of the rank in the list of ranks.
-        stamped: End, ns.
+        rank: Place of its rank in the list of ranks.
+        start: Stamped start, ns.
+        end: Stamped end, ns.
     """
-    blocks = []
-    order = np.lexsort((rank_at, instance, communicator))
-    instance, communicator, rank_at, stamped = instance[order], communicator[order], rank_at[order], stamped[order]
-    cuts = np.flatnonzero(np.diff(communicator)) + 1
-    for first, last in zip([0, *cuts], [*cuts, len(communicator)], strict=True):
-        if first == last:
-            continue
-        here = slice(first, last)
-        instances, row = np.unique(instance[here], return_inverse=True)
-        ranks, column = np.unique(rank_at[here], return_inverse=True)
-        ends = np.zeros((len(instances), len(ranks)))
-        present = np.zeros(ends.shape, np.bool_)
-        ends[row, column] = stamped[here]
-        present[row, column] = True
-        block = Block(instances, ranks, ends, present).of_two()
-        if block is not None:
-            blocks.append(block)
-    return blocks
+    order = np.lexsort((rank, instance))
+    instance, communicator, rank = instance[order], communicator[order], rank[order]
+    start, end = start[order], end[order]
+    several = np.bincount(np.unique(instance, return_inverse=True)[1])
+    enough = np.repeat(several, several) > 1
+    instance, communicator, rank = instance[enough], communicator[enough], rank[enough]
+    start, end = start[enough], end[enough]
+    heads = _heads(instance)
+    which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
+    if not len(heads):
+        none = np.empty(0, np.int64)
+        return Ends(none, np.empty(0), np.empty(0), none, np.zeros(1, np.int64), none, none, none, none, none, none)
+    same = np.concatenate(([False], (np.diff(rank) == 0) & (np.diff(instance) == 0)))
+    place = np.arange(len(rank))
+    occurrence = place - np.maximum.accumulate(np.where(same, 0, place))
+    member = distinct_rows(rank, occurrence)[1]
+    size = np.log2(np.maximum(np.minimum.reduceat(end - start, heads), 1.0)).astype(np.int64) // 2
+    kinds, kind = distinct_rows(communicator[heads], size)
+    number = np.bincount(kind)
+    by_number = np.argsort(number, kind="stable")
+    commonest = np.empty(int(communicator.max()) + 1, np.int64)
+    commonest[kinds[0][by_number]] = by_number
+    # too few on their own may all be as one of the others rarely is
+    size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
+    # instances with most of their communicator are compared by the same level; others have other levels for each set of members
+    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[communicator[heads]]
+    mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
+    members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
+    blocks, block = distinct_rows(communicator[heads], size, members)
+    length = blocks[1]
+    numbers = instance[heads]
+    order = np.lexsort((which, block[which]))
+    rank, start, end, member, block = rank[order], start[order], end[order], member[order], block[which][order]
+    which = which[order]
+    heads = _heads(which)
+    cells, cell = distinct_rows(block, member)
+    rank_of = np.empty(cells.shape[1], np.int64)
+    rank_of[cell] = rank
+    role = distinct_rows(blocks[0][cells[0]], cells[1])[1]
+    first = np.append(heads, len(rank))
+    instance = np.repeat(np.arange(len(heads)), np.diff(first))
+    like = distinct_rows(np.bincount(cells[0]), length)[1][cells[0]]
+    return Ends(rank, start, end, instance, first, cell, cells[0], rank_of, role, like, numbers[which[heads]])
 
 
-def fit(blocks: list[Block], units: Units, drifting: NDArray[np.bool_], start: Fit | None = None) -> Fit:
-    """The clocks that fit `blocks`; leaves weights and scales in the blocks.
+@dataclass(frozen=True)
+class Cells:
+    """What the ends of each cell are later than the median of their instance; arrays by cell.
 
-    Args:
-        blocks: The evidence.
-        units: What is unknown.
-        drifting: The hosts with a rate that is not fixed at 0.
-        start: Where to begin; None for nothing known.
+    Attributes:
+        block: Its block.
+        rank: Place of its rank.
+        role: Its role, as of `Ends`; likewise `like`.
+        late_ns: Mean lateness, without outliers, at `time_ns`; NaN without ends.
+        slope: Growth of it with time.
+        time_ns: Mean time of its ends after the time of the fit.
+        scatter: Variance of a single end in blocks that are alike, ns^2.
+        noise: Variance of `late_ns`, without what is always the same.
+        slope_noise: Variance of `slope`; infinite if it has none.
     """
-    t0 = start.t0 if start else _middle(blocks)
-    c = start.c.copy() if start else np.zeros(units.count)
-    b = start.b.copy() if start else np.zeros(units.hosts)
-    b[~drifting] = 0.0
-    for block in blocks:
-        block.weights = block.present.astype(np.float64)
-    first_tukey = 0 if start else _ROUNDS_ABSOLUTE
-    span_s = max((float(np.ptp(bl.ends[bl.present])) for bl in blocks), default=0.0) / 1e9
-    equations = _Equations(blocks, units, t0)
-    free_b = drifting & _not_first(units.cluster)
-    for turn in range(_ROUNDS):
-        if turn or start:
-            _reweigh(blocks, units, c, b, t0, tukey=turn >= first_tukey)
-        equations.weigh(blocks)
-        step_c, step_b = equations.solved(free_b, c, b)
-        c += step_c
-        b += step_b
-        moved = max(np.abs(step_c).max(initial=0.0), np.abs(step_b).max(initial=0.0) * 1e9 * max(span_s, 1e-9))
-        if turn > first_tukey and moved < _SETTLED_NS:
-            break
-    error = equations.rate_errors(free_b)
-    _reweigh(blocks, units, c, b, t0, tukey=True)
-    everything = np.concatenate([np.abs(residuals(bl, units, c, b, t0)[bl.present]) for bl in blocks]) if blocks else np.empty(0)
-    scale = MAD_TO_SIGMA * core.median(everything, len(everything)) if len(everything) else 0.0
-    return Fit(c, b, t0, scale, error)
+
+    block: Int64
+    rank: Int64
+    role: Int64
+    like: Int64
+    late_ns: Floats
+    slope: Floats
+    time_ns: Floats
+    scatter: Floats
+    noise: Floats
+    slope_noise: Floats
+
+    def between(self, part: Int64, *, sloped: bool = False) -> NDArray[np.intp]:
+        """The cells of blocks with ranks of several parts, of which each rank has one; if `sloped`, those with a slope."""
+        usable = np.isfinite(self.slope_noise if sloped else self.late_ns)
+        of, blocks = part[self.rank], int(self.block.max(initial=-1)) + 1
+        low, high = np.full(blocks, len(part)), np.full(blocks, -1)
+        np.minimum.at(low, self.block[usable], of[usable])
+        np.maximum.at(high, self.block[usable], of[usable])
+        return np.flatnonzero(usable & (low < high)[self.block])
 
 
-def corrected(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Floats:
-    """The true end, less a constant, by each member's clock."""
-    rates = b[units.host_of_rank[block.ranks]]
-    times = block.ends - c[units.of_rank[block.ranks]]
-    if rates.any():
-        times -= rates * (block.ends - t0)
-    return times
+@dataclass(frozen=True)
+class Clocks:
+    """Clocks of ranks, as far as they are known: arrays by rank.
+
+    Attributes:
+        ahead_ns: How far each is ahead at `t0`.
+        rate: How much faster it runs.
+        t0: Stamped time, ns.
+    """
+
+    ahead_ns: Floats
+    rate: Floats
+    t0: float
+
+    def true(self, rank: Int64, stamped: Floats) -> Floats:
+        """Stamped times of members on one clock."""
+        times = stamped - self.ahead_ns[rank]
+        return times - self.rate[rank] * (stamped - self.t0) if self.rate.any() else times
 
 
-def residuals(block: Block, units: Units, c: Floats, b: Floats, t0: float) -> Floats:
-    """What each end is later than the median of its instance, ns; 0 if a member is missing."""
-    found = np.empty(block.ends.shape)
-    ahead, rate = c[units.of_rank[block.ranks]], b[units.host_of_rank[block.ranks]]
-    core.residuals(block.ends, block.present, ahead, rate, t0, np.empty(len(block.ranks)), found)
+def late_ends(ends: Ends, clocks: Clocks) -> tuple[Floats, Floats]:
+    """What each end is later than the median of its instance, and for each instance that median, ns."""
+    times = clocks.true(ends.rank, ends.end)
+    middle = medians(times, ends.first)
+    return times - middle[ends.instance], middle
+
+
+def medians(values: Floats, first: Int64) -> Floats:
+    """The median of each run of values, which begin at `first`; 0 for an empty one."""
+    found = np.empty(len(first) - 1)
+    core.medians(values, first, np.empty(int(np.diff(first).max(initial=0))), found)
     return found
 
 
-def _middle(blocks: list[Block]) -> float:
-    count = sum(int(b.present.sum()) for b in blocks)
-    # around the first end, so that the sum loses no nanoseconds
-    base = float(blocks[0].ends[blocks[0].present][0]) if blocks else 0.0
-    return base + sum(float((b.ends[b.present] - base).sum()) for b in blocks) / max(count, 1)
+def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, NDArray[np.bool_]]:
+    """The cells by `clocks`, and which ends are no outliers."""
+    late, middle = late_ends(ends, clocks)
+    cells, cell = len(ends.block), ends.cell
+    by_cell, begins = ends.by_cell
+    typical = medians(late[by_cell], begins)
+    off = np.abs(late - typical[cell])
+    blocks = int(ends.block.max(initial=-1)) + 1
+    block = ends.block[cell]
+    sigma = MAD_TO_SIGMA * medians(off, np.searchsorted(block, np.arange(blocks + 1))) + SETTLED_NS
+    few = np.bincount(block[ends.first[:-1]], minlength=blocks) < _BATCHES
+    if few.any():
+        sigma[few] = np.maximum(sigma[few], MAD_TO_SIGMA * np.median(off))
+    # of a clock that is not yet fitted all ends are far off
+    own = MAD_TO_SIGMA * medians(off[by_cell], begins)
+    # weights that end without a step (Beaton and Tukey 1974): with a step, the fit has no fixed point
+    worth = np.square(np.maximum(1.0 - np.square(off / (OUTLIER_SIGMAS * np.maximum(sigma[ends.block], own)[cell])), 0.0))
+    # parts of equally many instances, by time
+    block_of = block[ends.first[:-1]]
+    order = np.lexsort((middle, block_of))
+    begins = np.searchsorted(block_of, np.arange(blocks + 1))
+    part = np.empty(len(order), np.int64)
+    part[order] = (np.arange(len(order)) - begins[block_of]) * _BATCHES // np.maximum(np.diff(begins)[block_of], 1)
+    slot = cell * _BATCHES + part[ends.instance]
+    shape, slots = (cells, _BATCHES), cells * _BATCHES
+    number = np.bincount(slot, worth, slots).reshape(shape)
+    value, time = (over(np.bincount(slot, worth * v, slots).reshape(shape), number) for v in (late, ends.end - clocks.t0))
+    # what all members of a part of a block have in common is no matter of clocks
+    of_block, of_like = Sums(ends.block), Sums(ends.like)
+    value -= np.where(number > 0, over(of_block(number * value), of_block(number))[ends.block], 0.0)
+    parts, total = (number > 0).sum(axis=1), number.sum(axis=1)
+    mean, mean_time = over((number * value).sum(axis=1), total), over((number * time).sum(axis=1), total)
+    apart = time - mean_time[:, None]
+    square = (number * np.square(apart)).sum(axis=1)
+    slope = over((number * apart * value).sum(axis=1), square)
+    left = value - mean[:, None] - slope[:, None] * apart
+    members = of_block(1.0 * (parts > 0))[ends.block]
+    freedom = of_block(np.maximum(parts - 2, 0) * (1.0 - over(np.ones(cells), members)))
+    # of a single end, with the scatter as one more value, for blocks with few parts
+    noise = ((of_block((number * np.square(left)).sum(axis=1)) + np.square(sigma)) / (freedom + 1.0))[ends.block]
+    # a cell of which half are outliers is no surer than they are
+    usual = sigma[ends.block]
+    noise *= np.where(own > OUTLIER_SIGMAS * usual, np.square(own / usual), 1.0)
+    found = Cells(
+        ends.block,
+        ends.rank_of_cell,
+        ends.role,
+        ends.like,
+        np.where(parts > 0, mean, np.nan),
+        slope,
+        mean_time,
+        over(of_like(np.square(sigma)[ends.block]), of_like(np.ones(cells)))[ends.like],
+        over(noise, total, np.inf),
+        np.where(parts > 2, over(noise, square, np.inf), np.inf),
+    )
+    return found, worth > 0
 
 
-def _reweigh(blocks: list[Block], units: Units, c: Floats, b: Floats, t0: float, *, tukey: bool) -> None:
-    found = [residuals(block, units, c, b, t0) for block in blocks]
-    overall: float | None = None
-    for block, residual in zip(blocks, found, strict=True):
-        own = np.abs(residual[block.present])
-        # too few rows to estimate their own scale
-        if len(own) >= _ENOUGH:
-            block.scale = _scale(own)
-        else:
-            if overall is None:
-                overall = _scale(np.concatenate([np.abs(r[bl.present]) for bl, r in zip(blocks, found, strict=True)]))
-            block.scale = overall
-        block.weights = _weights(residual, block.present, block.scale, tukey=tukey)
-
-
-def _weights(residual: Floats, present: NDArray[np.bool_], scale: float, *, tukey: bool) -> Floats:
-    """The weight of each end, 1/ns^2; 0 if a member is missing.
-
-    It is Tukey's biweight, 0 from `_TUKEY` scales on and less where the end is late, or one over the absolute residual.
-    """
-    if tukey:
-        square = np.square(residual / (_TUKEY * scale))
-        weight = np.square(1.0 - square) * np.where(residual > 0.0, _LATE_WEIGHT, 1.0)
-        weight[~(present & (square < 1.0))] = 0.0
-    else:
-        weight = 1.0 / np.maximum(np.abs(residual) / scale, 1.0)
-        weight[~present] = 0.0
-    weight /= scale * scale
-    return weight
-
-
-def _scale(size: Floats) -> float:
-    """The robust scale of absolute residuals, which are reordered."""
-    return MAD_TO_SIGMA * (core.median(size, len(size)) if len(size) else 0.0) + _FLOOR_NS
-
-
-class _Equations:
-    """The normal equations of all blocks, as the ends that they are made from.
+class Sums:
+    """Sums of rows by key.
 
     Args:
-        blocks: The evidence.
-        units: What is unknown.
-        t0: The time that offsets are of, ns.
+        keys: The key of each row, from 0.
+        count: The number of keys; None for all that there are.
     """
 
-    def __init__(self, blocks: list[Block], units: Units, t0: float) -> None:
-        self._units, self._t0 = units, t0
-        none = [np.empty(0, np.int64)]
-        rank = np.concatenate([*none, *(np.broadcast_to(b.ranks, b.present.shape)[b.present] for b in blocks)])
-        members = np.concatenate([*none, *(b.present.sum(axis=1) for b in blocks)])
-        self._ends = np.concatenate([np.empty(0), *(b.ends[b.present] for b in blocks)])
-        self._first = np.concatenate(([0], np.cumsum(members)))
-        self._unit, self._host = units.of_rank[rank], units.host_of_rank[rank]
-        self._weights = np.empty(len(rank))
-        self._room = np.empty(len(rank))
-        self._elapsed_s = (self._ends - t0) / 1e9
-        self._host_of_unit = np.zeros(units.count, np.int64)
-        self._host_of_unit[self._unit] = self._host
+    def __init__(self, keys: Int64, count: int | None = None) -> None:
+        self._count = int(keys.max(initial=-1)) + 1 if count is None else count
+        self._order = None if (np.diff(keys) >= 0).all() else np.argsort(keys, kind="stable")
+        self._sorted = keys if self._order is None else keys[self._order]
+        self._heads = _heads(self._sorted)
 
-    def weigh(self, blocks: list[Block]) -> None:
-        """Take the weights that the blocks have."""
-        if blocks:
-            np.concatenate([b.weights[b.present] for b in blocks], out=self._weights)
-
-    def solved(self, free_b: NDArray[np.bool_], c: Floats, b: Floats) -> tuple[Floats, Floats]:
-        """The corrections of `c`, and of the free values of `b`.
-
-        Offsets are determined up to one constant of each component, which changes as little as possible; so does a unit or
-        host with all evidence left out.
-        """
-        n, hosts = self._units.count, self._units.hosts
-        right, diagonal = np.zeros(n + hosts), np.zeros(n + hosts)
-        core.add_pulls(
-            self._first, self._ends, self._weights, self._unit, self._host, c, b, self._t0, self._room,
-            right[:n], right[n:], diagonal[:n], diagonal[n:],
-        )  # fmt: skip
-        # offsets are sought at the middle of what their unit has: of a clock that is far off all ends are far from `t0`, and an
-        # offset there could hardly be separated from a rate
-        middle = _over(_sums(self._unit, self._weights * self._elapsed_s, n), _sums(self._unit, self._weights, n))
-
-        def at_middles(values: Floats) -> Floats:
-            values[n:] -= _sums(self._host_of_unit, middle * values[:n], hosts)
-            return values
-
-        def at_t0(values: Floats) -> Floats:
-            return np.concatenate((values[:n] - middle * values[n:][self._host_of_unit], values[n:]))
-
-        far = _sums(self._host_of_unit, middle**2 * diagonal[:n], hosts)
-        diagonal[n:] = np.maximum(diagonal[n:] - far, _LEAST_OF_ITS_OWN * diagonal[n:])
-        free = np.concatenate((np.ones(n, np.bool_), free_b)) & (diagonal > 0.0)
-        scaling = np.divide(1.0, diagonal, out=np.zeros(len(right)), where=free)
-        found, left = np.zeros(len(right)), np.where(free, at_middles(right), 0.0)
-        scaled = scaling * left
-        along, worth = scaled.copy(), float(left @ scaled)
-        enough = worth * _RELATIVE**2
-        for _ in range(_MOST_STEPS):
-            if worth <= enough:
-                break
-            product, tried = np.zeros(len(right)), at_t0(along)
-            core.add_products(
-                self._first, self._ends, self._weights, self._unit, self._host, tried[:n], tried[n:], self._t0, self._room,
-                product[:n], product[n:],
-            )  # fmt: skip
-            product = np.where(free, at_middles(product), 0.0)
-            bend = float(along @ product)
-            if bend <= 0.0:
-                break
-            found += worth / bend * along
-            left -= worth / bend * product
-            scaled = scaling * left
-            before, worth = worth, float(left @ scaled)
-            along = scaled + worth / before * along
-        found = at_t0(found)
-        return found[:n], found[n:] / 1e9
-
-    def rate_errors(self, free_b: NDArray[np.bool_]) -> Floats:
-        """Standard error of each host's rate against that of the first of its cluster; infinite if it is fixed at 0.
-
-        As if the two hosts shared only ends with each other, as they do if all hosts share ends. Hosts that are related through
-        many others are less sure.
-        """
-        units, hosts = self._units, self._units.hosts
-        total, across = (_sums(self._unit, self._weights * v, units.count) for v in (1.0, self._elapsed_s))
-        known = _sums(self._host, self._weights * self._elapsed_s**2, hosts)
-        known -= _sums(self._host_of_unit, across * _over(across, total), hosts)
-        variance = np.divide(1.0, known, out=np.full(hosts, np.inf), where=known > 0.0)
-        first = np.unique(units.cluster, return_index=True, return_inverse=True)
-        return np.where(free_b, np.sqrt(variance + variance[first[1]][first[2]]) / 1e9, np.inf)
+    def __call__(self, rows: NDArray[np.generic]) -> Floats:
+        """The sums: of n rows, or of n rows of k columns."""
+        sums = np.zeros((self._count, *rows.shape[1:]))
+        if len(self._heads):
+            ordered = rows if self._order is None else rows[self._order]
+            sums[self._sorted[self._heads]] = np.add.reduceat(ordered, self._heads, axis=0, dtype=np.float64)
+        return sums
 
 
-def _sums(at: Int64, values: Floats, count: int) -> Floats:
-    """The sum of the values at each of `count` places."""
-    sums: Floats = np.bincount(at, values, count).astype(np.float64)  # of nothing they would be whole numbers
-    return sums
+def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDArray[np.bool_]) -> Floats:
+    """The x of each unit for which ``level[block] + x[unit]`` fits `values` best; a column for each column of `values` (n, k).
+
+    Args:
+        block: Block of each row, ascending.
+        unit: Its unit.
+        weight: Its weight, above 0.
+        values: Its values.
+        free: For each unit whether it has an x, which is 0 elsewhere. Of all answers it is the one nearest to 0,
+            with squares weighed like the units.
+    """
+    of_block, of_unit, w = Sums(block), Sums(unit, len(free)), weight[:, None]
+    total = of_block(weight)
+
+    def pulls(rows: Floats) -> Floats:
+        pull = w * rows
+        pull -= w * over(of_block(pull), total[:, None])[block]
+        return of_unit(pull) * free[:, None]
+
+    diagonal = of_unit(weight * (1.0 - over(weight, total[block])))[:, None]
+    left = pulls(values)
+    found = np.zeros(left.shape)
+    scaled = over(left, diagonal)
+    along, worth = scaled.copy(), (left * scaled).sum(axis=0)
+    enough = worth * 2.0**-40
+    for _ in range(_STEPS):
+        if (worth <= enough).all():
+            break
+        product = pulls(along[unit])
+        stride = over(worth, (along * product).sum(axis=0))
+        found += stride * along
+        left -= stride * product
+        scaled = over(left, diagonal)
+        before, worth = worth, (left * scaled).sum(axis=0)
+        along = scaled + over(worth, before) * along
+    return found
 
 
-def _over(values: Floats, weights: Floats) -> Floats:
-    """Values over weights; 0 if there is no weight."""
-    ratio: Floats = np.divide(values, weights, out=np.zeros(len(values)), where=weights > 0.0)
-    return ratio
+def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """The result of `levels` for n values of which some may be far off (Huber's weights); what it leaves is in standard errors."""
+    of_block, robust, found, left = Sums(block), weight, np.zeros(len(free)), np.zeros(len(values))
+    for _ in range(_ROUNDS):
+        found = levels(block, unit, robust, values[:, None], free)[:, 0]
+        left = values - found[unit]
+        left -= over(of_block(robust * left), of_block(robust))[block]
+        left *= np.sqrt(weight)
+        before, robust = robust, weight * np.minimum(OUTLIER_SIGMAS / np.maximum(np.abs(left), SETTLED_NS), 1.0)
+        if (np.abs(robust - before) <= before / _ROUNDS).all():
+            break
+    return found, left
 
 
-def _not_first(component: Int64) -> NDArray[np.bool_]:
-    """All but the first of each component, which the others are measured against."""
-    free = np.ones(len(component), np.bool_)
-    free[np.unique(component, return_index=True)[1]] = False
-    return free
+def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: float = 0.0) -> Floats:
+    """Values over weights; `otherwise` where there is no weight."""
+    shape = np.broadcast_shapes(np.shape(values), np.shape(weights))
+    result: Floats = np.full(shape, otherwise)
+    np.divide(values, weights, out=result, where=np.broadcast_to(np.asarray(weights) > 0, shape))
+    return result
+
+
+def _heads(keys: Int64) -> Int64:
+    """Where runs of equal keys begin."""
+    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)

@@ -1,141 +1,129 @@
-"""Finds a step of a host's clock in the middle of a run: what its ends are late by changes at once and stays changed."""
+"""Finds a step of a clock in the middle of a run: what its ends are late by changes at once and stays changed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.clock_fit import Block, Fit, Units, corrected, residuals
-from alltrace.core import fits as core
+from alltrace.align.clock_fit import late_ends, medians
+from alltrace.align.constants import MAD_TO_SIGMA, OUTLIER_SIGMAS
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
-    from alltrace.align.clock_fit import Floats
+    from numpy.typing import NDArray
 
-_BINS = 48
-_LEAST_ENDS = 24
-_LEAST_BINS = 8
-_LEAST_SIDE = 2
-_LEAST_NS = 3_000.0
-_SIGMAS = 8.0
-_EXPLAINED = 0.4
-"""A step may leave at most this share of the variance that a line leaves."""
+    from alltrace.align.clock_fit import Clocks, Ends, Floats
+    from alltrace.trace.arrays import Int64
+
+_LEAST_BINS, _BINS, _LEAST_OF_BIN, _OF_BIN = 8, 64, 4, 16
+"""Of fewer ends in a bin half are sometimes outliers, so that bins are as long as there are enough of them."""
 
 
 @dataclass(frozen=True)
 class Jump:
-    """A step of a host's clock.
+    """A step of a clock.
 
     Attributes:
-        host: Place of the host.
+        clock: Which.
         at_ns: When, in stamped time.
-        step_ns: How much further ahead its clock is after it.
+        step_ns: How much further ahead it is after it.
         keep_after: Whether the evidence after it is the larger part.
     """
 
-    host: int
+    clock: int
     at_ns: float
     step_ns: float
     keep_after: bool
 
-    def measured(self, blocks: Sequence[Block], units: Units, fitted: Fit) -> Jump:
-        """The same with the size that it has by clocks that were fitted without its shorter side."""
-        return replace(self, step_ns=_size(blocks, units, fitted, self))
+    def kept(self, ends: Ends, clock: Int64) -> NDArray[np.bool_]:
+        """The ends without the clock's shorter side; among themselves the clock's ranks step together."""
+        own = clock[ends.rank] == self.clock
+        mixed = np.bincount(ends.instance[~own], minlength=len(ends.first) - 1)[ends.instance] > 0
+        result: NDArray[np.bool_] = ~(own & mixed) | ((ends.end >= self.at_ns) == self.keep_after)
+        return result
+
+    def measured(self, ends: Ends, clocks: Clocks, clock: Int64) -> Jump:
+        """The same with its size against the other clocks, by clocks that were fitted without the shorter side."""
+        own = clock[ends.rank] == self.clock
+        key = 2 * ends.instance + own
+        order = np.argsort(key, kind="stable")
+        begins = np.searchsorted(key[order], np.arange(2 * len(ends.first) - 1))
+        middle = medians(clocks.true(ends.rank, ends.end)[order], begins)
+        when = medians(ends.end[order], begins)[1::2]
+        both = (np.diff(begins) > 0).reshape(-1, 2).all(axis=1)
+        ahead, after = middle[1::2] - middle[::2], when >= self.at_ns
+        if not (both & after).any() or not (both & ~after).any():
+            return self
+        return replace(self, step_ns=float(np.median(ahead[both & after]) - np.median(ahead[both & ~after])))
 
 
-def find_jump(blocks: Sequence[Block], units: Units, fitted: Fit, known: Collection[int]) -> Jump | None:
-    """The clearest step of a host's clock; None if there is none.
+def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) -> Jump | None:
+    """The clearest step of a clock; None if there is none.
 
     Args:
-        blocks: The evidence.
-        units: What was unknown.
-        fitted: The clocks found so far.
-        known: Hosts with a known step.
+        ends: The ends.
+        clocks: The clocks found so far.
+        clock: Clock of each rank.
+        known: Clocks with a known step.
     """
+    if not len(ends.rank):
+        return None
+    of = clock[ends.rank]
+    low, high = (f.reduceat(of, ends.first[:-1]) for f in (np.minimum, np.maximum))
+    ends = ends.only((low < high)[ends.instance])
+    # a step can leave constants between the ranks of a clock
+    order, begins = ends.by_rank(len(clock))
+    typical = medians(late_ends(ends, clocks)[0][order], begins)
+    late = late_ends(ends, replace(clocks, ahead_ns=clocks.ahead_ns + typical))[0]
+    of = clock[ends.rank]
+    order = np.lexsort((ends.end, of))
     best: tuple[float, Jump] | None = None
-    for host, (times, values) in _series(blocks, units, fitted).items():
-        if host in known or len(times) < _LEAST_ENDS:
-            continue
-        found = _split(times, values)
+    for number, rows in rows_by(of[order]).items():
+        found = None if number in known else _split(ends.end[order[rows]], late[order[rows]])
         if found is None:
             continue
-        at, step, after = found
-        # of equal steps the later host's is used, because clocks are relative to the first
-        if best is None or abs(step) >= 0.8 * best[0]:
-            best = abs(step), Jump(host, at, step, after)
+        at, step, after, scatter = found
+        # of equal steps the later clock's is used, because clocks are relative to the first
+        if best is None or abs(step) > best[0] - scatter:
+            best = abs(step), Jump(number, at, step, after)
     return best[1] if best else None
 
 
-def _series(blocks: Sequence[Block], units: Units, fitted: Fit) -> dict[int, tuple[Floats, Floats]]:
-    """Time and lateness of each host's ends relative to those of other hosts, by time."""
-    hosts, times, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
-    for block in blocks:
-        host = units.host_of_rank[block.ranks]
-        if (host == host[0]).all():
-            continue
-        hosts.append(np.broadcast_to(host, block.present.shape)[block.present])
-        times.append(block.ends[block.present])
-        values.append(residuals(block, units, fitted.c, fitted.b, fitted.t0)[block.present])
-    host, time, value = np.concatenate(hosts), np.concatenate(times), np.concatenate(values)
-    order = np.lexsort((time, host))
-    return {h: (time[order[rows]], value[order[rows]]) for h, rows in rows_by(host[order]).items()}
-
-
-def _split(times: Floats, values: Floats) -> tuple[float, float, bool] | None:
-    """Where the values step: the time, the step and whether the larger part is after it; None if a line does as well."""
-    bins = min(_BINS, max(_LEAST_BINS, len(times) // 10))
+def _split(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
+    """Where the values step: the time, the step, whether the larger part is after it, the scatter; None if a line does as well."""
+    bins = min(_BINS, max(_LEAST_BINS, len(times) // _OF_BIN))
+    if len(times) < bins * _LEAST_OF_BIN:
+        return None
     edges = np.linspace(0, len(times), bins + 1).astype(np.int64)
-    spans = list(pairwise(edges.tolist()))
-    middle = np.array([core.median(values[a:b].copy(), b - a) for a, b in spans])
-    at = np.array([core.median(times[a:b].copy(), b - a) for a, b in spans])
-    spread = np.median([core.median(np.abs(values[a:b] - m), b - a) for (a, b), m in zip(spans, middle, strict=True)])
+    middle, at = medians(values, edges), medians(times, edges)
+    scatter = MAD_TO_SIGMA * float(np.median(medians(np.abs(values - np.repeat(middle, np.diff(edges))), edges)))
     # a running median of three keeps a step and drops a bin that outliers took
     middle[1:-1] = np.median(np.stack([middle[:-2], middle[1:-1], middle[2:]]), axis=0)
-    x = (at - at[0]) / max(at[-1] - at[0], 1.0)
-    line = np.stack([np.ones(bins), x], axis=1)
-    without = float(_left(line[None], middle)[0][0])
-    splits = np.arange(_LEAST_SIDE, bins - _LEAST_SIDE + 1)
+    line = np.stack([np.ones(bins), (at - at[0]) / max(at[-1] - at[0], 1.0)], axis=1)
+    splits = np.arange(2, bins - 1)
     designs = np.empty((len(splits), bins, 3))
     designs[:, :, :2], designs[:, :, 2] = line, np.arange(bins) >= splits[:, None]
+    (without,), _ = _left(line[None], middle)
     every, coefficients = _left(designs, middle)
     best = int(every.argmin())
-    left, step = float(every[best]), float(coefficients[best, 2])
-    if left > _EXPLAINED * without or abs(step) < max(_LEAST_NS, _SIGMAS * float(spread)):
+    step = float(coefficients[best, 2])
+    if every[best] > without / 2 or abs(step) <= OUTLIER_SIGMAS * scatter:
         return None
-    split = best + _LEAST_SIDE
+    split = best + 2
     # between the last bin before and the first after, where the ends themselves step
     a, b = int(edges[split - 1]), int(edges[min(split + 1, bins)])
     half = np.sign(step) * (values[a:b] - (middle[split - 1] + middle[split]) / 2) > 0
     before = np.concatenate(([0], np.cumsum(half)))
     after = np.concatenate((np.cumsum((~half)[::-1])[::-1], [0]))
-    cut = a + int(np.argmin(before + after))
-    cut = min(max(cut, 1), len(times) - 1)
-    return float(times[cut]), step, len(times) - cut > cut
+    cut = min(max(a + int(np.argmin(before + after)), 1), len(times) - 1)
+    return float(times[cut]), step, len(times) - cut > cut, scatter
 
 
 def _left(designs: Floats, values: Floats) -> tuple[Floats, Floats]:
     """For each of d designs (d, n, k) what its fit by least squares leaves of n values, and the k coefficients."""
     coefficients = np.linalg.pinv(designs) @ values
-    return np.abs(values - (designs @ coefficients[:, :, None])[:, :, 0]).sum(axis=1) + 1e-9, coefficients
-
-
-def _size(blocks: Sequence[Block], units: Units, fitted: Fit, jump: Jump) -> float:
-    """How far the host's ends step relative to those of only the other hosts; a median of all would hide a part of it."""
-    before, after = [np.empty(0)], [np.empty(0)]
-    for block in blocks:
-        own = units.host_of_rank[block.ranks] == jump.host
-        rows = block.present[:, own].any(axis=1) & block.present[:, ~own].any(axis=1)
-        if not rows.any():
-            continue
-        times = np.where(block.present, corrected(block, units, fitted.c, fitted.b, fitted.t0), np.nan)[rows]
-        ahead = np.nanmedian(times[:, own], axis=1) - np.nanmedian(times[:, ~own], axis=1)
-        when = np.nanmedian(np.where(block.present, block.ends, np.nan)[rows][:, own], axis=1)
-        before.append(ahead[when < jump.at_ns])
-        after.append(ahead[when >= jump.at_ns])
-    first, second = np.concatenate(before), np.concatenate(after)
-    return float(np.median(second) - np.median(first)) if len(first) and len(second) else jump.step_ns
+    return np.abs(values - (designs @ coefficients[:, :, None])[:, :, 0]).sum(axis=1) + 1, coefficients

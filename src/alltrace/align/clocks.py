@@ -1,9 +1,8 @@
-"""The clocks of all hosts from matched collectives: offset and rate of each host, and the error of each report's UTC stamp.
+"""The clocks of all hosts from matched operations: offset and rate of each host, how far they may be off, and the stamps' errors.
 
-Starts from UTC. A report's UTC stamp is off by milliseconds even from its own host's clock, so each report has its own
-unknown, unless the reports state their host's monotonic clock: then all reports of a host share one. The rate of a host is an
-unknown only where it lowers the residual by more than chance would (Bayesian information criterion). What no synchronising
-collective connects is connected by sends and receives, and ranks without any connection stay at their UTC stamps, with a note.
+Starts from UTC. Ranks of one host share its clock unless their ends show otherwise (`alltrace.align.clock_sharing`). The rate of a
+host is an unknown only where it is larger than twice its error. What no synchronising operation connects is connected by sends and
+receives, and ranks without any connection stay at their UTC stamps, with a note.
 """
 
 from __future__ import annotations
@@ -14,57 +13,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from alltrace.align.clock_fit import MAD_TO_SIGMA, Block, Fit, Units, fit, make_blocks, residuals
-from alltrace.align.clock_jumps import Jump, find_jump
-from alltrace.align.clock_residuals import LEAST_INSTANCES, remaining
+from alltrace.align.clock_errors import edges, lateness, limits, offset_errors, rate_errors
+from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
+from alltrace.align.clock_jumps import find_jump
+from alltrace.align.clock_sharing import Sharing
+from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
 from alltrace.run.manifest import Clock
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 from alltrace.trace.number_text import number_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
-    from alltrace.align.clock_fit import Floats
-    from alltrace.align.clock_residuals import Remaining
+    from alltrace.align.clock_errors import Lateness, Limits
+    from alltrace.align.clock_fit import Cells, Ends, Floats
+    from alltrace.align.clock_jumps import Jump
+    from alltrace.align.clock_sharing import Units
     from alltrace.align.members import Evidence
-    from alltrace.run.manifest import Manifest
+    from alltrace.align.placed_ranks import PlacedRank
     from alltrace.trace.arrays import Int64
 
-_SHORTEST_NS = 1_000
-"""A shorter operation cannot have waited for anybody."""
-_DRIFT_SPAN_NS = 1e9
-_DRIFT_SPAN_SURE_NS = 5e7
-_SURE = 6.0
-_MOST_DRIFT = 1e-3
+_PASSES = 32
 _MOST_JUMPS = 4
-_TIED_TIMES, _TIED_AT_MOST_NS = 1.5, 1_000.0
-"""How much worse the ends may fit if monotonic clocks tie the reports of a host."""
-
-
-@dataclass(frozen=True)
-class PlacedRank:
-    """A rank before its clock is known.
-
-    Attributes:
-        rank: Its number.
-        host: Its host.
-        report: The report that its times are of.
-        shift_ns: From the time of its files to ns since the run's zero, by its UTC stamp.
-        system_ns: The host's monotonic clock at the zero of its files, or None.
-        stamped: Whether there is a UTC stamp.
-    """
-
-    rank: int
-    host: str
-    report: int
-    shift_ns: int
-    system_ns: int | None = None
-    stamped: bool = True
+_EXACT = 1 << 10
+"""How much surer a limit is than the surest cell."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +53,9 @@ class Solution:
         stamp_errors_ns: For each rank what its UTC stamp is ahead of its host's clock.
         ahead_ns: For each rank what its stamped time is ahead of the run's time at the run's zero: offset and stamp error.
         components: For each rank its component.
-        residuals_ns: For each rank the typical error that remains, None with too little evidence.
+        residuals_ns: For each rank the typical scatter of its ends, None with too little evidence.
+        errors_ns: For each rank half of the 95 % interval of its clock in the time of its evidence, None with too little of it.
+        shared: For each rank the number of its clock: ranks with one number have no error against each other.
         notes: What a reader must know.
     """
 
@@ -85,59 +64,107 @@ class Solution:
     ahead_ns: dict[int, int]
     components: dict[int, int]
     residuals_ns: dict[int, int | None]
+    errors_ns: dict[int, int | None] = field(default_factory=dict)
+    shared: dict[int, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
 @dataclass
+class _Fit:
+    """Fitted clocks; arrays by rank.
+
+    Attributes:
+        ends: What they were fitted to.
+        clocks: The clocks.
+        units: The unknowns.
+        component: Component of each rank: the lowest rank that it is connected with.
+        offset_error: Half of the interval of each offset, at the mean time of the rank's evidence.
+        rate_error: Half of the interval of each rate.
+        seen_ns: First, mean and last stamped time of each rank's evidence.
+        limits: What the law allows.
+    """
+
+    ends: Ends
+    clocks: Clocks
+    units: Units
+    component: Int64
+    offset_error: Floats
+    rate_error: Floats
+    seen_ns: Floats
+    limits: Limits
+
+    def error(self, at_ns: Floats) -> Floats:
+        """Half of the interval of each offset at stamped times."""
+        found: Floats = self.offset_error + self.rate_error * np.abs(at_ns - self.seen_ns[1])
+        return found
+
+
+@dataclass
 class _State:
-    """What is known of the clocks while they are solved for; arrays by rank or host place."""
+    """What is known of the clocks while they are solved for; arrays by the place of a rank.
+
+    Attributes:
+        ranks: The ranks.
+        hosts: The hosts.
+        host_of: Place of each rank's host.
+        fit: The clocks.
+        jumps: The steps of clocks.
+        widths: Half of the distance of the bounds that sends and receives gave.
+        messages: How many sends and receives these are.
+        notes: What a reader must know.
+    """
 
     ranks: Sequence[PlacedRank]
     hosts: list[str]
-    units: Units
-    known: Floats
-    """For each rank the part of its stamp error that is known from the monotonic clock."""
-    blocks: list[Block]
-    fitted: Fit
-    jumps: dict[int, Jump] = field(default_factory=dict)
-    widths: dict[int, float] = field(default_factory=dict)
-    """For each rank the half-width of the bounds that sends and receives gave."""
-    messages: dict[int, int] = field(default_factory=dict)
+    host_of: Int64
+    fit: _Fit
+    jumps: dict[int, Jump]
+    widths: Floats
+    messages: Int64
     notes: list[str] = field(default_factory=list)
 
+    def error(self, fitted: Floats) -> Floats:
+        """Half of the interval of each rank's offset, of which `fitted` is by the fit; infinite with too little evidence.
 
-def place_ranks(manifest: Manifest) -> list[PlacedRank]:
-    """The ranks of a run at their UTC stamps."""
-    zero = manifest.zero_utc_ns
-    placed = []
-    for rank in manifest.ranks:
-        base = rank.time_base_utc_ns
-        stamped = base is not None and zero is not None
-        report = rank.reports[0] if rank.reports else -1 - rank.rank
-        system = manifest.reports[report].system_clock_ns if 0 <= report < len(manifest.reports) else None
-        shift = base - zero if base is not None and zero is not None else 0
-        placed.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
-    return placed
+        A clock that stepped is wrong by the step on one side of it.
+        """
+        units = self.fit.units
+        number = np.zeros(units.count, np.int64)
+        np.maximum.at(number, units.of_rank, np.bincount(self.fit.ends.rank, minlength=len(self.ranks)))
+        error = np.where((number > FEW)[units.of_rank] | (self.messages > 0), fitted, np.inf) + self.widths
+        for clock, jump in self.jumps.items():
+            error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(round(jump.step_ns)))
+        return error
 
 
 def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
-    """The clocks that make the members of synchronising collectives leave them together.
+    """The clocks by which the members of synchronising operations leave them together.
 
     Args:
         evidence: Matched operations, in the time of the ranks' files.
         ranks: All ranks of the run, by number.
     """
-    rows = _usable(evidence, ranks)
-    if not any(p.system_ns is not None for p in ranks):
-        return _assembled(_solved(rows, ranks, tied=False))
-    tied = _solved(rows, ranks, tied=True)
-    if not tied.blocks or tied.fitted.scale <= _TIED_AT_MOST_NS:
-        return _assembled(tied)
-    free = _solved(rows, ranks, tied=False)
-    if tied.fitted.scale <= _TIED_TIMES * free.fitted.scale + _TIED_AT_MOST_NS:
-        return _assembled(tied)
-    free.notes.append("the reports' monotonic clocks contradict the collectives and are not used")
-    return _assembled(free)
+    apart: dict[str, int] = {}
+    while True:
+        state = _solved(_usable(evidence, ranks, apart), ranks)
+        solution = _assembled(state)
+        far = [c for c in solution.clocks if abs(c.offset_ns - _typical(solution, c)) > OTHER_RECORDING_NS]
+        far = [c for c in far if all(p.stamped for p in ranks if p.host == c.host)]
+        if not far:
+            break
+        apart |= {c.host: c.offset_ns - _typical(solution, c) for c in far}
+    notes = [
+        f"the clock of {host} is {abs(off) / 1e9:,.0f} s {'ahead of' if off > 0 else 'behind'} those of the hosts that its "
+        "operations were matched with: that is another recording, so it stays apart at its UTC stamps"
+        for host, off in apart.items()
+    ]
+    return replace(solution, notes=(*notes, *solution.notes))
+
+
+def _typical(solution: Solution, clock: Clock) -> int:
+    """The median offset of the clocks that are connected with `clock`."""
+    offsets = sorted(c.offset_ns for c in solution.clocks if c.component == clock.component)
+    return offsets[(len(offsets) - 1) // 2]
 
 
 @dataclass(frozen=True)
@@ -152,12 +179,18 @@ class _Rows:
     messages: Int64
     exchanges: Int64
 
+    def ends(self, used: Int64) -> Ends:
+        """The ends of some rows."""
+        found = self.evidence
+        return ends_of(found.instance[used], found.communicator[used], self.at[used], self.start[used], self.end[used])
 
-def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
+
+def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> _Rows:
     numbers = np.array([p.rank for p in ranks], np.int64)
     shifts = np.array([p.shift_ns for p in ranks], np.int64)
     at = np.searchsorted(numbers, evidence.rank)
-    lasting = evidence.end - evidence.start >= _SHORTEST_NS
+    here = np.array([p.host not in apart for p in ranks], np.bool_)[at]
+    lasting = here & (evidence.end > evidence.start)
     # whole ns up to 2^53, which is a hundred days
     start = (evidence.start + shifts[at]).astype(np.float64)
     end = (evidence.end + shifts[at]).astype(np.float64)
@@ -167,197 +200,233 @@ def _usable(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _Rows:
         start,
         end,
         np.flatnonzero(evidence.synchronising & lasting),
-        np.flatnonzero(np.abs(evidence.direction) == 1),
+        np.flatnonzero(here & (np.abs(evidence.direction) == 1)),
         np.flatnonzero((evidence.direction == EXCHANGE) & lasting),
     )
 
 
-def _solved(rows: _Rows, ranks: Sequence[PlacedRank], *, tied: bool) -> _State:
+def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
     hosts = list(dict.fromkeys(p.host for p in ranks))
-    keys, known = _units(ranks, tied=tied)
-    number = {key: n for n, key in enumerate(dict.fromkeys(keys))}
-    unit_of = np.array([number[k] for k in keys], np.int64)
-    place = {host: n for n, host in enumerate(hosts)}
-    host_of = np.array([place[p.host] for p in ranks], np.int64)
     used = rows.synchronising
-    stamped = rows.end - known[rows.at]
-    blocks = make_blocks(rows.evidence.instance[used], rows.evidence.communicator[used], rows.at[used], stamped[used])
-    component = _components(blocks, unit_of)
-    if len(rows.exchanges) and len(np.unique(component)) > 1:
+    found, sharing = _fit_with_jumps(rows, used, ranks)
+    if len(rows.exchanges) and len(np.unique(found[0].component)) > 1:
         # the two ends of a message end together too, if less sharply; which is the sender is not known
-        used = np.union1d(rows.synchronising, rows.exchanges)
-        blocks = make_blocks(rows.evidence.instance[used], rows.evidence.communicator[used], rows.at[used], stamped[used])
-        component = _components(blocks, unit_of)
-    cluster = _clusters(component, unit_of, host_of, len(hosts))
-    units = Units(unit_of, host_of, component, cluster)
-    state = _State(ranks, hosts, units, known, blocks, fit(blocks, units, np.zeros(len(hosts), np.bool_)))
-    _fit_with_jumps(state)
+        found, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
+    state = _State(ranks, hosts, sharing.host, *found, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
+    if sharing.contradicted:
+        state.notes.append("the reports' monotonic clocks contradict the collectives and are not used")
+    if state.fit.limits.broken:
+        count = len(rows.ends(used).numbers)
+        state.notes.append(
+            f"in {state.fit.limits.broken:,} of {count:,} synchronising operations a member ends before another one starts: they "
+            "are matched wrongly or their times are wrong, and are not used for the clocks"
+        )
     _join_by_messages(state, rows)
     return state
 
 
-def _units(ranks: Sequence[PlacedRank], *, tied: bool) -> tuple[list[tuple[str, object]], Floats]:
-    """For each rank what it shares its unknown offset with, and the part of its stamp error that is known."""
-    known = np.zeros(len(ranks))
-    keys: list[tuple[str, object]] = []
-    boots: dict[str, list[int]] = defaultdict(list)
-    for placed in ranks:
-        if tied and placed.system_ns is not None and placed.stamped:
-            boots[placed.host].append(placed.shift_ns - placed.system_ns)
-    middles = {host: sorted(b)[len(b) // 2] for host, b in boots.items()}
-    for i, placed in enumerate(ranks):
-        if tied and placed.system_ns is not None and placed.stamped:
-            known[i] = placed.shift_ns - placed.system_ns - middles[placed.host]
-            keys.append(("host", placed.host))
-        else:
-            keys.append(("report", placed.report))
-    return keys, known
-
-
-def _fit_with_jumps(state: _State) -> None:
-    """Fits; where a host's clock stepped, again without the shorter side of the step, so that it is not smeared over the run."""
-    state.fitted = _fit_with_drift(state)
-    for _ in range(_MOST_JUMPS):
-        found = find_jump(state.blocks, state.units, state.fitted, set(state.jumps))
-        if found is None:
+def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
+    """Fits; where a clock stepped, again without the shorter side of the step, so that it is not smeared over the run."""
+    seen = np.zeros(len(ranks), np.bool_)
+    seen[rows.at[used]] = seen[rows.at[rows.messages]] = True
+    whole = ends = rows.ends(used)
+    jumps: dict[int, Jump] = {}
+    while True:
+        sharing = Sharing(ranks, seen)
+        found = _fitted(ends, sharing)
+        jump = find_jump(ends, found.clocks, found.units.clock, jumps) if len(jumps) < _MOST_JUMPS else None
+        if jump is None:
             break
-        whole = [Block(b.instances, b.ranks, b.ends, b.present.copy()) for b in state.blocks]
-        for block in state.blocks:
-            own = state.units.host_of_rank[block.ranks] == found.host
-            if own.any() and not own.all():  # among themselves the host's ranks step together
-                outside = (block.ends < found.at_ns) if found.keep_after else (block.ends >= found.at_ns)
-                block.present &= ~(outside & own[None, :])
-        state.blocks = [kept for block in state.blocks if (kept := block.of_two()) is not None]
-        state.jumps[found.host] = found
-        state.fitted = _fit_with_drift(state)
-        # only now the rate is free of the step
-        state.jumps[found.host] = found.measured(whole, state.units, state.fitted)
+        ends = ends.only(jump.kept(ends, found.units.clock))
+        jumps[jump.clock] = jump
+    # only now the rates are free of the steps
+    return (found, {n: j.measured(whole, found.clocks, found.units.clock) for n, j in jumps.items()}), sharing
 
 
-def _fit_with_drift(state: _State) -> Fit:
-    """The fit, with a rate for the hosts where it lowers the residual by more than chance would."""
-    blocks, units = state.blocks, state.units
-    steady = fit(blocks, units, np.zeros(units.hosts, np.bool_), state.fitted if state.jumps else None)
-    span, count = _extent(state)
-    can = (span >= _DRIFT_SPAN_SURE_NS) & (count >= 2 * LEAST_INSTANCES)
-    if not can.any():
-        return steady
-    criterion = _criterion(blocks, units, steady, 0)
-    moving = fit(blocks, units, can, steady)
-    # of times that fit exactly the error is 0
-    strength = np.abs(moving.b) / np.maximum(moving.b_error, np.finfo(np.float64).tiny)
-    # one parameter lowers the criterion when its square over its variance is above log n; short spans need to be surer
-    needed = np.where(span >= _DRIFT_SPAN_NS, np.sqrt(np.log(np.maximum(count, 2))), _SURE)
-    chosen = can & (strength > needed) & (np.abs(moving.b) < _MOST_DRIFT)
-    if not chosen.any():
-        return fit(blocks, units, chosen, steady)
-    if (chosen != can).any():
-        moving = fit(blocks, units, chosen, steady)
-    if _criterion(blocks, units, moving, int(chosen.sum())) < criterion:
-        return moving
-    return fit(blocks, units, np.zeros(units.hosts, np.bool_), steady)
+def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
+    """The clocks that fit the ends; a clock has a rate only if it is larger than twice its error, and the error small."""
+    ranks = len(sharing.host)
+    # from the middle of each rank's ends, so that no constant on a clock changes how the fit goes
+    order, begins = ends.by_rank(ranks)
+    clocks = Clocks(medians(ends.end[order], begins), np.zeros(ranks), float(ends.end.mean()) if len(ends.end) else 0.0)
+    wanted = np.ones(ranks, np.bool_)
+    clocks, cells = _settled(ends, clocks, sharing, wanted)
+    clock = sharing.units.clock
+    rows = cells.between(clock, sloped=True)
+    free = _not_first(_joined(cells, rows, clock, ranks))
+    rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
+    size = np.zeros(ranks)
+    size[clock] = np.abs(clocks.rate)
+    wanted = free & (size > 2 * rate_error) & (rate_error < MOST_RATE)
+    missed = np.where(wanted, 0.0, size)
+    clocks, cells = _settled(ends, replace(clocks, rate=clocks.rate * wanted[clock]), sharing, wanted)
+    units, start = sharing.units, clocks.ahead_ns
+    rows = cells.between(units.of_rank)
+    component = _joined(cells, rows, units.of_rank, units.count)[units.of_rank]
+    # cells that are off and mostly break the law are of wrong instances; others are always late
+    left = units.offsets(cells, rows, 1.0 / (cells.scatter + cells.noise)[rows], start)[1]
+    off = np.zeros(len(cells.block), np.bool_)
+    off[rows] = np.abs(left) > OUTLIER_SIGMAS
+    begun, ended, last, first = edges(ends, clocks)
+    broken = (ended < last[ends.instance]) | (begun > first[ends.instance])
+    off &= 2 * np.bincount(ends.cell, broken, len(off)) > np.bincount(ends.cell, minlength=len(off))
+    rows = rows[~off[rows]]
+    late = lateness(cells, rows, units, len(np.unique(component[cells.rank[rows]])), start)
+    clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, late.weight, start)[0])
+    used = measured(ends, clocks)[1] & ~off[ends.cell]
+    # only wrong instances break the law by more than ends scatter
+    last, first = edges(ends, clocks)[2:]
+    used &= (first - last >= -OUTLIER_SIGMAS * np.sqrt(cells.scatter)[ends.cell[ends.first[:-1]]])[ends.instance]
+    law = limits(ends, used, clocks, units.of_rank)
+    fitted, bound = clocks.ahead_ns, (cells, rows, late)
+    for _ in range(_PASSES):
+        if law.broken_ns <= SETTLED_NS:
+            break
+        bound = _held(*bound, units, clocks.ahead_ns - start, law)
+        tried = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
+        less = limits(ends, used, tried, units.of_rank)
+        if less.broken_ns > law.broken_ns - SETTLED_NS:  # no clocks keep the law of instances that contradict each other
+            break
+        clocks, law = tried, less
+    label = distinct(component)[1]
+    lowest = np.full(label.max(initial=-1) + 1, len(sharing.host))
+    np.minimum.at(lowest, label, sharing.host)
+    reference = sharing.host == lowest[label]
+    of_label = Sums(label)
+
+    def against(offsets: Floats) -> Floats:
+        there = reference.reshape(-1, *[1] * (offsets.ndim - 1))
+        return offsets - over(of_label(there * offsets), of_label(1.0 * there))[label]
+
+    offset_error = offset_errors(cells, rows, units, late, against) if len(rows) else np.zeros(ranks)
+    # a fit that the law moves was off by as much at least
+    offset_error = np.maximum(offset_error, late.sigmas * np.abs(against(clocks.ahead_ns - fitted)))
+    origins = np.zeros(units.count, np.bool_)
+    origins[units.of_rank[reference]] = True
+    offset_error = np.minimum(offset_error, law.reach(origins)[units.of_rank])
+    seen = _seen(ends, units)
+    return _Fit(ends, clocks, units, component, offset_error, np.hypot(rate_error, missed)[units.clock], seen, law)
 
 
-def _extent(state: _State) -> tuple[Floats, Floats]:
-    """For each host the time that its evidence spans, ns, and its number of ends."""
-    hosts = state.units.hosts
-    first, last, count = np.full(hosts, np.inf), np.full(hosts, -np.inf), np.zeros(hosts)
-    for block in state.blocks:
-        for column, host in enumerate(state.units.host_of_rank[block.ranks]):
-            ends = block.ends[block.present[:, column], column]
-            if len(ends):
-                first[host], last[host] = min(first[host], ends.min()), max(last[host], ends.max())
-                count[host] += len(ends)
-    return np.where(count > 0, last - first, 0.0), count
+def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bool_]) -> tuple[Clocks, Cells]:
+    """The clocks that fit best, within a small part of the scatter of ends, and the cells by them.
+
+    Args:
+        ends: The ends.
+        clocks: Where to begin.
+        sharing: Which ranks share a clock; what the ends contradict of it is changed.
+        wanted: The clocks that may have a rate.
+    """
+    span = float(np.ptp(ends.end)) if len(ends.end) else 0.0
+    begun, cells = clocks, measured(ends, clocks)[0]
+    for turn in range(_PASSES):
+        cells = measured(ends, clocks)[0] if turn else cells
+        units, begun, moved = sharing.units, clocks, 0.0
+        rows = cells.between(units.clock, sloped=True)
+        if wanted.any() and len(rows):
+            of_row = units.clock[cells.rank[rows]]
+            free = wanted & _not_first(_joined(cells, rows, units.clock, len(wanted)))
+            step = robust_levels(cells.block[rows], of_row, 1.0 / cells.slope_noise[rows], cells.slope[rows], free)[0]
+            clocks = replace(clocks, rate=clocks.rate + step[units.clock])
+            cells = replace(cells, late_ns=cells.late_ns - step[units.clock][cells.rank] * cells.time_ns)
+            moved = float(np.abs(step).max()) * span
+        rows = cells.between(units.of_rank)
+        weight = 1.0 / (cells.scatter + cells.noise)[rows]
+        clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, weight, begun.ahead_ns)[0])
+        sigma = float(np.sqrt(np.median(cells.scatter[rows]))) if len(rows) else 0.0
+        moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
+        # the first passes only bring clocks together that are minutes apart; a fit between two answers would move for ever
+        settled = turn > 1 and moved < SETTLED_NS + sigma * (turn / _PASSES) ** 2
+        if settled and not sharing.corrected(cells, ends, begun):
+            break
+    return begun, cells
 
 
-def _criterion(blocks: Sequence[Block], units: Units, found: Fit, parameters: int) -> float:
-    """Bayesian information criterion of a fit, with the robust scale of each communicator instead of the variance."""
-    total, rows = 0.0, 0
-    for block in blocks:
-        residual = residuals(block, units, found.c, found.b, found.t0)[block.present]
-        if len(residual):
-            scale = MAD_TO_SIGMA * float(np.median(np.abs(residual))) + 1.0
-            total += 2.0 * len(residual) * float(np.log(scale))
-            rows += len(residual)
-    return total + parameters * float(np.log(max(rows, 2)))
+def _held(
+    cells: Cells, rows: NDArray[np.intp], late: Lateness, units: Units, moved: Floats, law: Limits
+) -> tuple[Cells, NDArray[np.intp], Lateness]:
+    """The cells, those that are fitted and their lateness, with two cells more for each pair of clocks that breaks the law."""
+    pairs = np.flatnonzero(law.most_ns < -SETTLED_NS)
+    rank_of = np.zeros(units.count, np.int64)
+    rank_of[units.of_rank] = np.arange(len(units.of_rank))
+    rank = rank_of[np.stack([law.one[pairs], law.other[pairs]], axis=1)].ravel()
+    block = int(cells.block.max()) + 1 + np.repeat(np.arange(len(pairs)), 2)
+    value = np.stack([law.most_ns[pairs], np.zeros(len(pairs))], axis=1).ravel() + moved[rank]
+    more = np.arange(len(cells.block), len(cells.block) + len(rank))
+    cells = replace(
+        cells,
+        block=np.concatenate((cells.block, block)),
+        rank=np.concatenate((cells.rank, rank)),
+        role=np.concatenate((cells.role, int(cells.role.max()) + 1 + more)),
+        like=np.concatenate((cells.like, 0 * more)),
+        late_ns=np.concatenate((cells.late_ns, value)),
+    )
+    exact = np.full(len(rank), float((late.always + late.noise).min()) / _EXACT)
+    late = replace(late, always=np.concatenate((late.always, 0.0 * exact)), noise=np.concatenate((late.noise, exact)))
+    return cells, np.concatenate((rows, more)), late
 
 
-def _components(blocks: Sequence[Block], unit_of: Int64) -> Int64:
-    """Component of each unit, by the instances that its ranks share."""
-    together = (unit_of[members] for block in blocks for members in _meetings(block))
-    return _joined(int(unit_of.max()) + 1 if len(unit_of) else 0, together)
+def _seen(ends: Ends, units: Units) -> Floats:
+    """First, mean and last stamped time of each rank's evidence, with that of the other ranks of its unit; 0 without any."""
+    unit = units.of_rank[ends.rank]
+    number = np.bincount(unit, minlength=units.count)
+    first, last = np.full(units.count, np.inf), np.full(units.count, -np.inf)
+    np.minimum.at(first, unit, ends.end)
+    np.maximum.at(last, unit, ends.end)
+    mean = over(np.bincount(unit, ends.end, units.count), number)
+    found: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
+    return found
 
 
-def _meetings(block: Block) -> Iterator[Int64]:
-    """The members of instances, each set of them at least once."""
-    whole = block.present.all(axis=1)
-    if whole.any():
-        yield block.ranks
-        return
-    for columns in block.present:
-        yield block.ranks[columns]
-
-
-def _clusters(component: Int64, unit_of: Int64, host_of: Int64, hosts: int) -> Int64:
-    """Cluster of each host, by the components that its units are of."""
-    return _joined(hosts, (host_of[rows] for rows in rows_by(component[unit_of]).values()))
-
-
-def _joined(count: int, together: Iterable[Int64]) -> Int64:
-    """The set of each of `count` things, which is its lowest member, where all of each of `together` are of one set."""
+def _joined(cells: Cells, rows: NDArray[np.intp], part: Int64, count: int) -> Int64:
+    """For each part the lowest of those that blocks connect it with."""
     sets = DisjointSets(count)
-    for members in together:
-        one, *others = members.tolist() or (0,)
-        for other in others:
-            sets.join(one, other)
+    block, of = cells.block[rows], part[cells.rank[rows]]
+    first = np.full(int(cells.block.max(initial=-1)) + 1, count)
+    np.minimum.at(first, block, of)
+    for one, other in distinct_rows(first[block], of)[0].T.tolist() if len(rows) else ():
+        sets.join(one, other)
     return sets.labels()
+
+
+def _not_first(component: Int64) -> NDArray[np.bool_]:
+    """All but the first of each component, which the others are measured against."""
+    others: NDArray[np.bool_] = component != np.arange(len(component))
+    return others
 
 
 def _join_by_messages(state: _State, rows: _Rows) -> None:
     """Connects components by sends and receives: no message is received before it was sent."""
-    fitted, units = state.fitted, state.units
-    if not len(rows.messages) or len(np.unique(units.component)) < 2:
+    fit, used = state.fit, rows.messages
+    if not len(used) or len(np.unique(fit.component)) < 2:
         return
-    used = rows.messages
-    at = rows.at[used]
-    unit = units.of_rank[at]
-    ends = rows.end[used] - state.known[at] - fitted.c[unit]
-    ends -= fitted.b[units.host_of_rank[at]] * (rows.end[used] - fitted.t0)
-    component = units.component.copy()
-    moves = np.zeros(units.count)
-    bounds = bounds_between(rows.evidence.instance[used], units.component[unit], rows.evidence.direction[used], ends)
-    members = {number: rows.tolist() for number, rows in rows_by(component[units.of_rank]).items()}
-    own = rows_by(component)
+    at, component = rows.at[used], fit.component.copy()
+    ends = fit.clocks.true(at, rows.end[used])
+    bounds = bounds_between(rows.evidence.instance[used], fit.component[at], rows.evidence.direction[used], ends)
+    members, moves = rows_by(component), np.zeros(len(component))
+    any_of = {number: int(rank[0]) for number, rank in members.items()}
     for bound in bounds:
-        one, other = int(component[bound.one]), int(component[bound.other])
+        a, b = any_of[bound.one], any_of[bound.other]
+        one, other = int(component[a]), int(component[b])
         if one == other:
             continue
         # bound.ahead_ns is what the second is ahead of the first before either was moved
         kept, moved = min(one, other), max(one, other)
-        ahead = bound.ahead_ns - (moves[bound.other] - moves[bound.one])
-        ahead = ahead if moved == other else -ahead
-        for i in members[kept]:
-            state.widths.setdefault(i, bound.half_width_ns)
-            state.messages[i] = state.messages.get(i, 0) + bound.messages
-        for i in members[moved]:
-            state.widths[i] = max(state.widths.get(i, 0.0), bound.half_width_ns)
-            state.messages[i] = state.messages.get(i, 0) + bound.messages
-        moves[own[moved]] += ahead
-        component[own[moved]] = kept
-        members[kept] += members.pop(moved)
-        own[kept] = np.concatenate((own[kept], own.pop(moved)))
-    fitted.c += moves
-    state.units = replace(units, component=component)
+        ahead = bound.ahead_ns - (moves[b] - moves[a])
+        state.widths[members[moved]] += bound.half_width_ns
+        state.messages[np.concatenate((members[kept], members[moved]))] += bound.messages
+        moves[members[moved]] += ahead if moved == other else -ahead
+        component[members[moved]] = kept
+        members[kept] = np.concatenate((members[kept], members.pop(moved)))
+    state.fit = replace(fit, clocks=replace(fit.clocks, ahead_ns=fit.clocks.ahead_ns + moves), component=component)
 
 
 def _assembled(state: _State) -> Solution:
     """The solution in the manifest's terms: offsets at the run's zero, against the first host of each component."""
-    units, ranks, fitted = state.units, state.ranks, state.fitted
-    host_of, component = units.host_of_rank, units.component[units.of_rank]
-    left = remaining(state.blocks, units, fitted)
-    rates = fitted.b[host_of]
-    c = fitted.c[units.of_rank] - rates * fitted.t0 + state.known * (1.0 - rates)
+    fit, ranks, host_of, component = state.fit, state.ranks, state.host_of, state.fit.component
+    number, size = np.bincount(fit.ends.rank, minlength=len(ranks)), np.abs(late_ends(fit.ends, fit.clocks)[0])
+    rates = fit.clocks.rate
+    c = fit.clocks.ahead_ns - rates * fit.clocks.t0
     stamped = np.array([p.stamped for p in ranks], np.bool_)
     for here in rows_by(component).values():
         reference = here[host_of[here] == host_of[here].min()]
@@ -366,25 +435,30 @@ def _assembled(state: _State) -> Solution:
     ahead = c / (1.0 - rates)
     of_host = rows_by(host_of)
     # a host belongs to the component with most evidence of its ranks'
-    main = [_heaviest(component[of_host[h]], left.ranks[of_host[h]]) for h in range(units.hosts)]
+    main = [_heaviest(component[of_host[h]], number[of_host[h]]) for h in range(len(state.hosts))]
     numbers = {int(n): i for i, n in enumerate(dict.fromkeys([*main, *component.tolist()]))}
-    clocks, errors = [], np.zeros(len(ranks))
+    error = state.error(np.maximum(fit.error(fit.seen_ns[0]), fit.error(fit.seen_ns[2])))
+    of_ends = rows_by(fit.ends.rank)
+    clocks, stamp_errors = [], np.zeros(len(ranks))
     for h, host in enumerate(state.hosts):
         inside = of_host[h][component[of_host[h]] == main[h]]
         offset = round(float(np.median(ahead[inside])))
         # a rank that nothing connects to the others of its host has its host's clock, and its stamp is all there is
-        errors[inside] = ahead[inside] - offset
-        residual = _residual(state, left, inside)
-        clock = Clock(host, offset, float(fitted.b[h] * 1e6), residual, _evidence(state, left, inside, h), numbers[main[h]])
-        clocks.append(clock)
-    stamp = {p.rank: round(float(errors[i])) for i, p in enumerate(ranks)}
+        stamp_errors[inside] = ahead[inside] - offset
+        used = np.concatenate([np.empty(0, np.int64), *(of_ends[i] for i in inside.tolist() if i in of_ends)])
+        evidence = len(np.unique(fit.ends.instance[used])) or int(state.messages[inside].max())
+        drift, worst = float(rates[inside[0]] * 1e6), error[inside].max()
+        clocks.append(Clock(host, offset, drift, _scatter(size[used]), evidence, numbers[main[h]], _rounded(worst)))
+    stamp = {p.rank: round(float(stamp_errors[i])) for i, p in enumerate(ranks)}
     offsets = {clock.host: clock.offset_ns for clock in clocks}
     return Solution(
         clocks=tuple(clocks),
         stamp_errors_ns=stamp,
         ahead_ns={p.rank: stamp[p.rank] + offsets[p.host] for p in ranks},
         components={p.rank: numbers[int(component[i])] for i, p in enumerate(ranks)},
-        residuals_ns={p.rank: _residual(state, left, np.array([i])) for i, p in enumerate(ranks)},
+        residuals_ns={p.rank: _scatter(size[of_ends.get(i, [])]) for i, p in enumerate(ranks)},
+        errors_ns={p.rank: _rounded(error[i]) for i, p in enumerate(ranks)},
+        shared={p.rank: int(fit.units.of_rank[i]) for i, p in enumerate(ranks)},
         notes=(*state.notes, *_notes(state, clocks, component != np.array(main, np.int64)[host_of])),
     )
 
@@ -396,25 +470,19 @@ def _heaviest(components: Int64, weights: Int64) -> int:
     return max(totals, key=lambda n: (totals[n], -n))
 
 
-def _residual(state: _State, left: Remaining, ranks: NDArray[np.intp]) -> int | None:
-    """The typical error of `ranks`, by their places; a clock that stepped is wrong by the step on one side of it."""
-    widths = [state.widths[i] for i in ranks.tolist() if i in state.widths]
-    found = left.of(ranks)
-    if widths:
-        found = max(found or 0.0, *widths, 1.0)
-    steps = [abs(state.jumps[int(h)].step_ns) for h in np.unique(state.units.host_of_rank[ranks]) if int(h) in state.jumps]
-    return None if found is None else round(max([found, *steps]))
+def _scatter(size: Floats) -> int | None:
+    """The typical scatter of ends; None for so few that it would only show that a line goes through two points."""
+    return max(1, round(MAD_TO_SIGMA * float(np.median(size)))) if len(size) > FEW else None
 
 
-def _evidence(state: _State, left: Remaining, ranks: NDArray[np.intp], host: int) -> int:
-    messages = sum(state.messages.get(i, 0) for i in ranks.tolist())
-    return int(left.hosts[host]) or messages
+def _rounded(error: float) -> int | None:
+    return None if np.isinf(error) else int(np.ceil(error))
 
 
 def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> list[str]:
     """What a reader must know of the clocks."""
     notes = []
-    zero = min((float(b.ends[b.present].min()) for b in state.blocks if b.present.any()), default=0.0)
+    zero = float(state.fit.ends.end.min()) if len(state.fit.ends.end) else 0.0
     for h, jump in sorted(state.jumps.items()):
         side = "before" if jump.keep_after else "after"
         notes.append(
@@ -438,13 +506,13 @@ def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> 
         notes.append(
             f"{subject} connected to the others by no collective: only UTC stamps are available, which are off by milliseconds"
         )
-    few = [c.host for c in clocks if c.residual_ns is None and c.evidence]
+    few = [c.host for c in clocks if c.error_ns is None and c.evidence]
     if few:
         notes.append(
             f"{_named(few)}: too few shared collectives to estimate the error of the clocks, so waits there are not reliable"
         )
-    if state.widths:
-        bounded = sorted({state.ranks[i].host for i in state.widths})
+    if state.messages.any():
+        bounded = sorted({state.ranks[i].host for i in np.flatnonzero(state.messages).tolist()})
         notes.append(f"{_named(bounded)}: the clocks are known only from sends and receives, which give bounds")
     return notes
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
 _SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
 
-_MEET_NS = 1_000_000
 EXCHANGE = 2
+
+_GIVEN, _TAKEN, _PREFIX = frozenset({BROADCAST, SCATTER}), frozenset({REDUCE, GATHER}), frozenset({"Scan", "Exscan"})
+DIRECTED = _GIVEN | _TAKEN | _PREFIX
+"""Operations with members that need not wait for all others."""
 
 
 @dataclass(frozen=True)
@@ -76,55 +80,13 @@ def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
     return joined.take(pa.array(np.argsort(np.concatenate(list(of_rank.values())))))
 
 
-def evidence_of(members: Any, tables: Mapping[int, Any], texts: Callable[[Any], Any]) -> Evidence:
-    """The evidence in `members`.
-
-    Args:
-        members: A table of `MEMBERS`, in the time of the ranks' files.
-        tables: Each rank's `collectives`.
-        texts: The strings of an Arrow array of name ids.
-    """
-    count = members.num_rows
-    ops = taken(members, tables, "op")
-    synchronising, direction = np.zeros(count, np.bool_), np.zeros(count, np.int8)
-    if ops is not None:
-        ids, code = coded(ops)
-        words = texts(ids).to_pylist()
-        synchronising = np.array([*map(is_synchronising, words), False])[code]
-        direction = np.array([*map(direction_of, words), 0], np.int8)[code]
-    columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator", "rank", "start", "end")]
-    order = np.argsort(columns[0], kind="stable")
-    instance, communicator, rank, start, end = (c[order] for c in columns)
-    return Evidence(instance, communicator, rank, start, end, synchronising[order], direction[order])
-
-
-def meet(evidence: Evidence, shifts_ns: Mapping[int, int]) -> bool:
-    """Whether all members of all synchronising instances end within a millisecond of each other.
-
-    Clocks that do this confirm the matching they are computed from: with them, the matching would not change.
-
-    Args:
-        evidence: The matched operations.
-        shifts_ns: What is added to each rank's times.
-    """
-    ranks = np.array(sorted(shifts_ns), np.int64)
-    shifts = np.array([shifts_ns[r] for r in ranks.tolist()], np.int64)
-    used = evidence.synchronising
-    instance = evidence.instance[used]
-    if not len(instance):
-        return False
-    end = (evidence.end + shifts[np.searchsorted(ranks, evidence.rank)])[used]
-    heads = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-    return bool((np.maximum.reduceat(end, heads) - np.minimum.reduceat(end, heads) <= _MEET_NS).all())
-
-
 def described(
     members: pa.Table,
     tables: Mapping[int, pa.Table],
     *,
     group_sizes: Sequence[int],
     texts: Callable[[pa.Array], pa.Array],
-    residual_ns: Callable[[int, int], int | None],
+    error_ns: Callable[[int, int], int | None],
 ) -> pa.Table:
     """`members` with the columns that `Aligned.members` adds; its times are aligned.
 
@@ -133,7 +95,7 @@ def described(
         tables: Each rank's `collectives`.
         group_sizes: The ranks of each communicator, by its number.
         texts: The strings of an Arrow array of name ids.
-        residual_ns: The error between the clocks of two ranks; None if it is not known.
+        error_ns: How far the clocks of two ranks may be off; None if it is not known.
     """
     import pyarrow as pa
 
@@ -162,31 +124,75 @@ def described(
     arrived_last = np.flatnonzero(start == last_arrival[place])
     which = arrived_last[np.unique(place[arrived_last], return_index=True)[1]]
     last_rank = rank[which]
-    wait = np.maximum(np.minimum(last_arrival[place], end) - start, 0)
-    residual = _residuals(residual_ns, rank, last_rank[place])
-    sizes = np.array(group_sizes or [0], np.int64)
     ops, op = coded(columns["op"])
+    words_of = ops.to_pylist()
+    awaited = which[place]
+    if not DIRECTED.isdisjoint(words_of):
+        group_rank, root = (_known(taken(members, tables, name), len(rank)) for name in ("group_rank", "root"))
+        awaited = _awaited(np.array([*words_of, None], object)[op], awaited, place, start, root, group_rank)
+    wait = np.maximum(np.minimum(start[awaited], end) - start, 0)
+    error = _errors(error_ns, rank, rank[awaited])
+    sizes = np.array(group_sizes or [0], np.int64)
     told = taken(members, tables, "group_size")
     known = np.zeros(0, np.int64) if told is None else integers(told)
     size = np.maximum.reduce([known, sizes[members.column("communicator").to_numpy()], counts[place]])
     columns["group_size"] = size.astype(np.int32)
     columns["members"] = counts[place].astype(np.int32)
-    columns["synchronising"] = np.array([*map(is_synchronising, ops.to_pylist()), False])[op]
+    columns["synchronising"] = np.array([*map(is_synchronising, words_of), False])[op]
     columns["arrival_ns"] = start
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
+    columns["awaited_rank"], columns["awaited_ns"] = rank[awaited], start[awaited]
     columns["wait_ns"] = wait
     columns["transfer_ns"] = np.maximum(last_end - last_arrival, 0)[place]
-    columns["residual_ns"] = pa.array(np.maximum(residual, 0), mask=residual < 0)
-    columns["fact"] = (residual >= 0) & (wait >= 3 * residual)
+    columns["error_ns"] = pa.array(np.maximum(error, 0), mask=error < 0)
+    columns["fact"] = (error >= 0) & (wait >= error)
     return pa.table(columns)
 
 
-def _residuals(
-    residual_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], last: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The residual between each rank and the last, -1 if not known."""
-    key = rank.astype(np.int64) << 32 | last
+def _known(values: Any, count: int) -> NDArray[np.int64]:
+    """Numbers of members, -1 if not known."""
+    return np.full(count, -1, np.int64) if values is None else integers(values, -1)
+
+
+def _awaited(
+    op: NDArray[Any],
+    last: NDArray[np.intp],
+    place: NDArray[np.intp],
+    start: NDArray[np.int64],
+    root: NDArray[np.int64],
+    group_rank: NDArray[np.int64],
+) -> NDArray[np.intp]:
+    """For each member the row of the one that it waits for: the last to arrive of those that it needs; its own if it needs none.
+
+    Args:
+        op: What each operation is.
+        last: The row of the member that arrives last, which it waits for if it needs all.
+        place: Its instance, ascending.
+        start: Its arrival.
+        root: Number of its root in the communicator, -1 if it is not known: then it is taken to need all.
+        group_rank: Its own number, likewise.
+    """
+    awaited, begins = last.copy(), np.searchsorted(place, np.arange(int(place.max(initial=-1)) + 2))
+    is_root, directed = (group_rank == root) & (root >= 0), np.isin(op, list(DIRECTED)) & (group_rank >= 0)
+    for instance in np.unique(place[directed]).tolist():
+        own = np.arange(begins[instance], begins[instance + 1])
+        kind, roots = op[own[0]], own[is_root[own]]
+        if kind in _PREFIX:
+            for row in own:
+                needed = own[(group_rank[own] <= group_rank[row]) & (group_rank[own] >= 0)] if group_rank[row] >= 0 else own
+                awaited[row] = needed[np.argmax(start[needed])]
+        elif kind in _GIVEN and len(roots) and (root[own] == root[roots[0]]).all():
+            awaited[own] = roots[0]
+        elif kind in _TAKEN and (root[own] >= 0).all():
+            leaves = own[~is_root[own]]
+            awaited[leaves] = leaves
+    return awaited
+
+
+def _errors(error_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], awaited: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far the clocks of each rank and the one that it waits for may be off, -1 if not known."""
+    key = rank.astype(np.int64) << 32 | awaited
     distinct, back = np.unique(key, return_inverse=True)
-    found = [residual_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
+    found = [error_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
     return np.array([-1 if f is None else f for f in found] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.align.clocks import PlacedRank
+    from alltrace.align.placed_ranks import PlacedRank
     from alltrace.align.timelines import AnyTimelines, Kinds
     from alltrace.trace.arrays import Int64
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from alltrace.align.clocks import place_ranks, solve
+from alltrace.align.clocks import solve
 from alltrace.align.matching import match
 from alltrace.align.operations import MATCHED_COLUMNS
+from alltrace.align.placed_ranks import place_ranks
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
@@ -46,6 +47,7 @@ class RunMatching(NamedTuple):
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
         rows: For each rank the rows of its `collectives`.
+        rooted: Whether there are operations whose members do not all wait for the last to arrive.
         log_matches: How NCCL's logs fit each rank.
     """
 
@@ -56,6 +58,7 @@ class RunMatching(NamedTuple):
     score: float | None
     reason: str | None
     rows: dict[int, int]
+    rooted: bool
     log_matches: tuple[LogMatch, ...] = ()
 
 
@@ -115,6 +118,7 @@ def match_run(
         score=matching.score,
         reason=matching.reason,
         rows=matching.timelines.rows,
+        rooted=bool(matching.timelines.kinds.directed.any()),
     )
     if joined is None:
         return result

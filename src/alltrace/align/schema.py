@@ -53,7 +53,9 @@ class Alignment:
         unmatched: For each rank the number of operations that found no partner.
         notes: What a reader must know, each one sentence.
         components: For each rank the number of its component: ranks of equal number are connected by evidence.
-        residuals_ns: For each rank the typical error that remains, or None with too little evidence.
+        errors_ns: For each rank half of the 95 % interval of its clock, or None with too little evidence.
+        shared: For each rank the number of its clock: ranks with one number have no error against each other.
+        rooted: Whether there are operations that a root begins or ends, whose members do not all wait for the last to arrive.
         rows: For each rank the rows of its `collectives`.
         steps_notes: What a reader of the steps must know.
         log_matches: How NCCL's logs fit each rank.
@@ -68,7 +70,9 @@ class Alignment:
     unmatched: dict[int, int]
     notes: tuple[str, ...]
     components: dict[int, int] = field(default_factory=dict)
-    residuals_ns: dict[int, int | None] = field(default_factory=dict)
+    errors_ns: dict[int, int | None] = field(default_factory=dict)
+    shared: dict[int, int] = field(default_factory=dict)
+    rooted: bool = False
     rows: dict[int, int] = field(default_factory=dict)
     steps_notes: tuple[str, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from alltrace.align.members import DIRECTED
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.align.operations import operation_times
 from alltrace.trace.arrays import integers
@@ -71,6 +72,7 @@ class Kinds:
         paired: 1 for a send, -1 for a receive, 0 else.
         exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
         all_to_all: Whether every member sends something to every other, bool.
+        directed: Whether not all members wait for all others, bool.
         count: The operations of the kind.
         part: Operations of a communicator are in order within a part of this number.
         names: Communicators' identities.
@@ -88,6 +90,7 @@ class Kinds:
     paired: Int64
     exchanging: Flags
     all_to_all: Flags
+    directed: Flags
     count: Int64
     part: Int64
     names: list[str]
@@ -289,7 +292,7 @@ def _kinds(
     none = np.zeros(0, np.int64)
     if not tables:
         flags = np.zeros(0, np.bool_)
-        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, none, none, [])
+        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, none, [])
     whole = _in_one(tables)
 
     def numbers(name: str) -> Int64:
@@ -318,6 +321,7 @@ def _kinds(
         paired=np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op],
         exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0),
         all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
+        directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         count=np.concatenate(counts),
         part=np.zeros(len(member), np.int64),
         names=[n or "" for n in names],

@@ -3,78 +3,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-_Bool: TypeAlias = NDArray[np.bool_]
 _Float64: TypeAlias = NDArray[np.float64]
 _Int64: TypeAlias = NDArray[np.int64]
-_Int32: TypeAlias = NDArray[np.int32]
 
 def median(values: _Float64, count: int) -> float: ...
-def residuals(
-    ends: _Float64, present: _Bool, offsets: _Float64, rates: _Float64, t0: float, room: _Float64, out: _Float64
-) -> None: ...
-def add_pulls(
-    first: _Int64,
-    ends: _Float64,
-    weights: _Float64,
-    units: _Int64,
-    hosts: _Int64,
-    offsets: _Float64,
-    rates: _Float64,
-    t0: float,
-    times: _Float64,
-    out_c: _Float64,
-    out_b: _Float64,
-    out_cc: _Float64,
-    out_bb: _Float64,
-) -> None: ...
-def add_products(
-    first: _Int64,
-    ends: _Float64,
-    weights: _Float64,
-    units: _Int64,
-    hosts: _Int64,
-    of_units: _Float64,
-    of_hosts: _Float64,
-    t0: float,
-    room: _Float64,
-    out_c: _Float64,
-    out_b: _Float64,
-) -> None: ...
-def robust_line(x: _Float64, y: _Float64, least: int, close: _Bool, room: _Float64, line: _Float64) -> bool: ...
-def count_differences(
-    partners: _Float64, times: _Float64, lows: _Int64, highs: _Int64, least: float, bins_per_ns: float, out_counts: _Int32
-) -> None: ...
-def widen_bins(fine: _Int32, factor: int, out_counts: _Int64, out_densest: _Int64) -> None: ...
-def select_differences(
-    partners: _Float64,
-    times: _Float64,
-    lows: _Int64,
-    highs: _Int64,
-    least: float,
-    bins_per_ns: float,
-    wanted: _Bool,
-    out: _Float64,
-) -> int: ...
-def all_differences(partners: _Float64, times: _Float64, lows: _Int64, highs: _Int64, out: _Float64) -> None: ...
-def pile_up(
-    values: _Float64,
-    least: float,
-    fine_per_ns: float,
-    factor: int,
-    out_bins: _Int64,
-    out_begins: _Int64,
-    out_counts: _Int64,
-    out_densest: _Int64,
-) -> int: ...
-def densest_windows(
-    values: _Float64,
-    begins: _Int64,
-    counts: _Int64,
-    widths: _Float64,
-    worths: _Float64,
-    reach: _Int64,
-    out_worths: _Float64,
-    out_medians: _Float64,
-) -> None: ...
-def pick_apart(values: _Float64, distance: float, out: _Int64) -> int: ...
-def sharpest_window(values: _Float64, width: float, around: float) -> tuple[int, float, float]: ...
+def medians(values: _Float64, first: _Int64, room: _Float64, out: _Float64) -> None: ...

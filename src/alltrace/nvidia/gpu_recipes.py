@@ -368,16 +368,16 @@ class NcclStraggler(NsysRecipe):
             members = members.filter(pc.less_equal(members.column("first_arrival_ns"), filters.end))
         if not members.num_rows:
             return self.answer({}, ("no operation was matched on several ranks",) if parts else ())
-        names = ("rank", "communicator", "arrival_ns", "first_arrival_ns", "last_rank", "wait_ns")
-        rank, communicator, arrival, first, last, wait = (integers(members.column(n)) for n in names)
+        names = ("rank", "communicator", "arrival_ns", "first_arrival_ns", "last_rank", "awaited_rank", "wait_ns")
+        rank, communicator, arrival, first, last, awaited, wait = (integers(members.column(n)) for n in names)
         late = arrival - first
         summary = summarize(collect({"group": pa.array(communicator), "rank": pa.array(rank)}, late))
         group_of, rank_of = (summary.column(key).to_pylist() for key in ("group", "rank"))
         place = {key: i for i, key in enumerate(zip(group_of, rank_of, strict=True))}
         times, caused = np.zeros(len(place), np.int64), np.zeros(len(place), np.int64)
-        at = np.array([place.get(key, -1) for key in zip(communicator.tolist(), last.tolist(), strict=True)], np.int64)
-        np.add.at(caused, at[at >= 0], wait[at >= 0])
-        np.add.at(times, at[(at >= 0) & (rank == last)], 1)
+        for into, whose, amount in ((caused, awaited, wait), (times, last, (rank == last).astype(np.int64))):
+            at = np.array([place.get(key, -1) for key in zip(communicator.tolist(), whose.tolist(), strict=True)], np.int64)
+            np.add.at(into, at[at >= 0], amount[at >= 0])
         count = integers(summary.column(COUNT))
         called = {g.number: g.name for g in alignment_of(run).groups}
         stragglers = {

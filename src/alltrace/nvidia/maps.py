@@ -143,8 +143,8 @@ def _clock_notes(run: RunFacts) -> tuple[str, ...]:
     clocks = run.manifest.clocks
     if len(clocks) < 2 or not any(c.evidence for c in clocks):
         return ()
-    residuals = [c.residual_ns for c in clocks if c.residual_ns is not None]
-    error = f", to within about {max(residuals) / 1000:,.1f} us" if residuals else ""
+    errors = [c.error_ns for c in clocks if c.error_ns is not None]
+    error = f", to within about {max(errors) / 1000:,.1f} us" if errors else ""
     return (f"the times of {len(clocks)} hosts are on one clock, determined from shared collectives{error}",)
 
 

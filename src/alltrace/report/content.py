@@ -24,7 +24,8 @@ _CLOCKS = (
     col.text("host", "host"),
     col.ns("offset_ns", "how far its clock is ahead of the first host's"),
     col.real("drift_ppm", "how much faster it runs", "ppm"),
-    col.ns("residual_ns", "typical remaining error; none without evidence"),
+    col.ns("error_ns", "how far the offset may be off, half of the 95 % interval; none without evidence"),
+    col.ns("residual_ns", "typical scatter of the ends of collectives; none without evidence"),
     col.whole("evidence", "collectives used for it"),
     col.whole("component", "hosts with the same number were aligned by evidence, others only by their UTC stamps"),
 )
@@ -323,9 +324,9 @@ def _clocks(info: Answer, *, pictures: bool) -> Section:
     """The list of clocks in `info`, as a separate section."""
     rows = [dict(r) for r in info.extra.get("clocks", ())]
     table = col.table_of(rows, _CLOCKS)
-    chart = Chart("bars", "host", ("residual_ns",), title="")
+    chart = Chart("bars", "host", ("error_ns",), title="")
     answer = Answer(table, _CLOCKS, chart=chart)
     wanted = Ask("clocks", "Clocks of the hosts", "info", shown=tuple(c.name for c in _CLOCKS), rows=_RANK_ROWS)
-    known = any(r.get("residual_ns") is not None for r in rows)
+    known = any(r.get("error_ns") is not None for r in rows)
     figures = {"": figure(draw(answer))} if pictures and known else {}
     return Section(wanted, answer, "" if rows else "No data.", (), figures)

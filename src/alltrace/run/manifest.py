@@ -220,9 +220,10 @@ class Clock(NamedTuple):
         host: The host.
         offset_ns: How far it is ahead of the first host's clock, at the run's start.
         drift_ppm: How much faster it runs.
-        residual_ns: Typical error that remains, or None if there is no evidence.
+        residual_ns: Typical scatter of the ends of collectives by these clocks, or None with too little evidence.
         evidence: Collectives used.
         component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
+        error_ns: Half of the 95 % interval of its offset in the time of its evidence; None with too little of it.
     """
 
     host: str
@@ -231,6 +232,7 @@ class Clock(NamedTuple):
     residual_ns: int | None = None
     evidence: int = 0
     component: int = 0
+    error_ns: int | None = None
 
 
 class Labels(NamedTuple):
@@ -433,7 +435,9 @@ def _record(kind: Any, facts: Any) -> Any:
             read[name] = readers[name](value)
         except _WrongError:
             raise TypeError(f"{kind.__name__}.{name} is {value!r:.60}") from None
-    if lacking := readers.keys() - read.keys():
+    # runs of earlier versions lack what may be unknown
+    unknown = {name for name, value in getattr(kind, "_field_defaults", {}).items() if value is None}
+    if lacking := readers.keys() - read.keys() - unknown:
         raise TypeError(f"{kind.__name__} lacks {min(lacking)}")
     return kind(**read)
 

@@ -67,7 +67,7 @@ SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEP
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
 
-_VERSION = 3
+_VERSION = 4
 
 
 class Overlay(NamedTuple):

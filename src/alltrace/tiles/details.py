@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.align.aligned import Aligned
 from alltrace.tiles.event_waits import event_waits
 from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import SOURCES, integers, key_of
@@ -14,6 +15,7 @@ from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
     from alltrace.run.rank import Rank
+    from alltrace.run.store import Run
     from alltrace.tiles.events import EventReader
 
 MOST_MEMBERS = 16384
@@ -158,9 +160,11 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
     Returns:
         `instance`, `communicator`, `last_rank` (the lowest of those that arrived last), `last_arrival`, `end`, and `members`:
         `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None if the operation was not matched. A
-        member waits from its arrival to the last, or to its own end where that is earlier. A wait is `certain` from three
-        residuals of the clocks on, which are its `least_ns`, None if the clocks are not connected. `perhaps_last` are the ranks
-        with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is known.
+        member waits from its arrival to the last, or to its own end where that is earlier. In an operation with a
+        root only those wait that need others, and `last_rank` is whom they need. A wait is `certain` from its `least_ns` on,
+        which is what the clocks may be off, None if that is not known. `perhaps_last` are the
+        ranks with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is
+        known.
     """
     overlay = reader.run.overlay
     if overlay is None:
@@ -193,8 +197,12 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
     last = max(m["start"] for m in members)
     last_rank = min(m["rank"] for m in members if m["start"] == last)
     clock = Certainty(overlay)
+    needs = _needs(reader.run, found[0][0]) if overlay.facts.get("rooted") else {}
+    if needs:
+        last_rank = max(needs.values())[1]
     for member in members:
-        member["wait_ns"] = max(min(last, member["end"]) - member["start"], 0)
+        wait = max(min(last, member["end"]) - member["start"], 0)
+        member["wait_ns"] = needs.get((member["rank"], member["row"]), (wait, last_rank))[0]
         member["least_ns"] = clock.least_ns(member["rank"], last_rank)
         member["certain"] = member["rank"] != last_rank and clock.is_fact(member["wait_ns"], member["rank"], last_rank)
     return {
@@ -210,6 +218,16 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         "end": max(m["end"] for m in members),
         "members": members,
     }
+
+
+def _needs(run: Run, instance: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """How long each member of an instance, by its rank and row, waits, and for which rank."""
+    import pyarrow.compute as pc
+
+    table = Aligned(run).members
+    table = table.filter(pc.equal(table.column("instance"), instance))
+    rank, row, wait, awaited = (table.column(c).to_pylist() for c in ("rank", "row", "wait_ns", "awaited_rank"))
+    return dict(zip(zip(rank, row, strict=True), zip(wait, awaited, strict=True), strict=True))
 
 
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:

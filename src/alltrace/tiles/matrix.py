@@ -30,9 +30,9 @@ PAIRS = 200
 class Matrices:
     """The matrices of a run.
 
-    `wait_ns` in row i and column j is how long i waited for j, the last to arrive, in matched operations; a wait below what the
-    clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put into collectives in
-    which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
+    `wait_ns` in row i and column j is how long i waited for j, the last to arrive of those it needs, in matched operations; a
+    wait below what the clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put
+    into collectives in which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
 
     Args:
         aligned: The alignment of the run.
@@ -44,7 +44,7 @@ class Matrices:
         self.hosts = list(run.hosts)
         host_of = {h: n for n, h in enumerate(self.hosts)}
         self._host = np.array([host_of[r.host] for r in run.ranks], np.int64)
-        self._rank, self._last = (self._places(members.column(c).to_numpy()) for c in ("rank", "last_rank"))
+        self._rank, self._last = (self._places(members.column(c).to_numpy()) for c in ("rank", "awaited_rank"))
         self._instance, self._communicator = (members.column(c).to_numpy() for c in ("instance", "communicator"))
         fact = members.column("fact").to_numpy(zero_copy_only=False)
         self._wait = np.where(fact, members.column("wait_ns").to_numpy(), 0)

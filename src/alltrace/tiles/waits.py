@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from alltrace.align.aligned import Aligned, clock_error_ns
 from alltrace.trace.intervals import NOTHING, by_track, merge_by_track
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from alltrace.run.store import Run
     from alltrace.trace.intervals import Merged
 
-_SURE_RESIDUALS = 3
-"""A wait shorter than this many residuals of the clocks is not counted, as in the recipe `stragglers`."""
+_CLOCK_FACTS = ("errors_ns", "components", "shared")
 
 
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
@@ -111,19 +111,14 @@ class Certainty:
     """
 
     def __init__(self, overlay: Overlay) -> None:
-        self._residuals, self._components = (overlay.facts.get(n, {}) for n in ("residuals_ns", "components"))
+        self._facts = [{int(r): n for r, n in overlay.facts.get(name, {}).items()} for name in _CLOCK_FACTS]
 
     def least_ns(self, one: int, other: int) -> int | None:
-        """From how long on a wait of one rank for another is a fact: three residuals; None if nothing connects their clocks."""
-        if one == other:
-            return 0
-        residuals = [self._residuals.get(str(r)) for r in (one, other)]
-        if None in residuals or self._components.get(str(one)) != self._components.get(str(other)):
-            return None
-        return _SURE_RESIDUALS * max(int(r) for r in residuals)
+        """From how long on a wait of one rank for another is a fact: what their clocks may be off; None if it is not known."""
+        return clock_error_ns(one, other, *self._facts)
 
     def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
-        """Whether a wait is larger than an error of the clocks."""
+        """Whether a wait is no error of the clocks."""
         least = self.least_ns(one, other)
         return least is not None and wait_ns >= least
 
@@ -131,10 +126,17 @@ class Certainty:
 def matched(run: Run) -> dict[str, Any] | None:
     """All members of matched instances: arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`.
 
-    A wait that the clocks' error could explain is 0.
+    A wait that the clocks' error could explain is 0. `last_rank` is the rank that the member waits for.
     """
     if run.overlay is None:
         return None
+    if run.overlay.facts.get("rooted"):  # who waits for whom depends on what the operations are
+        table = Aligned(run).members
+        fact = table.column("fact").to_numpy(zero_copy_only=False)
+        named = {"last_rank": "awaited_rank", "start": "arrival_ns"}
+        needed = ("instance", "rank", "row", "start", "end", "last_rank")
+        found = {name: table.column(named.get(name, name)).to_numpy().astype(np.int64) for name in needed}
+        return found | {"wait_ns": np.where(fact, table.column("wait_ns").to_numpy(), 0)}
     from alltrace.run.parquet import read_parquet
 
     members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "row", "start", "end"])
@@ -153,14 +155,9 @@ def matched(run: Run) -> dict[str, Any] | None:
     last_of = np.minimum.reduceat(np.where(start == arrival, rank, np.iinfo(np.int64).max), firsts)
     last = np.repeat(last_of, counts)
     wait = np.maximum(np.minimum(arrival, end) - start, 0)
-    facts = run.overlay.facts
-    most = int(max(rank.max(), max((r.rank for r in run.ranks), default=0))) + 1
-    residual, component = np.full(most, -1, np.int64), np.full(most, -1, np.int64)
-    for table, source in ((residual, facts.get("residuals_ns", {})), (component, facts.get("components", {}))):
-        for number, value in source.items():
-            if value is not None and 0 <= int(number) < most:
-                table[int(number)] = value
-    error = np.maximum(residual[rank], residual[last])
-    sure = (residual[rank] >= 0) & (residual[last] >= 0) & (component[rank] == component[last]) & (wait >= _SURE_RESIDUALS * error)
+    pairs, pair = np.unique(rank << 32 | last, return_inverse=True)
+    certainty = Certainty(run.overlay)
+    least = [certainty.least_ns(key >> 32, key & 0xFFFFFFFF) for key in pairs.tolist()]
+    error = np.array([-1 if n is None else n for n in least], np.int64)[pair]
     facts_of = {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "last_rank": last}
-    return facts_of | {"wait_ns": np.where(sure, wait, 0)}
+    return facts_of | {"wait_ns": np.where((error >= 0) & (wait >= error), wait, 0)}

@@ -49,7 +49,8 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
             for r in run.ranks
         ],
         "clocks": [
-            {n: getattr(c, n) for n in ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence")} for c in run.manifest.clocks
+            {n: getattr(c, n) for n in ("host", "offset_ns", "drift_ppm", "error_ns", "residual_ns", "evidence")}
+            for c in run.manifest.clocks
         ],
         "missing_ranks": list(run.manifest.missing_ranks),
         "notes": [*run.manifest.notes, *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False)],

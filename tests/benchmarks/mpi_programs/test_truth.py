@@ -133,4 +133,4 @@ def test_a_real_recording_lists_the_calls_of_the_record(implementation, nsys, tm
     record(plan, tmp_path / "kept", nsys)
     score = scored(tmp_path / "kept", tmp_path / "run")  # raises where the calls differ
     assert score.total("world").planted == 10
-    assert score.clock_error_ns < 100_000_000  # on a loaded machine a rank leaves ten operations late by up to some 10 ms
+    assert score.clock_error_ns < 1_000_000

@@ -66,7 +66,17 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
             dict(zip(names, [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, 2, 0], strict=True)),
         ],
         "notes": ["rank 2: no report", UNALIGNED],
-        "clocks": [{"host": "host0", "offset_ns": 0, "drift_ppm": 0.0, "residual_ns": None, "evidence": 0, "component": 0}],
+        "clocks": [
+            {
+                "host": "host0",
+                "offset_ns": 0,
+                "drift_ppm": 0.0,
+                "error_ns": None,
+                "residual_ns": None,
+                "evidence": 0,
+                "component": 0,
+            }
+        ],
         "communicators": [
             {
                 "grid": None,

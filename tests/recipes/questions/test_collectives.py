@@ -118,8 +118,8 @@ def test_instances_that_lack_a_rank_have_waits_but_no_transfer(tmp_path):
     assert ask(run, "collectives", {"instances": True}).table["transfer_ns"].null_count == 8
 
 
-def test_a_skew_below_three_residuals_is_not_stated_as_certain(run, monkeypatch):
-    monkeypatch.setattr(Aligned, "residual_ns", lambda _self, one, other: 0 if one == other else 1_000_000)
+def test_a_skew_below_the_error_of_the_clocks_is_not_stated_as_certain(run, monkeypatch):
+    monkeypatch.setattr(Aligned, "error_ns", lambda _self, one, other: 0 if one == other else 3_000_000)
     ask(run, "collectives")  # aligns the run, if no test before this one has
     run.alignment.__dict__.pop("members", None)
     answer = ask(run, "collectives", {"instances": True})

@@ -21,7 +21,7 @@ def made(folder):
             2: {},
         },
         hosts={0: "a", 1: "b", 2: "b"},
-        clocks=(Clock("a"), Clock("b", offset_ns=30, drift_ppm=1.5, residual_ns=4)),
+        clocks=(Clock("a"), Clock("b", offset_ns=30, drift_ppm=1.5, residual_ns=4, error_ns=7)),
         warnings=("some events were lost",),
         redactions=("3 environment variables",),
     )
@@ -47,8 +47,8 @@ def test_a_row_per_rank_and_a_column_per_table_that_any_rank_has(tmp_path):
 def test_clocks_stand_beside_the_rows(tmp_path):
     assert made(tmp_path).recipe("info").answer.extra == {
         "clocks": [
-            {"host": "a", "offset_ns": 0, "drift_ppm": 0.0, "residual_ns": None, "evidence": 0, "component": 0},
-            {"host": "b", "offset_ns": 30, "drift_ppm": 1.5, "residual_ns": 4, "evidence": 0, "component": 0},
+            {"host": "a", "offset_ns": 0, "drift_ppm": 0.0, "error_ns": None, "residual_ns": None, "evidence": 0, "component": 0},
+            {"host": "b", "offset_ns": 30, "drift_ppm": 1.5, "error_ns": 7, "residual_ns": 4, "evidence": 0, "component": 0},
         ],
         "communicators": [],
     }

@@ -31,10 +31,10 @@ def question(seed):
                 "instance": instance,
                 "rank": r,
                 "row": instance,
-                "last_rank": last,
+                "awaited_rank": last,
                 "wait_ns": arrival.max() - a,
                 "arrival_ns": a,
-                "last_arrival_ns": arrival.max(),
+                "awaited_ns": arrival.max(),
             }
             for r, a in zip(ranks.tolist(), arrival.tolist(), strict=True)
         ]

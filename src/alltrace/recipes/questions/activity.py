@@ -6,8 +6,8 @@ are equal on all ranks: as long as the smallest power of two, in ns, of which `-
 to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
 null in bins with possibly lost records.
 
-A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than three residuals
-of the clocks are not counted, and a rank without a matched operation has none, which is null.
+A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than what the
+clocks may be off are not counted, and a rank without a matched operation has none, which is null.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _SUMMARY = (
     ),
     col.percent("peak_percent", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
     col.ns("wait_ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
-    col.ns("wait_certain_ns", "of these, waits of at least three times the clock residual"),
+    col.ns("wait_certain_ns", "of these, waits of at least what the clocks may be off"),
 )
 _AGAINST_TESTS = (
     col.percent("zero_skew_percent", "share of the instances whose skew is at most a tenth of the transfer"),
@@ -74,7 +74,7 @@ _INSTANCES = (
     col.ns("transfer_ns", "from the last arrival to the last end; null if a rank is missing"),
     col.real("busbw_gb_per_s", "bus bandwidth of that transfer", "GB/s", 3),
     col.ns("wait_ns", "time that ranks waited for the last, summed"),
-    col.flag("certain", "whether the skew is at least three times the clock residual"),
+    col.flag("certain", "whether the skew is at least what the clocks may be off"),
     col.real("confidence", "confidence of the match: 1 for an identity from the profiler"),
 )
 _SHARED_OUT = ("allgather", "reducescatter")
@@ -182,9 +182,8 @@ class _Instances:
         wait, fact = members.column("wait_ns").to_numpy(), members.column("fact").to_numpy(zero_copy_only=False)
         self.wait, self.certain_wait = each(wait, np.add), each(np.where(fact, wait, 0), np.add)
         self.confidence = each(members.column("confidence").to_numpy(), np.minimum)
-        residual = each(pc.fill_null(members.column("residual_ns"), -1).to_numpy(), np.maximum)
-        unknown = each(pc.fill_null(members.column("residual_ns"), -1).to_numpy(), np.minimum) < 0
-        self.certain = ~unknown & (self.skew >= 3 * residual)
+        errors = pc.fill_null(members.column("error_ns"), -1).to_numpy()
+        self.certain = (each(errors, np.minimum) >= 0) & (self.skew >= each(errors, np.maximum))
 
     def listed(self) -> Any:
         """One row per instance, by time."""
@@ -235,7 +234,7 @@ class _Instances:
         doubtful = int((~self.certain & (self.skew > 0)).sum())
         if doubtful:
             notes.append(
-                f"in {doubtful:,} of {count:,} instances the skew is below three times the clock residual, so it may not be real"
+                f"in {doubtful:,} of {count:,} instances the skew is below what the clocks may be off, so it may not be real"
             )
         return notes
 

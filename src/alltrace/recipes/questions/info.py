@@ -1,7 +1,8 @@
 """Who ran where: each rank's host, process and devices, how its number was found, and how many rows of what it has.
 
 The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
-`residual_ns` (typical error that remains; null without evidence), `evidence` (collectives used) and `component` (hosts with
+`error_ns` (how far the offset may be off in the time of the evidence: half of its 95 % interval; null without any),
+`residual_ns` (typical scatter of the ends of collectives; likewise), `evidence` (collectives used) and `component` (hosts with
 the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
 dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
 if the reports name them, `logs` if NCCL's logs do, `structure` if they are inferred from who ends together),
@@ -81,7 +82,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
                 **{t: r.rows.get(t, 0) for t in present},
             }
         )
-    told = ("host", "offset_ns", "drift_ppm", "residual_ns", "evidence", "component")
+    told = ("host", "offset_ns", "drift_ppm", "error_ns", "residual_ns", "evidence", "component")
     clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
     extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
     slowdown = run.alignment.capture_slowdown if run.alignment is not None else None

@@ -1,7 +1,7 @@
 """Which rank the others wait for at collectives, how much, and why it is late.
 
 A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
-that `waited_ns` and `caused_ns` have the same sum. Waits shorter than three residuals of the clocks are not counted. A rank
+that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not counted. A rank
 that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
 to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
 `path_blame_ns` is what of the critical path goes beyond the peers' median.
@@ -133,7 +133,7 @@ class _Question:
         self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
         self._members, self._steps, self._run = members, steps, run
         self._ranks = np.array([p.rank for p in parts], np.int64)
-        names = ("instance", "rank", "row", "last_rank", "wait_ns", "communicator", "arrival_ns", "last_arrival_ns")
+        names = ("instance", "rank", "row", "awaited_rank", "wait_ns", "communicator", "arrival_ns", "awaited_ns")
         columns = [members.column(c).to_numpy().astype(np.int64) for c in names]
         fact = members.column("fact").to_numpy().astype(bool)
         asked = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
@@ -330,8 +330,8 @@ class _Question:
         notes = []
         if left.any():
             notes.append(
-                f"{int(left.sum())} waits, {int(w.wait_ns[left].sum())} ns together, are shorter than three residuals of the "
-                "clocks or between clocks that are not connected, and are not counted"
+                f"{int(left.sum())} waits, {int(w.wait_ns[left].sum())} ns together, are shorter than what the clocks may be "
+                "off or between clocks that are not connected, and are not counted"
             )
         return notes
 

@@ -172,7 +172,7 @@ export class Details {
   #instance(found) {
     const { instance } = found;
     const ranks = instance.members.map((/** @type {any} */ m) => m.rank);
-    const columns = [{ name: "rank", unit: null }, { name: "arrived_ns", unit: "ns", doc: "after the first rank, by the aligned clocks" }, { name: "wait_ns", unit: "ns", doc: "to the last arrival; empty below three residuals of the clocks" }, { name: "transfer_ns", unit: "ns", doc: "from the last arrival to the end" }, { name: "note", unit: null }];
+    const columns = [{ name: "rank", unit: null }, { name: "arrived_ns", unit: "ns", doc: "after the first rank, by the aligned clocks" }, { name: "wait_ns", unit: "ns", doc: "to the last arrival; empty below what the clocks may be off" }, { name: "transfer_ns", unit: "ns", doc: "from the last arrival to the end" }, { name: "note", unit: null }];
     const first = Math.min(...instance.members.map((/** @type {any} */ m) => m.start));
     const several = instance.perhaps_last.length > 1;
     const note = (/** @type {any} */ m) => {
@@ -186,7 +186,7 @@ export class Details {
     const unsure = ranks.length - sure.length - 1;
     const least = Math.max(0, ...instance.members.map((/** @type {any} */ m) => m.least_ns ?? 0));
     const apart = instance.members.some((/** @type {any} */ m) => m.least_ns === null);
-    const why = apart ? "clocks that nothing connects" : `three residuals of the clocks, ${duration(least)}`;
+    const why = apart ? "clocks that nothing connects" : `the clocks may be off by ${duration(least)}`;
     const told = !sure.length
       ? `All ranks arrived within what the clocks can tell (${why}): who was last, and how long others waited, is not known.`
       : `${several ? `Rank ${rankText(instance.perhaps_last)} arrived last: which of them, the clocks cannot tell` : `Rank ${instance.last_rank} arrived last`}; ${count(sure.length)} ${sure.length > 1 ? "others together" : "other"} waited ${duration(waited)} for it.${unsure > 0 ? ` Waits below what the clocks can tell (${why}) are not counted.` : ""}`;

@@ -234,7 +234,7 @@ export function notes(lines) {
 function facts(run) {
   const card = (/** @type {string} */ value, /** @type {string} */ name) => h("li", {}, h("b", {}, value), h("span", {}, name));
   const number = (/** @type {number} */ n, /** @type {string} */ thing) => card(count(n), counted(n, thing).replace(/^\S+ /, ""));
-  const residuals = run.clocks.map((c) => c.residual_ns).filter((r) => r !== null);
+  const errors = run.clocks.map((c) => c.error_ns).filter((e) => e !== null);
   return h(
     "ul",
     { class: "cards", "aria-label": "facts of the run" },
@@ -244,14 +244,14 @@ function facts(run) {
     number(run.run.devices, "GPU"),
     number(run.ranks.reduce((n, r) => n + r.rows, 0), "event"),
     run.steps.length ? number(run.steps.length, "step") : null,
-    residuals.length ? card(duration(Math.max(...residuals)), "largest clock residual") : null,
+    errors.length ? card(duration(Math.max(...errors)), "largest clock error") : null,
     run.missing_ranks.length ? number(run.missing_ranks.length, "missing rank") : null,
   );
 }
 
 /** @param {import("./types.js").Run} run */
 function details(run) {
-  const columns = [{ name: "host", unit: null }, { name: "offset_ns", unit: "ns" }, { name: "drift_ppm", unit: null }, { name: "residual_ns", unit: "ns" }, { name: "evidence", unit: null }];
+  const columns = [{ name: "host", unit: null }, { name: "offset_ns", unit: "ns" }, { name: "drift_ppm", unit: null }, { name: "error_ns", unit: "ns" }, { name: "residual_ns", unit: "ns" }, { name: "evidence", unit: null }];
   const rows = run.clocks.map((c) => columns.map((k) => c[k.name]));
   return h(
     "div",

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alltrace.align.aligned import RESIDUALS_FOR_A_FACT
 from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
@@ -58,10 +57,10 @@ class Members:
     last_arrival: NDArray[np.int64]  # of the instance
     transfer: NDArray[np.int64]  # from the last arrival to the instance's end
     waited: NDArray[np.int64]  # time in which the rank's device waits for communication during the rank's own operation
-    # the part of that after the last arrival; 0 if less than three residuals of the clocks, or they are not known
+    # the part of that after the last arrival; 0 if the clocks may be off by more, or it is not known by how much
     moved: NDArray[np.int64]
-    fact: NDArray[np.bool_]  # whether the rank's wait for the last arrival is at least three residuals of the clocks
-    certain: NDArray[np.bool_]  # whether the instance's transfer is at least three residuals of every member's clock
+    fact: NDArray[np.bool_]  # whether the rank's wait for the last arrival is at least what the clocks may be off
+    certain: NDArray[np.bool_]  # whether the instance's transfer is at least what every member's clock may be off
 
 
 class AllRankFacts:
@@ -293,7 +292,7 @@ class AllRankFacts:
     @cached_property
     def clocks_unknown(self) -> bool:
         """Whether some matched operation is between ranks with an unknown clock error."""
-        return self.alignment is not None and self.alignment.members.column("residual_ns").null_count > 0
+        return self.alignment is not None and self.alignment.members.column("error_ns").null_count > 0
 
     @property
     def replay_error(self) -> float | None:
@@ -352,7 +351,7 @@ class AllRankFacts:
         def column(name: str) -> NDArray[np.int64]:
             return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
 
-        rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "last_arrival_ns"))
+        rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "awaited_ns"))
         step = np.full(len(rank), -1)
         waited, moved = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
         rows = rows_by(rank)
@@ -369,11 +368,11 @@ class AllRankFacts:
             sets = merge(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
             waited[mine] = overlap_ns(start[mine], end[mine], sets)
             moved[mine] = overlap_ns(np.clip(last[mine], start[mine], end[mine]), end[mine], sets)
-        # what is less than three residuals may be an error of the clocks
-        residual = np.asarray(pc.fill_null(table.column("residual_ns"), -1).to_numpy(), np.int64)
-        moved[(residual < 0) | (moved < RESIDUALS_FOR_A_FACT * residual)] = 0
+        # what is less may be an error of the clocks
+        error = np.asarray(pc.fill_null(table.column("error_ns"), -1).to_numpy(), np.int64)
+        moved[(error < 0) | (moved < error)] = 0
         transfer = column("transfer_ns")
-        doubtful = (residual < 0) | (transfer < RESIDUALS_FOR_A_FACT * residual)
+        doubtful = (error < 0) | (transfer < error)
         certain = ~np.isin(column("instance"), np.unique(column("instance")[doubtful]))
         keep = step >= 0
         ops = table.column("op").combine_chunks()

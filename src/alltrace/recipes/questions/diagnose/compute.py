@@ -391,7 +391,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     compute = all_ranks.of("compute")
     # between ranks with unconnected clocks, a replay has no waiting
     first, *others = all_ranks.ranks.tolist()
-    connected = all_ranks.alignment is not None and all(all_ranks.alignment.residual_ns(first, r) is not None for r in others)
+    connected = all_ranks.alignment is not None and all(all_ranks.alignment.error_ns(first, r) is not None for r in others)
     found = []
     costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
     for cause in costly:

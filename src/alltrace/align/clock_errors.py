@@ -1,0 +1,198 @@
+"""How far fitted clocks may be off: half of the interval that holds the truth with a probability of `COVERAGE`.
+
+The variance of what a cell is always late is estimated from cells of one unit, as a share of the scatter of their ends; with few of
+these it is assumed to be as large as the scatter. A member is taken to be late alike in all operations of its communicator, so that
+only different members average out. Then random cells are fitted like the real ones. No clock is further off than
+the law allows: no member of a synchronising operation ends before the last one has started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.clock_fit import Sums, levels, robust_levels
+from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS
+from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.trace.distinct import distinct, distinct_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats
+    from alltrace.align.clock_sharing import Units
+    from alltrace.trace.arrays import Int64
+
+_DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
+_ASSUMED = 4
+"""How many cells the assumption that a cell is always late by as much as its ends scatter is worth."""
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What cells are late.
+
+    Attributes:
+        always: For each of the fitted cells the variance of what it is always late, ns^2.
+        noise: Likewise the variance of the rest.
+        sigmas: How many standard errors the interval has to each side.
+    """
+
+    always: Floats
+    noise: Floats
+    sigmas: float
+
+    @property
+    def weight(self) -> Floats:
+        """The weight of each cell."""
+        return 1.0 / (self.always + self.noise)
+
+
+def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
+    """What the cells are late.
+
+    Args:
+        cells: The cells.
+        rows: Those that are fitted.
+        units: The unknowns.
+        components: The number of parts that nothing connects.
+        ahead_ns: How far ahead each rank was.
+    """
+    scatter, noise, block, unit = cells.scatter[rows], cells.noise[rows], cells.block[rows], units.of_rank[cells.rank[rows]]
+    roles, role = distinct(cells.role[rows])
+    # communicators are roles that blocks connect
+    sets = DisjointSets(len(roles))
+    for one, other in distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist():
+        sets.join(one, other)
+    freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
+    of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
+    of_like, share = Sums(like), np.ones(len(rows))
+    for _ in range(2 if len(rows) else 0):
+        weight = 1.0 / (share * scatter + noise)
+        left = units.offsets(cells, rows, weight, ahead_ns)[1]
+        # as far as the fit, which is robust, was moved
+        square = np.square(np.minimum(np.abs(left), OUTLIER_SIGMAS)) / (weight * scatter)
+        typical = (square.sum() + _ASSUMED) / (freedom + _ASSUMED)
+        # blocks that are alike have their own share, as far as their cells do not decide the offsets themselves
+        own = of_like((1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
+        share = ((of_like(square) + _ASSUMED * typical) / (own + _ASSUMED))[like]
+        share = np.maximum(share - noise / scatter, 0.0)
+    return Lateness(share * scatter, noise, _student(freedom + _ASSUMED))
+
+
+def offset_errors(
+    cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats]
+) -> Floats:
+    """Half of the interval of each rank's offset, ns.
+
+    Args:
+        cells: The cells.
+        rows: Those that are fitted.
+        units: The unknowns.
+        late: What they are late.
+        against: Takes from offsets of all ranks (r, k) those of what they are relative to.
+    """
+    unit, role = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])[1]
+    free = np.ones(units.count, np.bool_)
+
+    def fitted(rng: np.random.Generator, columns: int) -> Floats:
+        always = rng.standard_normal((int(role.max()) + 1, columns))[role]
+        values = np.sqrt(late.always)[:, None] * always + np.sqrt(late.noise)[:, None] * rng.standard_normal((len(rows), columns))
+        return against(levels(cells.block[rows], unit, late.weight, values, free)[units.of_rank])
+
+    return late.sigmas * _deviation(fitted)
+
+
+def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: NDArray[np.bool_]) -> Floats:
+    """Half of the interval of the rate of each clock."""
+    block, of_row = cells.block[rows], clock[cells.rank[rows]]
+    weight = 1.0 / cells.slope_noise[rows]
+    # slopes of one clock may differ by more than noise
+    left = robust_levels(block, of_row, weight, cells.slope[rows], free)[1]
+    freedom = max(len(rows) - len(np.unique(block)) - int(free[np.unique(of_row)].sum()), 0)
+    excess = max(float(np.square(left).sum() + 1) / (freedom + 1), 1.0)
+
+    def fitted(rng: np.random.Generator, columns: int) -> Floats:
+        return levels(block, of_row, weight, rng.standard_normal((len(rows), columns)) * np.sqrt(excess / weight)[:, None], free)
+
+    return _student(freedom + 1) * _deviation(fitted)
+
+
+def _deviation(fitted: Callable[[np.random.Generator, int], Floats]) -> Floats:
+    """The standard deviation of the rows of `fitted`, which makes so many columns at random, about 0."""
+    rng = np.random.default_rng(1)
+    squares = [np.square(fitted(rng, _DRAWS_AT_ONCE)).sum(axis=1) for _ in range(_DRAWS // _DRAWS_AT_ONCE)]
+    found: Floats = np.sqrt(np.sum(squares, axis=0) / _DRAWS)
+    return found
+
+
+def _student(freedom: int) -> float:
+    """How many standard errors `COVERAGE` of Student's distribution are within."""
+    return float(np.quantile(np.abs(np.random.default_rng(0).standard_t(freedom, _DRAWS_OF_STUDENT)), COVERAGE))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the law allows: after the fit, clock `one` may be ahead of clock `other` by at most `most_ns` more; arrays of pairs.
+
+    `broken` is the number of instances, outliers among them, that break the law by the fitted clocks.
+    """
+
+    one: Int64
+    other: Int64
+    most_ns: Floats
+    broken: int
+
+    @property
+    def broken_ns(self) -> float:
+        """By how much the fitted clocks break the law at most."""
+        return -float(self.most_ns.min(initial=0.0))
+
+    def reach(self, origins: NDArray[np.bool_]) -> Floats:
+        """How much further off each clock can be from those of `origins`: the shortest path, either way; infinite without any."""
+        both = []
+        for one, other in ((self.one, self.other), (self.other, self.one)):
+            far = np.where(origins, 0.0, np.inf)
+            for _ in origins:
+                before = far.copy()
+                np.minimum.at(far, one, far[other] + np.maximum(self.most_ns, 0.0))
+                if (far == before).all():
+                    break
+            both.append(far)
+        return np.maximum(*both)
+
+
+def edges(ends: Ends, clocks: Clocks) -> tuple[Floats, Floats, Floats, Floats]:
+    """Start and end of each member on one clock, and for each instance its last start and its first end."""
+    start, end = (clocks.true(ends.rank, t) for t in (ends.start, ends.end))
+    last, first = (f.reduceat(v, ends.first[:-1]) if len(v) else v for f, v in ((np.maximum, start), (np.minimum, end)))
+    return start, end, last, first
+
+
+def limits(ends: Ends, used: NDArray[np.bool_], clocks: Clocks, clock: Int64) -> Limits:
+    """The law of each instance of which all members are used.
+
+    Args:
+        ends: The ends.
+        used: Which are neither outliers nor of wrong instances.
+        clocks: The fitted clocks.
+        clock: The clock of each rank; those of one clock move together.
+    """
+    heads, which, of = ends.first[:-1], ends.instance, clock[ends.rank]
+    start, end, last, first = edges(ends, clocks)
+    latest, earliest = np.zeros(len(heads), np.int64), np.zeros(len(heads), np.int64)
+    for clocks_of, is_it in ((latest, start == last[which]), (earliest, end == first[which])):
+        clocks_of[which[is_it]] = of[is_it]
+    sound = np.bincount(which[~used], minlength=len(heads)) == 0
+    # the earliest end against each start, and each end against the latest start
+    one, other = np.concatenate((of, earliest[which])), np.concatenate((latest[which], of))
+    most = np.concatenate((end - last[which], first[which] - start))
+    chosen = np.flatnonzero(np.tile(sound[which], 2) & (one != other))
+    code = one[chosen] * (int(clock.max(initial=0)) + 1) + other[chosen]
+    order = np.lexsort((most[chosen], code))
+    pairs = chosen[order[np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))]] if len(order) else chosen
+    return Limits(one[pairs], other[pairs], most[pairs], int((first < last).sum()))

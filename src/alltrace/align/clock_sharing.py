@@ -1,0 +1,162 @@
+"""Which ranks share a clock: those of one host do, unless their ends show otherwise, and so do hosts with one monotonic clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.align.clock_fit import robust_levels
+from alltrace.align.constants import FEW, OUTLIER_SIGMAS, WRONG_SHARE
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats
+    from alltrace.align.placed_ranks import PlacedRank
+    from alltrace.trace.arrays import Int64
+
+_APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Units:
+    """The unknowns: ranks of one unit have one offset, once `known_ns` is taken off; ranks of one clock have one rate.
+
+    Attributes:
+        of_rank: Unit of each rank.
+        clock: Clock of each rank: the number of its host, or of a host before it that has the same clock.
+        known_ns: What is known of each rank's stamp's error.
+    """
+
+    of_rank: Int64
+    clock: Int64
+    known_ns: Floats
+
+    @property
+    def count(self) -> int:
+        """The number of units."""
+        return int(self.of_rank.max(initial=-1)) + 1
+
+    def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:
+        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves.
+
+        Args:
+            cells: The cells.
+            rows: Those to fit.
+            weight: Their weights.
+            ahead_ns: How far ahead each rank was.
+        """
+        apart, base = ahead_ns - self.known_ns, np.zeros(self.count)
+        base[self.of_rank] = apart  # any of its ranks'
+        rank = cells.rank[rows]
+        values = cells.late_ns[rows] + (apart - base[self.of_rank])[rank]
+        step, left = robust_levels(cells.block[rows], self.of_rank[rank], weight, values, np.ones(self.count, np.bool_))
+        return self.known_ns + (base + step)[self.of_rank], left
+
+
+class Sharing:
+    """What is assumed of the ranks' clocks, until ends contradict it.
+
+    A report's UTC stamp may be off by milliseconds even from the clock of its own host. So the reports of a host are one unit by
+    their monotonic clocks, or by their stamps where these agree, or are units of their own.
+
+    Args:
+        ranks: The ranks.
+        seen: Which of them have ends. A stamp is believed of a rank without any if those of other reports of its host may agree.
+    """
+
+    def __init__(self, ranks: Sequence[PlacedRank], seen: NDArray[np.bool_]) -> None:
+        place = {host: n for n, host in enumerate(dict.fromkeys(p.host for p in ranks))}
+        self.host: Int64 = np.array([place[p.host] for p in ranks], np.int64)
+        self._clock_of_host = np.arange(len(place))
+        self._stamped = np.array([p.stamped for p in ranks], np.bool_)
+        self._report = distinct(np.array([p.report for p in ranks], np.int64))[1]
+        monotonic = np.array([p.system_ns is not None and p.stamped for p in ranks], np.bool_)
+        self._boot = np.array([p.shift_ns - (p.system_ns or 0) for p in ranks], np.float64)
+        reports = distinct_rows(self.host[seen], self._report[seen])[0][0]
+        self._several = np.bincount(reports, minlength=len(place)) > 1
+        self._seen = np.isin(self._report, self._report[seen])
+        self._wanted = np.where(np.bincount(self.host, ~monotonic, len(place)) > 0, _BY_STAMPS, _MONOTONIC)
+        self._by = np.where(self._several, _APART, self._wanted)
+        self._compared = False
+        self.contradicted = False
+        self.units = self._numbered()
+
+    def _numbered(self) -> Units:
+        clock, by = self._clock_of_host[self.host], self._by[self.host]
+        alone = (by == _BY_STAMPS) & ~self._seen & ~self._several[self.host]
+        own = (by == _APART) | alone
+        known = np.zeros(len(self.host))
+        for rows in rows_by(np.where(by == _MONOTONIC, clock, -1)).values():
+            if by[rows[0]] == _MONOTONIC:
+                known[rows] = self._boot[rows] - np.sort(self._boot[rows])[len(rows) // 2]
+        # reports without stamps may have one clock too, but not that of those with stamps
+        shared = 2 * clock + self._stamped
+        return Units(distinct(np.where(own, 2 * len(own) + self._report, shared))[1], clock, known)
+
+    def corrected(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
+        """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed.
+
+        Args:
+            cells: The cells.
+            ends: The ends that they are of.
+            clocks: The clocks that fit best so far.
+        """
+        before = self.units
+        if not self._compared:
+            self._compared = True
+            for by in (_MONOTONIC, _BY_STAMPS):
+                self._share(by, cells, ends, clocks)
+        else:
+            self._join(cells, clocks.ahead_ns)
+        return self.units is not before
+
+    def _share(self, by: int, cells: Cells, ends: Ends, clocks: Clocks) -> None:
+        """Let the reports of hosts share a clock by `by`, unless members would break the law then or are much too far apart."""
+        tried = self._several & (self._by == _APART) & (self._wanted >= by)
+        if not tried.any():
+            return
+        self._by[tried] = by
+        self.units = self._numbered()
+        sigma = np.full(len(self.host), np.inf)
+        np.minimum.at(sigma, cells.rank, np.sqrt(cells.scatter))
+        apart, moved = clocks.ahead_ns - self.units.known_ns, np.zeros(len(self.host))
+        for rows in rows_by(np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank, -1)).values():
+            if tried[self.host[rows[0]]]:
+                moved[rows] = apart[rows] - np.median(apart[rows])
+        enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
+        far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0
+        of = self.host[ends.rank]
+        found, group = distinct_rows(ends.instance, of)
+        start, end = (replace(clocks, ahead_ns=clocks.ahead_ns - moved).true(ends.rank, t) for t in (ends.start, ends.end))
+        last, first = np.full(found.shape[1], -np.inf), np.full(found.shape[1], np.inf)
+        np.maximum.at(last, group, start)
+        np.minimum.at(first, group, end)
+        several = np.bincount(group) > 1
+        number, less = (np.bincount(found[1], which, len(tried)) for which in (several, first < last))
+        broken = less > np.maximum(WRONG_SHARE * number, FEW)
+        wrong = tried & (far | broken)
+        self.contradicted |= bool(wrong.any()) and by == _MONOTONIC
+        self._by[wrong] = _APART
+        self.units = self._numbered()
+
+    def _join(self, cells: Cells, ahead_ns: Floats) -> None:
+        """Join hosts that are one machine: by the fit their monotonic clocks are one."""
+        rows = cells.between(self.units.of_rank)
+        rank = cells.rank[rows]
+        weight = np.bincount(self.host[rank], 1.0 / (cells.scatter + cells.noise)[rows], len(self._by))
+        began = np.zeros(len(self._by))
+        began[self.host] = ahead_ns - self._boot
+        hosts = np.flatnonzero((self._by == _MONOTONIC) & (weight > 0))
+        for one, other in pairwise(hosts[np.argsort(began[hosts])].tolist()):
+            near = began[other] - began[one] <= OUTLIER_SIGMAS * np.sqrt(1.0 / weight[one] + 1.0 / weight[other])
+            clocks = self._clock_of_host[[one, other]]
+            if near and clocks[0] != clocks[1]:
+                self._clock_of_host[np.isin(self._clock_of_host, clocks)] = clocks.min()
+                self.units = self._numbered()

@@ -1,0 +1,44 @@
+"""The ranks of a run at their UTC stamps, before their clocks are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alltrace.run.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class PlacedRank:
+    """A rank before its clock is known.
+
+    Attributes:
+        rank: Its number.
+        host: Its host.
+        report: The report that its times are of.
+        shift_ns: From the time of its files to ns since the run's zero, by its UTC stamp.
+        system_ns: The host's monotonic clock at the zero of its files, or None.
+        stamped: Whether there is a UTC stamp.
+    """
+
+    rank: int
+    host: str
+    report: int
+    shift_ns: int
+    system_ns: int | None = None
+    stamped: bool = True
+
+
+def place_ranks(manifest: Manifest) -> list[PlacedRank]:
+    """The ranks of a run at their UTC stamps."""
+    zero = manifest.zero_utc_ns
+    placed = []
+    for rank in manifest.ranks:
+        base = rank.time_base_utc_ns
+        stamped = base is not None and zero is not None
+        report = rank.reports[0] if rank.reports else -1 - rank.rank
+        system = manifest.reports[report].system_clock_ns if 0 <= report < len(manifest.reports) else None
+        shift = base - zero if base is not None and zero is not None else 0
+        placed.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
+    return placed
