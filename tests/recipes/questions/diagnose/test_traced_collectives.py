@@ -22,7 +22,7 @@ CASES = [
 
 
 def simulate(folder, layout, **values):
-    write_run(SCENARIOS[layout].override(ranks=8, hosts=2, steps=4, **values), folder)
+    write_run(SCENARIOS[layout].override(ranks=8, hosts=2, steps=4, payloads=True, **values), folder)
     return folder
 
 
