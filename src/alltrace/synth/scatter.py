@@ -115,7 +115,7 @@ class Delays:
             random = np.random.default_rng((self._seed, 43, communicator, *operation.encode()))
             delays, grows = draw_delays(law, members, _BLOCK, random)
             drawn = self._drawn[communicator, operation] = delays.tolist(), grows.tolist()
-        delays_ns, growing = (column[number % _BLOCK] for column in drawn)
+        delays_ns, growing = drawn[0][number % _BLOCK], drawn[1][number % _BLOCK]
         growth = min(max((transfer_ns / law.transfer_ns) ** 0.5, _LEAST_GROWTH), _MOST_GROWTH) if growing else 1.0
         growth *= self._factor * (OVER_HOSTS if across else 1.0)
         return [int(growth * delay) for delay in delays_ns]
