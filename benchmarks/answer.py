@@ -26,7 +26,7 @@ _SIMULATE = """
 import sys
 from alltrace.synth import write_run
 folder, ranks, hosts, steps = sys.argv[1:]
-write_run("healthy", folder, ranks=int(ranks), hosts=int(hosts), steps=int(steps))
+write_run("healthy", folder, ranks=int(ranks), hosts=int(hosts), steps=int(steps), ideal=True)
 """
 _LEVELS = """
 import sys

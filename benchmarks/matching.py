@@ -24,12 +24,13 @@ import alltrace
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, Setting, as_ideal, draw_for_matching, setting_of, special_of
+from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, Setting, draw_for_matching, setting_of, special_of
 from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
 from benchmarks.programs.model import SPECIALS
 from benchmarks.programs.nsys_file import write_all
 from benchmarks.programs.planted import planted
 from benchmarks.programs.training import Lowered
+from benchmarks.programs.worlds import as_ideal
 from benchmarks.truth import SPLITS, drawing_seed, seed_of
 
 if TYPE_CHECKING:

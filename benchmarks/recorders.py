@@ -99,7 +99,7 @@ def verdict_of(scenario: Scenario, number: int, folder: Path) -> Verdict:
     recorder = RECORDERS[number]
     try:
         reports, logs = write_recorded(scenario, recorder, folder)
-        import_reports([str(reports)], folder / "run", jobs=1, nccl_logs=logs)
+        import_reports([str(reports)], folder / "run", jobs=1, **logs)
         rows: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()
     except Exception as error:
         return Verdict(recorder.name, error=f"{type(error).__name__}: {error}")

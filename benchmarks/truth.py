@@ -2,7 +2,8 @@
 
 Random training programs are executed on a model of hosts, devices and links that shares no code with alltrace, with causes of lost
 time and again without each of them; alltrace diagnoses what a profiler would have exported. `--split dev` and `--split unseen` draw
-from different programs: detectors are made with the first and scored on the second.
+from different programs: detectors are made with the first and scored on the second. Reports are as profilers record them by
+default, of devices whose ends scatter as measured; `--ideal` writes the same programs with all names, and all ends at once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def drawing_seed(split: str, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{split} {seed}".encode(), digest_size=7).digest())
 
 
-def run_program(split: str, seed: int, kind: str | None, least: float, folder: Path) -> Judgement:
+def run_program(split: str, seed: int, kind: str | None, least: float, folder: Path, *, ideal: bool = False) -> Judgement:
     """Draw, execute, write, import and diagnose one program.
 
     Args:
@@ -50,8 +51,9 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
         kind: What is planted; None to draw that too.
         least: The share below which a cause does not count.
         folder: Where reports and the run are written.
+        ideal: Whether in the ideal world.
     """
-    program = draw(drawing_seed(split, seed), kind)
+    program = draw(drawing_seed(split, seed), kind, ideal=ideal)
     lowered = Lowered(program)
     timeline = lowered.execute(record=True)
     truth = truth_of(program, judged_ns(program, timeline))
@@ -78,6 +80,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
     parser.add_argument("--kind", choices=(*KINDS, "none"), help="plant this alone (default: none, one or several are drawn)")
+    parser.add_argument("--ideal", action="store_true", help="all ends at once, and reports that name all")
     parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and truths there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's judgement there")
@@ -98,7 +101,7 @@ def main() -> None:
         seed = seed_of(args.seed, index)
         folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
         try:
-            judged.append(run_program(args.split, seed, args.kind, args.least, folder))
+            judged.append(run_program(args.split, seed, args.kind, args.least, folder, ideal=args.ideal))
         finally:
             if not args.keep:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -106,7 +109,7 @@ def main() -> None:
             print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
     if args.json:
         args.json.write_text(json.dumps([j.as_dict() for j in judged], indent=1))
-    kind = f" --kind {args.kind}" if args.kind else ""
+    kind = (f" --kind {args.kind}" if args.kind else "") + " --ideal" * args.ideal
     took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):
         print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")

@@ -85,7 +85,7 @@ def write_job(folder: Path, scenario: Any, *, verbose: bool = True, least_bytes:
     for who in identities(scenario):
 
         def micros(at: int, who: Any = who) -> int:
-            return (JOB_START_UTC_NS + who.host_clock_ns(at)) // 1000
+            return int((JOB_START_UTC_NS + who.host_clock_ns(at)) // 1000)
 
         counts: dict[Any, int] = {}
         lines = []
@@ -95,10 +95,12 @@ def write_job(folder: Path, scenario: Any, *, verbose: bool = True, least_bytes:
             place = group.ranks.index(who.rank)
             begin, end = instance.arrivals[who.rank], instance.ends[who.rank]
             us = round((end - begin) / 1000)
-            calls = [(instance.op, None)]
+            calls: list[tuple[str, int | None]] = [(instance.op, None)]
             if instance.op == "SendRecv":
                 sends, receives = instance.directions[who.rank]
-                calls = [("Send", 1 - place)] * sends + [("Recv", 1 - place)] * receives
+                calls = [*[("Send", 1 - place)] * sends, *[("Recv", 1 - place)] * receives]
+            elif instance.op == "AlltoAll" and scenario.environment.grouped_all_to_all:
+                calls = [(way, peer) for peer in range(len(group.ranks)) for way in ("Send", "Recv")]
             for op, peer in calls:
                 key = "p2p" if peer is not None else (instance.group, op)
                 sequence = counts[key] = counts.get(key, -1) + 1
@@ -116,7 +118,12 @@ def write_job(folder: Path, scenario: Any, *, verbose: bool = True, least_bytes:
                     }
                 if instance.size_bytes < least_bytes or (drop is not None and drop(who.rank, number)):
                     continue
-                about = {"communicator": f"{group.comm_hash:#x}", "size": len(group.ranks), "pid": who.pid, "host": who.host_name}
+                about: dict[str, Any] = {
+                    "communicator": f"{group.comm_hash:#x}",
+                    "size": len(group.ranks),
+                    "pid": who.pid,
+                    "host": who.host_name,
+                }
                 lines.append((op, record(place, its, key=f"{word}_perf", **about)))
         path = folder / f"{who.host_name}-pid{who.pid}.log"
         path.write_text("".join(f"{line}\n" for _op, line in sorted(lines, key=lambda each: each[0])))

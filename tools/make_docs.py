@@ -348,7 +348,7 @@ def _example_run() -> Iterator[None]:
             os.chdir(folder)
             os.environ["ALLTRACE_CACHE_DIR"] = str(Path(folder) / "cache")
             with contextlib.redirect_stderr(io.StringIO()):
-                alltrace(["synth", "tiny", "-o", "reports"])
+                alltrace(["synth", "tiny", "--ideal", "-o", "reports"])
             yield
         finally:
             os.chdir(before)

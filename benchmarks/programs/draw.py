@@ -11,6 +11,7 @@ from benchmarks.programs.losses import measure
 from benchmarks.programs.machine import COLLECTIVE, GRAPH, KERNEL
 from benchmarks.programs.model import Cause, Clock, Communicator, Grid, Program, View, Without
 from benchmarks.programs.training import Lowered
+from benchmarks.programs.worlds import as_ideal, as_recorded
 
 KINDS = (
     "straggler", "slow-host", "imbalance", "jitter", "slow-communicator", "low-bandwidth", "exposed-communication",
@@ -441,13 +442,20 @@ def _tuned(program: Program, cause: Cause, slope: float, share: float, clean_ns:
     return cause
 
 
-def draw(seed: int, kind: str | None = None) -> Program:
-    """The program of a seed.
+def draw(seed: int, kind: str | None = None, *, ideal: bool = False) -> Program:
+    """The program of a seed, as profilers record it by default.
 
     Args:
         seed: All that is drawn follows from it.
         kind: One of `KINDS` to plant alone, `none` to plant nothing; None to draw what is planted.
+        ideal: The same program in the ideal world.
     """
+    program = plant(seed, kind)
+    return as_ideal(program) if ideal else as_recorded(program, seed)
+
+
+def plant(seed: int, kind: str | None = None) -> Program:
+    """The program of a seed with its causes, whose reports tell what is drawn for them; arguments as of `draw`."""
     chance = random.Random(seed)
     kinds = [kind] if kind else list(chance.sample(KINDS, chance.choices((0, 1, 2, 3), (10, 65, 17, 8))[0]))
     kinds = [k for k in kinds if k != "none"]
@@ -459,9 +467,9 @@ def draw(seed: int, kind: str | None = None) -> Program:
     made: list[Cause] = []
     for name in kinds:
         share = max(_log_uniform(chance, LEAST * 1.2, MOST), _log_uniform(chance, LEAST * 1.2, MOST) * (chance.random() < 0.5))
-        drawn = _cause(chance, program, name, clean_ns / len(program.judged), lowered, share)
-        if drawn is not None:
-            made.append(_tuned(program, *drawn, share, clean_ns))
+        found = _cause(chance, program, name, clean_ns / len(program.judged), lowered, share)
+        if found is not None:
+            made.append(_tuned(program, *found, share, clean_ns))
     view = program.view
     missing = tuple(r for c in made if c.kind == "missing-rank" for r in c.ranks)
     if missing:

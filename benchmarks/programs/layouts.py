@@ -93,15 +93,6 @@ def draw_for_matching(seed: int, setting: Setting, most_ranks: int = 64) -> Prog
     )  # fmt: skip
 
 
-def as_ideal(program: Program) -> Program:
-    """The same program in the kind world: all ends at once, all identifiers, equal streams and names, a process a device."""
-    view = replace(
-        program.view, nccl="json", streams_differ=False, protocols_differ=False, groups=False, devices=1, stamp_ns=0,
-        windows=(), dropped=(),
-    )  # fmt: skip
-    return replace(program, scatter=0.0, view=view)
-
-
 def _grid(chance: random.Random, setting: Setting, most_ranks: int) -> Grid:
     if setting.processes == "4 devices":
         ranks, hosts = 4, 1

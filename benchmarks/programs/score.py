@@ -103,19 +103,25 @@ def _touched(program: Program, cause: Cause) -> list[tuple[int, ...]]:
 def ranks_right(program: Program, cause: Cause, kind: str, ranks: Iterable[int] | None) -> bool:
     """Whether a finding of a kind names the culprits of a cause.
 
-    Of a cause of some ranks, exactly these; of one of all ranks, at least half of those with a report.
+    Of a cause of some ranks, exactly these; of one of all ranks, at least half of those with a report. Ranks of a finding are
+    processes, which may have several devices.
     """
     named = set(ranks or ())
-    everyone = set(range(program.grid.ranks)) - set(program.view.missing)
+    culprits = _processes(program, cause.ranks)
+    everyone = _processes(program, range(program.grid.ranks)) - set(program.view.missing)
     if kind == "slow-communicator" and cause.kind == "low-bandwidth":
-        return named in [set(t) for t in _touched(program, cause)]
+        return named in [_processes(program, touched) for touched in _touched(program, cause)]
     if cause.kind in ANY_RANKS or cause.variant == "rotating":
         return True
     if not cause.ranks or set(cause.ranks) == set(range(program.grid.ranks)):
         return not named or 2 * len(named & everyone) >= len(everyone)
     if cause.variant == "equally slow":  # removing one alone gains nothing, so either or both are accepted
-        return bool(named) and named <= set(cause.ranks)
-    return named == set(cause.ranks)
+        return bool(named) and named <= culprits
+    return named == culprits
+
+
+def _processes(program: Program, ranks: Iterable[int]) -> set[int]:
+    return {rank // program.view.devices for rank in ranks}
 
 
 def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str, Any]], least: float) -> Judgement:
@@ -181,6 +187,7 @@ def described(program: Program) -> str:
     words = [f"{grid.ranks} ranks on {grid.hosts}", " ".join(f"{k}{v}" for k, v in sizes.items() if v > 1)]
     words += [f"zero{program.zero}"] * bool(program.zero) + ["hybrid"] * program.hybrid + ["mpi"] * program.mpi
     words += [f"graphs {view.graphs}"] * (view.graphs != "none") + ["late capture"] * bool(view.late)
+    words += [f"{view.devices} devices a process"] * (view.devices > 1)
     words += ["no step ranges"] * (view.step_text is None) + [f"nccl {view.nccl}"]
     return ", ".join(w for w in words if w)
 

@@ -14,9 +14,10 @@ from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from benchmarks.matching import SAMPLE, main, write_program
 from benchmarks.programs import matched
-from benchmarks.programs.layouts import IDS, LAYOUTS, SCATTERS, Setting, as_ideal, draw_for_matching, setting_of
+from benchmarks.programs.layouts import IDS, LAYOUTS, SCATTERS, Setting, draw_for_matching, setting_of
 from benchmarks.programs.matched import Match, score_clocks, score_matches
 from benchmarks.programs.planted import Planted
+from benchmarks.programs.worlds import as_ideal
 
 A, B, C, D = (0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0)
 

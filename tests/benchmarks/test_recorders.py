@@ -61,11 +61,13 @@ def test_the_trace_of_nccl_has_a_row_for_each_channel_and_one_number_on_all_rank
     ranks_of = {}
     for rank, path in enumerate(paths):
         rows = query(path, "SELECT start, end, jsonText FROM NVTX_EVENTS WHERE jsonText LIKE '%operationId%' ORDER BY start")
-        told = [(start, end, json.loads(text)) for start, end, text in rows]
+        told = [(start, end, json.loads(text)) for start, end, text in rows if "channelId" in text]
         first = [(start, end) for start, end, about in told if about["channelId"] == 0]
         assert set(first) == set(query(path, KERNELS))
         assert {about["channelId"] for *_, about in told} == {0, 1}
         for _, _, about in told:
+            if about.get("peer") == about["commRank"]:
+                continue  # a member's part of an all-to-all that stays with it
             ranks_of.setdefault(about["operationId"], set()).add((rank, about["commRank"]))
     assert all(len(ranks) > 1 for ranks in ranks_of.values())
     assert all(len({place for _, place in ranks}) == len(ranks) for ranks in ranks_of.values())
@@ -83,8 +85,22 @@ def test_a_trace_of_the_pytorch_profiler_with_and_without_arguments(tmp_path):
 
 def test_logs_are_beside_the_reports(tmp_path):
     reports, logs = written("nsys, NCCL logs", tmp_path)
-    assert len(reports) == len(logs) == 2
-    assert all("NCCL INFO" in Path(log).read_text() for log in logs)
+    assert len(reports) == len(logs["nccl_logs"]) == 2
+    assert all("NCCL INFO" in Path(log).read_text() for log in logs["nccl_logs"])
+    _, files = written("nsys, Inspector", tmp_path / "inspector")
+    records = [[json.loads(line) for line in Path(file).read_text().splitlines()] for file in files["inspector_logs"]]
+    assert [len(own) for own in records] == [4, 4]
+    assert all("kernel_start_ts" in each["coll_perf"]["event_trace_ts"]["kernel_events"][0] for own in records for each in own)
+
+
+def test_a_database_of_rocprofv3_has_the_same_kernels_of_communication(tmp_path):
+    [path, _], _ = written("rocprofv3", tmp_path / "amd")
+    [dispatches] = query(path, "SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_kernel_dispatch%'")
+    [symbols] = query(path, "SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_info_kernel_symbol%'")
+    joined = f'"{dispatches[0]}" k JOIN "{symbols[0]}" s ON s.id = k.kernel_id'
+    found = query(path, f"SELECT k.end - k.start FROM {joined} WHERE s.display_name LIKE 'nccl%' ORDER BY k.start")
+    same = query(written("nsys, names", tmp_path / "nvidia")[0][0], KERNELS)
+    assert [took for (took,) in found] == [end - start for start, end in same]
 
 
 @pytest.mark.parametrize(

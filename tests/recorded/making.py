@@ -45,8 +45,8 @@ def make(name: str, folder: Path, scratch: Path) -> Path:
     {"synth": _synth, "kineto": _kineto, "rocpd": _rocpd, "mpi": _mpi}[world.kind](name, world, scratch)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    logs = {"nccl_logs": [str(p) for p in sorted((scratch / "logs").glob("nccl*.log"))]} if world.logs else {}
-    training = {"training_logs": [str(scratch / "logs" / "train.log")]} if world.logs else {}
+    logs: dict[str, Any] = {"nccl_logs": [str(p) for p in sorted((scratch / "logs").glob("nccl*.log"))]} if world.logs else {}
+    training: dict[str, Any] = {"training_logs": [str(scratch / "logs" / "train.log")]} if world.logs else {}
     reports = [p for p in sorted(scratch.iterdir()) if p.name not in ("logs", TRUTH_FILE, COLLECTIVES_FILE, "work")]
     import_reports([str(p) for p in reports], folder / "run", jobs=1, **logs, **training)
     _without_paths(folder / "run")
@@ -120,14 +120,15 @@ def _rocpd(name: str, world: World, scratch: Path) -> None:
         report.unlink()
     run = simulate(scenario)
     for who, line in zip(identities(scenario), run.timelines, strict=True):
-        _write_rocpd(scratch / f"{who.host_name}_{who.pid}_results.db", who, line, len(run.timelines))
+        write_rocpd(scratch / f"{who.host_name}_{who.pid}_results.db", who, line, len(run.timelines))
 
 
 _HIP = {"cudaLaunchKernel": "hipLaunchKernel", "cudaMemcpyAsync": "hipMemcpyAsync", "cudaMemsetAsync": "hipMemsetAsync"}
 _COPY = {1: "MEMORY_COPY_HOST_TO_DEVICE", 2: "MEMORY_COPY_DEVICE_TO_HOST", 8: "MEMORY_COPY_DEVICE_TO_DEVICE"}
 
 
-def _write_rocpd(path: Path, who: Identity, line: Timeline, ranks: int) -> None:
+def write_rocpd(path: Path, who: Identity, line: Timeline, ranks: int) -> None:
+    """Writes a database of rocprofv3 with the events of a rank; odd ranks by the later version of its schema."""
     variables = {"RANK": str(who.rank), "LOCAL_RANK": str(who.local_rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": "2"}
     made = Database(path, tracks=bool(who.rank % 2), pid=who.pid, **variables)
     made.connection.execute(f'UPDATE "rocpd_info_node{made.suffix}" SET hostname = ?', (who.host_name,))
@@ -147,7 +148,7 @@ def _write_rocpd(path: Path, who: Identity, line: Timeline, ranks: int) -> None:
             about = {"kernel_name": known.mangled + ".kd", "display_name": known.demangled, "arch_vgpr_count": known.registers}
             symbols[kernel] = made.add("info_kernel_symbol", nid=9, pid=who.pid, **about)
         grid = tuple(g * b for g, b in zip(known.grid, known.block, strict=True))
-        shape = sizes(known.block, grid)  # type: ignore[arg-type]
+        shape = sizes(known.block, grid)
         about = {"kernel_id": symbols[kernel], "dispatch_id": number, "group_segment_size": known.static_shared_bytes, **shape}
         place = {"agent_id": 4, "queue_id": stream % 4, "stream_id": stream}
         event = made.event("kernel_dispatch", start, end, category="KERNEL_DISPATCH", call=call, **place, **about)

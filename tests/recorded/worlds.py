@@ -24,6 +24,8 @@ BASE: dict[str, Any] = {
     "schema": "3.25.0", "rank_source": "environment", "visible_devices": False, "shared_pids": False, "unordered": False,
     "page_bytes": 1024, "secrets": False, "osrt": True, "gpu_metrics_hz": 500, "gpu_metrics_per_host": True, "step_names": "step",
     "grouped_all_to_all": False, "operators": False, "dropped_share": 0.0,
+    # the ideal world, in which answers can be reviewed by plain sums
+    "scatter": 0.0, "payloads": True, "device_table": True, "own_streams": False, "own_kernels": False,
 }  # fmt: skip
 """What all simulated runs share."""
 

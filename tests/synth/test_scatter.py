@@ -25,7 +25,7 @@ def test_spreads_are_those_that_were_measured(measured):
     operation, machine, members = measured
     spreads = []
     for seed in range(40):
-        delays = draw_delays(law_of(operation, machine), members, 150, np.random.default_rng(seed))
+        delays, _ = draw_delays(law_of(operation, machine), members, 150, np.random.default_rng(seed))
         assert delays.min() >= 0
         spreads.append(delays.max(axis=1) - delays.min(axis=1))
     for share, spread in MEASURED[measured].items():
@@ -33,10 +33,10 @@ def test_spreads_are_those_that_were_measured(measured):
 
 
 def test_members_are_late_in_modes_of_their_own():
-    delays = draw_delays(law_of("AllToAll", 0), 2, 2_000, np.random.default_rng(3))
+    delays, _ = draw_delays(law_of("AllToAll", 0), 2, 2_000, np.random.default_rng(3))
     difference = delays[:, 0] - delays[:, 1]
     assert np.quantile(np.abs(difference), 0.05) > 10_000  # nearly always the mode decides
-    machines = [draw_delays(law_of("AllToAll", 0), 2, 400, np.random.default_rng(seed)) for seed in range(20)]
+    machines = [draw_delays(law_of("AllToAll", 0), 2, 400, np.random.default_rng(seed))[0] for seed in range(20)]
     signs = {np.sign(d[:, 0] - d[:, 1]).mean().round(1) for d in machines}
     assert min(signs) < -0.9
     assert max(signs) > 0.9
@@ -52,6 +52,17 @@ def test_a_delay_grows_with_the_transfer_over_hosts_and_with_the_factor():
     assert mean(1.0, 1_200_000, False) == pytest.approx(2 * base, rel=0.01)
     assert mean(1.0, 300_000, True) == pytest.approx(3 * base, rel=0.01)
     assert mean(10.0, 300_000, False) == pytest.approx(10 * base, rel=0.01)
+
+
+def test_a_delay_of_one_length_grows_over_hosts_alone():
+    def spreads(transfer_ns, across):
+        delays = Delays(1, 1.0)  # on the machine that was measured to have it
+        drawn = [delays.of(0, n, "AllReduce", transfer_ns, 4, across=across) for n in range(200)]
+        return np.ptp(np.array(drawn), axis=1)
+
+    for transfer_ns in (20_000, 2_000_000):
+        assert spreads(transfer_ns, across=False).max() == pytest.approx(210_000, rel=0.03)
+    assert spreads(2_000_000, across=True).max() == pytest.approx(630_000, rel=0.03)
 
 
 def test_everything_follows_from_the_seed():

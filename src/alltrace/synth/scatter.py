@@ -2,8 +2,8 @@
 
 Measured is the spread between the first and the last end of an instance. It depends on the operation; it is partly systematic:
 the same members are late in the same mode, and modes alternate. `LAWS` has for each operation what fits one of the machines; a
-run draws which machine it is on. A delay grows with the square root of the transfer, and over hosts by a factor. No member
-ends before the transfer that begins with the last arrival has passed.
+run draws which machine it is on. A delay grows with the square root of the transfer, unless it was measured to be of one length,
+and over hosts by a factor. No member ends before the transfer that begins with the last arrival has passed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ class Mode(NamedTuple):
         share: Of the instances.
         systematic_ns: By how much the latest member is always later than the earliest; others are in between.
         random_ns: Mean of what comes on top, exponential, of each member and instance.
+        grows: Whether a longer transfer makes it longer.
     """
 
     share: float
     systematic_ns: float
     random_ns: float
+    grows: bool = True
 
 
 class Law(NamedTuple):
@@ -59,14 +61,15 @@ LAWS: dict[str, tuple[Law, ...]] = {
     ),
     "AllReduce": (
         Law(20_000, (Mode(0.55, 200, 600), Mode(0.45, 500, 1_700))),
-        Law(20_000, (Mode(0.53, 2_000, 500), Mode(0.34, 6_500, 1_200), Mode(0.13, 207_500, 1_500))),
+        Law(20_000, (Mode(0.53, 2_000, 500), Mode(0.34, 6_500, 1_200), Mode(0.13, 207_500, 1_500, grows=False))),
     ),
     "AllToAll": (
         Law(150_000, (Mode(0.5, 22_000, 1_200), Mode(0.5, 22_500, 2_000))),
         Law(150_000, (Mode(0.5, 8_000, 1_500), Mode(0.5, 12_500, 2_800))),
     ),
 }
-"""For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100."""
+"""For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100. The longest
+mode is of one length: all that was measured of it lies within 2 us."""
 
 _LIKE = {
     "SendRecv": "AllToAll", "AlltoAll": "AllToAll", "Broadcast": "AllGather", "Gather": "AllGather", "Scatter": "AllGather",
@@ -93,7 +96,7 @@ class Delays:
         self._seed = seed
         self._factor = factor
         self._machine = int(np.random.default_rng((seed, 41)).integers(0, 2))
-        self._drawn: dict[tuple[int, str], list[list[float]]] = {}
+        self._drawn: dict[tuple[int, str], tuple[list[list[float]], list[bool]]] = {}
 
     def of(self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool) -> list[int]:
         """How much later than the transfer each member ends, in ns.
@@ -110,14 +113,18 @@ class Delays:
         drawn = self._drawn.get((communicator, operation))
         if drawn is None:
             random = np.random.default_rng((self._seed, 43, communicator, *operation.encode()))
-            drawn = self._drawn[communicator, operation] = draw_delays(law, members, _BLOCK, random).tolist()
-        growth = min(max((transfer_ns / law.transfer_ns) ** 0.5, _LEAST_GROWTH), _MOST_GROWTH)
+            delays, grows = draw_delays(law, members, _BLOCK, random)
+            drawn = self._drawn[communicator, operation] = delays.tolist(), grows.tolist()
+        delays_ns, growing = drawn[0][number % _BLOCK], drawn[1][number % _BLOCK]
+        growth = min(max((transfer_ns / law.transfer_ns) ** 0.5, _LEAST_GROWTH), _MOST_GROWTH) if growing else 1.0
         growth *= self._factor * (OVER_HOSTS if across else 1.0)
-        return [int(growth * delay) for delay in drawn[number % _BLOCK]]
+        return [int(growth * delay) for delay in delays_ns]
 
 
-def draw_delays(law: Law, members: int, instances: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Delays of instances in ns, float64, shape (instances, members)."""
+def draw_delays(
+    law: Law, members: int, instances: int, random: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Delays of instances in ns, float64, shape (instances, members), and whether each instance's grow with the transfer."""
     modes = law.modes
     chosen = random.choice(len(modes), size=instances, p=[m.share for m in modes])
     late = random.random((len(modes), members))
@@ -125,5 +132,4 @@ def draw_delays(law: Law, members: int, instances: int, random: np.random.Genera
     late = (late - low) / np.where(high > low, high - low, 1.0)
     systematic = np.array([m.systematic_ns for m in modes])[:, None] * late
     noise = random.exponential(1.0, (instances, members)) * np.array([m.random_ns for m in modes])[chosen][:, None]
-    delays: NDArray[np.float64] = systematic[chosen] + noise
-    return delays
+    return systematic[chosen] + noise, np.array([m.grows for m in modes])[chosen]

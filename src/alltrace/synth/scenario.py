@@ -150,7 +150,7 @@ class Links:
     copy_gb_per_s: float = 25.0
     latency_ns: int = 15_000
     end_jitter_ns: int = 2_000
-    scatter: float = 0.0
+    scatter: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -211,12 +211,12 @@ class Environment:
     gpu_metrics_hz: int = 0
     gpu_metrics_per_host: bool = True
     step_names: str = "step"
-    grouped_all_to_all: bool = False
+    grouped_all_to_all: bool = True
     operators: bool = False
-    payloads: bool = True
-    device_table: bool = True
-    own_streams: bool = False
-    own_kernels: bool = False
+    payloads: bool = False
+    device_table: bool = False
+    own_streams: bool = True
+    own_kernels: bool = True
     dropped_share: float = 0.0
 
 
@@ -226,9 +226,9 @@ IDEAL: dict[str, Any] = {
 """A world that is kinder than any recording: all is named, and members of a collective end together."""
 
 AS_RECORDED: dict[str, Any] = {
-    "payloads": False, "device_table": False, "own_streams": True, "own_kernels": True, "grouped_all_to_all": True, "scatter": 1.0,
-}  # fmt: skip
-"""What profilers write by default, of machines as they were measured."""
+    f.name: f.default for part in (Links, Environment) for f in dataclasses.fields(part) if f.name in IDEAL
+}
+"""What profilers write by default, of machines as they were measured: the defaults."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class Scenario:
         Args:
             **changes: A field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`, `schema="3.7.2"`),
                 or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which sets the values of `IDEAL` or,
-                if false, of `AS_RECORDED` that are not given. Faults move to ranks that exist. New `faults` may be texts, see
+                if false, of `AS_RECORDED`, unless they are given. Faults move to ranks that exist. New `faults` may be texts, see
                 `alltrace.synth.faults.parse`.
 
         Returns:

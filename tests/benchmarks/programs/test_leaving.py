@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from tests.together import together
 
-from benchmarks.programs.draw import draw
+from benchmarks.programs.draw import plant
 from benchmarks.programs.layouts import LAYOUTS, Setting, draw_for_matching
 from benchmarks.programs.leaving import ROOTED, Scatter
 from benchmarks.programs.machine import COLLECTIVE, HOST, LAUNCH_LATENCY_NS, execute
@@ -34,7 +34,7 @@ def test_no_member_of_a_synchronising_operation_ends_before_the_last_has_started
 
 
 def test_what_depends_on_a_late_end_moves_too():
-    program = replace(draw(10, "none"), scatter=0.0)
+    program = replace(plant(10, "none"), scatter=0.0)
     ideal, late = (Lowered(replace(program, scatter=scatter)).execute().ends for scatter in (0.0, 10.0))
     last = program.steps - 1
     assert max(rank[last] for rank in late) > max(rank[last] for rank in ideal)
@@ -71,7 +71,7 @@ def test_the_root_of_a_reduction_waits_for_all_and_the_others_for_nobody():
 
 
 def test_the_same_program_scatters_in_the_same_way_with_and_without_a_cause():
-    program = replace(draw(10, "straggler"), scatter=1.0)
+    program = replace(plant(10, "straggler"), scatter=1.0)
     index = next(i for i, c in enumerate(program.communicators) if len(c.ranks) > 1)
     first, second = (Scatter(Lowered(p), 1.0).delays_ns(index, 2, 100_000) for p in (program, replace(program, causes=())))
     assert first == second

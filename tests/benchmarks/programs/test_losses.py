@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.programs.draw import KINDS, draw
+from benchmarks.programs.draw import KINDS, plant
 from benchmarks.programs.losses import Truth, judged_ns, measure, truth_of, without_causes
 from benchmarks.programs.machine import Timeline, execute
 from benchmarks.programs.model import Communicator, Without
@@ -30,7 +30,7 @@ def executed(program, without=None):
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
-    program = draw(seed)
+    program = plant(seed)
     _, timeline = executed(program)
     assert events_of(timeline.recorded) <= 5_000
     ends = defaultdict(list)
@@ -62,8 +62,8 @@ def test_no_kernels_of_a_stream_overlap_and_collectives_end_together(seed):
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differently(seed):
-    program = draw(seed)
-    assert draw(seed) == program
+    program = plant(seed)
+    assert plant(seed) == program
     for ends in executed(program)[1].ends:
         times = [ends[s] for s in range(program.steps)]
         assert times == sorted(times)
@@ -73,7 +73,7 @@ def test_a_step_ends_after_the_one_before_and_no_program_is_drawn_twice_differen
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", KINDS)
 def test_removing_no_cause_gives_nothing_back_and_no_cause_more_than_all_time(kind):
-    program = draw(SMALL[kind], kind)
+    program = plant(SMALL[kind], kind)
     truth = truth_of(program)
     assert truth.judged_ns == measure(program) == measure(program, Without())
     assert 0.01 < truth.causes[0] < 0.6
@@ -83,7 +83,7 @@ def test_removing_no_cause_gives_nothing_back_and_no_cause_more_than_all_time(ki
 
 
 def test_a_program_with_nothing_planted_has_nothing_to_remove():
-    truth = truth_of(without_causes(draw(10, "sync")))
+    truth = truth_of(without_causes(plant(10, "sync")))
     assert truth.causes == ()
     assert truth.together == 0.0
     assert truth.kinds == truth.natural
@@ -92,7 +92,7 @@ def test_a_program_with_nothing_planted_has_nothing_to_remove():
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", GROWING)
 def test_a_worse_cause_costs_more(kind):
-    program = draw(SMALL[kind], kind)
+    program = plant(SMALL[kind], kind)
     cause = program.causes[0]
     factor = kind in ("straggler", "slow-host", "imbalance", "missing-rank", "slow-communicator", "low-bandwidth")
     costs = []
@@ -105,7 +105,7 @@ def test_a_worse_cause_costs_more(kind):
 
 
 def test_a_straggler_costs_what_its_kernels_take_longer():
-    program = draw(10, "straggler")
+    program = plant(10, "straggler")
     cause = program.causes[0]
     lowered = Lowered(program)
     clean = Lowered(program, Without(frozenset([0])))
@@ -116,7 +116,7 @@ def test_a_straggler_costs_what_its_kernels_take_longer():
 
 
 def test_two_equal_stragglers_give_back_nothing_alone():
-    drawn = draw(10, "straggler")
+    drawn = plant(10, "straggler")
     first = drawn.causes[0]
     second = replace(first, ranks=((first.ranks[0] + 1) % drawn.grid.ranks,))
     truth = truth_of(replace(drawn, causes=(first, second)))
@@ -131,7 +131,7 @@ def test_the_right_kinds_are_those_within_a_tenth_of_the_costliest():
 
 
 def test_the_judged_time_is_that_of_steps_without_warm_up_and_checkpoint():
-    program = replace(draw(10, "none"), steps=8, warmup=2, checkpoint=4)
+    program = replace(plant(10, "none"), steps=8, warmup=2, checkpoint=4)
     program = replace(program, view=replace(program.view, late=((0, 2.4),)))
     assert program.judged == (3, 6, 7)
     ends = [{step: 100 * step * step for step in range(8)}, {step: 100 * step * step - 7 * (step == 3) for step in range(8)}]
@@ -139,7 +139,7 @@ def test_the_judged_time_is_that_of_steps_without_warm_up_and_checkpoint():
 
 
 def test_without_communication_an_operation_ends_when_the_last_has_begun():
-    program = draw(9, "exposed-communication")
+    program = plant(9, "exposed-communication")
     _, timeline = executed(program, Without(natural=frozenset(["communication"])))
     starts, ends = defaultdict(list), set()
     for recorded in timeline.recorded:

@@ -11,7 +11,7 @@ import pytest
 
 import alltrace
 from alltrace.run.importer import import_reports
-from benchmarks.programs.draw import draw
+from benchmarks.programs.draw import plant
 from benchmarks.programs.machine import execute
 from benchmarks.programs.model import Clock
 from benchmarks.programs.nsys_file import write_reports
@@ -42,7 +42,7 @@ def whole(program):
 
 
 def test_a_straggler_does_the_same_work_as_others_and_takes_longer(tmp_path):
-    program = whole(draw(10, "straggler"))
+    program = whole(plant(10, "straggler"))
     slow = program.causes[0].ranks[0]
     work = [query(file, WORK) for file in written(program, tmp_path)[1]]
     other = (slow + 1) % program.grid.ranks
@@ -53,7 +53,7 @@ def test_a_straggler_does_the_same_work_as_others_and_takes_longer(tmp_path):
 
 @pytest.mark.parametrize("variant", ["static", "launches"])
 def test_a_rank_with_more_work_has_larger_grids_or_more_launches(variant, tmp_path):
-    program = whole(draw(10, "imbalance"))
+    program = whole(plant(10, "imbalance"))
     cause = replace(program.causes[0], variant=variant, ranks=(0,), amount=1.5)
     work = [query(file, WORK) for file in written(replace(program, causes=(cause,)), tmp_path)[1]]
     blocks = [sum(row[1] * row[3] for row in rows) for rows in work]
@@ -72,7 +72,7 @@ def test_a_rank_with_more_work_has_larger_grids_or_more_launches(variant, tmp_pa
     ],
 )
 def test_copies_tell_the_memory_and_the_call_that_made_them(kind, memory, call, tmp_path):
-    program = draw(10, kind)
+    program = plant(10, kind)
     host = "dstKind" if program.causes[0].variant == "DtoH" else "srcKind"
     file = written(whole(program), tmp_path)[1][program.causes[0].ranks[0] if program.causes[0].ranks else 0]
     largest = query(
@@ -87,7 +87,7 @@ def test_copies_tell_the_memory_and_the_call_that_made_them(kind, memory, call, 
 
 
 def test_stamps_are_off_by_the_clock_of_the_host(tmp_path):
-    program = whole(draw(4, "slow-host"))
+    program = whole(plant(4, "slow-host"))
     clocks = (Clock(5_000_000, 2e-5, 0), Clock(-3_000_000_000, -1e-5, 7_000_000))
     program = replace(program, view=replace(program.view, clocks=clocks, missing=()))
     timeline, files = written(program, tmp_path)
@@ -119,7 +119,7 @@ def rows(run, table, rank):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [4, 7, 10])
 def test_a_run_has_the_ranks_and_events_of_the_program(seed, tmp_path):
-    program = draw(seed)
+    program = plant(seed)
     program = replace(program, view=replace(program.view, late=(), missing=(), graphs="none"))
     timeline, files, run = imported(program, tmp_path)
     assert [r.rank for r in run.ranks] == list(range(program.grid.ranks))
@@ -140,7 +140,7 @@ def test_a_run_has_the_ranks_and_events_of_the_program(seed, tmp_path):
 
 
 def test_graphs_traced_as_a_whole_hide_their_kernels(tmp_path):
-    program = next(p for p in (draw(seed, "none") for seed in range(400)) if p.view.graphs == "whole")
+    program = next(p for p in (plant(seed, "none") for seed in range(400)) if p.view.graphs == "whole")
     program = replace(program, view=replace(program.view, late=()))
     timeline, _, run = imported(program, tmp_path)
     assert rows(run, "graphs", 0) == len(timeline.recorded[0].graphs) > 0
@@ -149,7 +149,7 @@ def test_graphs_traced_as_a_whole_hide_their_kernels(tmp_path):
 
 @pytest.mark.slow
 def test_calls_of_mpi_replace_those_of_nccl(tmp_path):
-    program = next(p for p in (draw(seed, "none") for seed in range(400)) if p.mpi)
+    program = next(p for p in (plant(seed, "none") for seed in range(400)) if p.mpi)
     program = replace(program, view=replace(program.view, late=()))
     timeline, _, run = imported(program, tmp_path)
     assert {r.rank_source for r in run.ranks} == {"MPI_RANKS"}
@@ -159,7 +159,7 @@ def test_calls_of_mpi_replace_those_of_nccl(tmp_path):
 
 @pytest.mark.slow
 def test_a_rank_that_is_captured_late_and_one_without_a_report(tmp_path):
-    program = draw(9, "missing-rank")
+    program = plant(9, "missing-rank")
     late = next(r for r in range(program.grid.ranks) if r not in program.view.missing)
     program = replace(program, view=replace(program.view, late=((late, 1.5),)))
     timeline, files, run = imported(program, tmp_path)
@@ -177,7 +177,7 @@ def test_a_rank_that_is_captured_late_and_one_without_a_report(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("nccl", ["json", "binary"])
 def test_payloads_tell_the_communicator_and_the_size(nccl, tmp_path):
-    program = next(p for p in (draw(seed, "none") for seed in range(400)) if p.communicators and not p.mpi and p.grid.tp > 1)
+    program = next(p for p in (plant(seed, "none") for seed in range(400)) if p.communicators and not p.mpi and p.grid.tp > 1)
     program = replace(program, view=replace(program.view, nccl=nccl, late=()))
     _, _, run = imported(program, tmp_path)
     found = (

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.matching import write_program
-from benchmarks.programs.layouts import LAYOUTS, Setting, as_ideal, draw_for_matching
+from benchmarks.programs.layouts import LAYOUTS, Setting, draw_for_matching
 from benchmarks.programs.planted import Seen, Window, planted
+from benchmarks.programs.worlds import as_ideal
 
 
 def query(path, statement):

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from tests.together import together
 
-from benchmarks.programs.draw import draw
+from benchmarks.programs.draw import plant
 from benchmarks.programs.losses import Truth
 from benchmarks.programs.model import Cause
 from benchmarks.programs.score import judge, summary
 
-PROGRAM = draw(10, "none")  # four ranks
+PROGRAM = plant(10, "none")  # four ranks
 EVERY = frozenset(range(PROGRAM.steps))
 
 

@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     about = SCENARIOS[case.scenario].about.replace("16 ranks", f"{args.ranks} ranks")
     _say(f"simulating: {about}{''.join(f'; {fault}' for fault in case.faults)}")
     planted: dict[str, Any] = {"faults": list(case.faults)} if case.faults else {}
-    truth = write_run(case.scenario, reports, ranks=args.ranks, **planted)
+    # with what an import asks nsys to export
+    truth = write_run(case.scenario, reports, ranks=args.ranks, payloads=True, **planted)
     _say(f"importing the {args.ranks} reports in {reports} into {place}")
     with watching() as watcher:
         import_reports([str(reports)], place, watcher=watcher)

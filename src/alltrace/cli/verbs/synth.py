@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.number_text import counted
+
+if TYPE_CHECKING:
+    import argparse
 
 _NUMBERS = ("ranks", "hosts", "steps", "seed")
 EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks=3:factor=1.3"
@@ -40,10 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ideal",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="members of a collective end together, and reports name communicators, streams and kernels alike; "
-        "--no-ideal: as measured on real machines, and as profilers write by default",
+        action="store_true",
+        help="members of a collective end together, and reports have all names and sizes; without it ends scatter as measured on "
+        "real machines, and reports have what profilers record by default",
     )
     parser.add_argument("--list-faults", action="store_true", help="list all faults and their fields")
     parser.add_argument(
@@ -71,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if args.scenario is None or args.output is None:
         raise UsageError("synth needs a scenario and -o DIR; `alltrace synth --list` lists the scenarios")
     changes: dict[str, Any] = {n: getattr(args, n) for n in _NUMBERS if getattr(args, n) is not None}
-    if args.ideal is not None:
-        changes["ideal"] = args.ideal
+    if args.ideal:
+        changes["ideal"] = True
     changes.update(_field(text) for text in args.set)
     scenario = scenario_named(args.scenario).override(**changes)
     if args.fault:

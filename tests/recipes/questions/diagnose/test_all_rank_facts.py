@@ -43,7 +43,9 @@ def test_a_rank_without_steps_does_not_bring_the_start_up_of_all_into_what_is_ju
     found, answer = found_in(make_run(tmp_path / "short", one_short))
     # who waits for the fourth rank is not known, so that losses are ceilings; what is judged is the same
     assert {kind for kind, *_ in whole[:2]} <= {kind for kind, *_ in found}
-    assert {round(lost / share) for _, lost, _, share in found} == {round(lost / share) for _, lost, _, share in whole}
+    judged = [{round(lost / share) for _, lost, _, share in rows if share is not None} for rows in (found, whole)]
+    assert judged[0] == judged[1]
+    assert all(kind in ("exposed-communication", "unexplained") for kind, lost, *_ in found if lost is None)
     assert any(note.startswith("it is unknown which ranks wait for which") for note in answer.notes)
     assert "9 steps are judged; warm-up and checkpoint steps are left out" in answer.notes
     assert "no usable step was found on rank 3, so it is left out" in answer.notes

@@ -205,9 +205,9 @@ class AllRankFacts:
         if ceiling_ns is None:
             ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
         if self.doubt is not None:
-            # each rank's own loss is lost independent of who waits for whom
+            # each rank's own loss is lost independent of who waits for whom, but without a transfer a rank may wait for another
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
-            alike = alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
+            alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
             return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone)
         if change is not None and ceiling_ns >= _WORTH_A_REPLAY * self.span_ns and self.recovery is not None:
             changed = change(self.recovery)

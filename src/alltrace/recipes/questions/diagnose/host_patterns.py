@@ -90,32 +90,38 @@ COMPILED_REGIONS = (
 """Ranges around code that was compiled. One that loads its own code is run for the first time, and the host's silence in it is
 compilation: inductor compiles its kernels at their first call."""
 
-COMPILING_CALLS = (Pattern(r"^nvrtc(?:Compile|Create)Program", "NVRTC"),)
+COMPILING_CALLS = (Pattern(r"^(?:nvrtc|hiprtc)(?:Compile|Create)Program", "NVRTC and HIPRTC"),)
 """Calls that compile source text."""
 
-CODE_CALLS = (Pattern(r"^cu(?:Module|Library)Load", "CUDA driver API, modules and libraries"),)
+CODE_CALLS = (Pattern(r"^(?:cu|hip)(?:Module|Library)Load", "CUDA's driver API and HIP, modules and libraries"),)
 """Calls that load code."""
 
 MODULE_CALLS = (
     *CODE_CALLS,
-    Pattern(r"^cu(?:Module|Library)Unload", "CUDA driver API, modules and libraries"),
+    Pattern(r"^(?:cu|hip)(?:Module|Library)Unload", "CUDA's driver API and HIP, modules and libraries"),
     Pattern(r"^cuLink(?:Create|Add\w+|Complete)", "CUDA driver API, the linker of PTX"),
-    Pattern(r"^cu(?:ModuleGetFunction|LibraryGetKernel|KernelGetFunction|FuncLoad)", "CUDA driver API, lazy loading"),
     Pattern(
-        r"^cuda(?:FuncGetAttributes|FuncSetAttribute|GetFuncBySymbol)|^cuFunc[GS]etAttribute", "CUDA, the first use of a function"
+        r"^(?:cu|hip)(?:ModuleGetFunction|LibraryGetKernel|KernelGetFunction|FuncLoad)", "CUDA's driver API and HIP, lazy loading"
     ),
-    Pattern(r"^cu(?:da)?GraphInstantiate", "CUDA graphs"),
+    Pattern(
+        r"^(?:cuda|hip)(?:FuncGetAttributes|FuncSetAttribute|GetFuncBySymbol)|^(?:cu|hip)Func[GS]etAttribute",
+        "CUDA and HIP, the first use of a function",
+    ),
+    Pattern(r"^(?:cu(?:da)?|hip)GraphInstantiate", "graphs of CUDA and HIP"),
 )
 """Calls that bring code to the device, or make a graph ready to be launched."""
 
 MODULE_OVERHEADS = (Pattern(r"lazy function loading|runtime triggered module loading", "CUPTI, kinds of overhead"),)
 """What CUPTI itself calls the loading of code that a launch had to wait for."""
 
-SYNCS = (Pattern(r"^cu(?:da)?(?:Device|Stream|Event|Ctx|Thread)Synchronize", "CUDA"),)
+SYNCS = (Pattern(r"^(?:cu(?:da)?|hip)(?:Device|Stream|Event|Ctx|Thread)Synchronize", "CUDA and HIP"),)
 ALLOCATIONS = (
-    Pattern(r"^cu(?:da)?(?:Malloc|Free|HostAlloc|Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap))(?!.*async)", "CUDA"),
+    Pattern(
+        r"^(?:cu(?:da)?|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap))(?!.*async)",
+        "CUDA and HIP",
+    ),
 )
-COPIES = (Pattern(r"^cu(?:da)?Memcpy", "CUDA"),)
+COPIES = (Pattern(r"^(?:cu(?:da)?|hip)Memcpy", "CUDA and HIP"),)
 
 _LONGEST_NAME = 200
 
