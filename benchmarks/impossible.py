@@ -3,8 +3,8 @@
     python -m benchmarks.impossible [KIND ...]
 
 A simulated run of four ranks has a planted fault on rank 2. Each kind of impossible content is written into the report of rank 1. A
-kind is right if the first finding is as before (kind, ranks but rank 1, severity; loss within 10 %, or withheld), nothing is found of
-other ranks that was not, and something is said: a capture fault of rank 1, or a note.
+kind is right if the first finding is as before (kind, ranks but rank 1, severity; loss within 10 %, or withheld), nothing is found
+of other ranks that was not, and something is said: a capture fault of rank 1, or a note.
 """
 
 from __future__ import annotations
