@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.inspector_writing import write_job
+from tests.nccl_traced import add_nccl_trace
 from tests.recorded.making import write_rocpd
 
 from alltrace.synth import write_run
@@ -81,7 +82,7 @@ def write_recorded(scenario: Scenario, recorder: Recorder, folder: Path) -> tupl
     truth = write_run(scenario, reports, recorder.format, recorder.logs, payloads=recorder.payloads)
     for path in truth.reports:
         if recorder.traced:
-            add_nccl_trace(path, {g["comm_hash"]: g["ranks"] for g in truth.groups}, _operations(truth, path))
+            add_nccl_trace(path)
         if not recorder.ranges:
             with closing(sqlite3.connect(path)) as database, database:
                 database.execute("DELETE FROM NVTX_EVENTS WHERE domainId > 0")
@@ -113,74 +114,3 @@ def _drop_arguments(path: Path) -> None:
     trace["distributedInfo"].pop("pg_config", None)
     trace["traceEvents"] = [e for e in trace["traceEvents"] if e["name"] != "record_param_comms"]
     path.write_text(json.dumps(trace), encoding="utf-8")
-
-
-def _operations(truth: Any, path: Path) -> list[dict[str, Any]]:
-    """The operations that the report of a rank has, in the order of their kernels."""
-    [rank] = [r["rank"] for r in truth.ranks if r["report"] == path.name]
-    rows = [r for r in truth.collectives().to_pylist() if r["rank"] == rank and r["recorded"]]
-    return sorted(rows, key=lambda r: (r["arrival_ns"], r["launch_ns"]))
-
-
-_CHANNELS = 2
-_THREAD_OF_TRACE = 7
-_KERNELS = """
-    SELECT k.start, k.end, r.globalTid,
-        (SELECT coalesce(e.text, t.value) FROM NVTX_EVENTS e LEFT JOIN StringIds t ON t.id = e.textId
-         WHERE e.domainId > 0 AND e.globalTid = r.globalTid AND e.start <= r.start AND e.end >= r.end LIMIT 1)
-    FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName
-    JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) WHERE s.value LIKE 'nccl%' ORDER BY k.start, r.start
-"""
-
-
-def add_nccl_trace(path: Path, members: dict[int, list[int]], operations: list[dict[str, Any]]) -> None:
-    """Add to an export what NVIDIA documents of the NCCL trace: for each operation a row for each channel.
-
-    Args:
-        path: The export.
-        members: The ranks of each communicator, by its hash.
-        operations: What the kernels of NCCL in it are, in their order: rows of `Truth.collectives`.
-
-    Raises:
-        ValueError: The export has another number of kernels than there are operations.
-    """
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE INDEX own ON NVTX_EVENTS (globalTid, start)")
-        kernels = database.execute(_KERNELS).fetchall()
-        database.execute("DROP INDEX own")
-        if len(kernels) != len(operations):
-            raise ValueError(f"{path}: {len(kernels)} kernels of NCCL, expected {len(operations)}, one for each operation")
-        [(domain,)] = database.execute("SELECT domainId FROM NVTX_EVENTS WHERE text = 'NCCL' AND eventType = 75").fetchall()
-        numbers: dict[str, int] = {}
-        [(last,)] = database.execute("SELECT max(id) FROM StringIds").fetchall()
-        for (start, end, thread, call), operation in zip(kernels, operations, strict=True):
-            for name in _names(operation["op"], call):
-                if name not in numbers:
-                    last += 1
-                    numbers[name] = last
-                    database.execute("INSERT INTO StringIds VALUES (?, ?)", (last, name))
-                for channel in range(_CHANNELS):
-                    about = {
-                        "localId": operation["sequence"],
-                        "commHash": operation["comm_hash"],
-                        "commRank": members[operation["comm_hash"]].index(operation["rank"]),
-                        "count": operation["bytes"] // 2,
-                        "dataType": "ncclBfloat16",
-                        "seqNumber": operation["sequence"],
-                        "apiId": operation["sequence"],
-                        "channelId": channel,
-                        "operationId": (operation["comm_hash"] * 31 + operation["sequence"]) % (1 << 47),
-                    }
-                    row = (start + 50 * channel, end - 50 * channel, 59, thread + _THREAD_OF_TRACE, numbers[name], domain)
-                    database.execute(
-                        "INSERT INTO NVTX_EVENTS (start, end, eventType, globalTid, textId, domainId, jsonText) "
-                        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        (*row, json.dumps(about)),
-                    )
-
-
-def _names(operation: str, call: str | None) -> tuple[str, ...]:
-    """The rows of an operation: its name, or what its call sends and receives."""
-    if operation not in ("SendRecv", "AlltoAll"):
-        return (operation,)
-    return {"ncclSend": ("Send",), "ncclRecv": ("Recv",)}.get(call or "", ("Send", "Recv"))

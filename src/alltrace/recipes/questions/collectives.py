@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, recorded, recorded_of
+from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -143,7 +144,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
     found = _Instances(run.alignment, [p.rank for p in parts])
     table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests)
-    return Answer(table.select([c.name for c in columns]), columns, tuple(found.notes()))
+    notes = [*found.notes(), *notes_on_sizes(run, found.unsized)]
+    return Answer(table.select([c.name for c in columns]), columns, tuple(notes))
 
 
 class _Instances:
@@ -179,6 +181,8 @@ class _Instances:
         sizes = pc.fill_null(members.column("bytes"), -1).to_numpy()
         self.bytes = each(sizes, np.maximum)
         self.uneven = self.bytes != each(sizes, np.minimum)
+        others = is_one_of(rows.column("evidence").cast("string"), ("mpi", EXCHANGE))
+        self.unsized = int(((self.bytes < 0) & ~others).sum())  # of NCCL
         wait, fact = members.column("wait_ns").to_numpy(), members.column("fact").to_numpy(zero_copy_only=False)
         self.wait, self.certain_wait = each(wait, np.add), each(np.where(fact, wait, 0), np.add)
         self.confidence = each(members.column("confidence").to_numpy(), np.minimum)

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
+
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
+from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, answer_table, id_table, parts_table
 from alltrace.run.rank import Rank
@@ -110,7 +113,9 @@ def _reduce_statement(options: Options) -> str:
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     rows = SQL.over_parts(_with_steps(parts, run, options), run, options) if parts else col.schema_of(COLUMNS).empty_table()
-    return Answer(answer_table(rows, COLUMNS), COLUMNS)
+    table = answer_table(rows, COLUMNS)
+    unsized = table.filter(pc.and_(pc.equal(table.column("what"), "collective"), pc.is_null(table.column("bytes"))))
+    return Answer(table, COLUMNS, tuple(notes_on_sizes(run, pc.sum(unsized.column("count")).as_py() or 0)))
 
 
 SQL = Statements(

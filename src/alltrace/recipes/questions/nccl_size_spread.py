@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -94,7 +95,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
             r["datatype"] or "",
         )
     )
-    notes += _notes(rows, tests)
+    notes += notes_on_sizes(run, sum(r["count"] for r in rows if r["bytes"] is None))
+    notes += _notes_on_tests(rows, tests)
     return Answer.of(rows, columns, tuple(notes), chart=_beside_tests(rows, options))
 
 
@@ -222,19 +224,12 @@ def _size(size: int) -> str:
     return f"{size} B"
 
 
-def _notes(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
-    notes = []
-    unknown = sum(r["count"] for r in rows if r["bytes"] is None)
-    if unknown:
-        notes.append(
-            f"{unknown:,} operations have no size: no payload of NCCL's ranges gives it; import the job's NCCL logs with "
-            f"--nccl-log for it, or reports with payloads"
-        )
-    if tests is not None:
-        held = sum(r.get("tests_ratio") is not None for r in rows)
-        runs = len(set(tests.column("run").to_pylist()))
-        notes.append(f"{held} of {len(rows)} rows have a size that the {runs} runs of nccl-tests cover on as many ranks")
-    return notes
+def _notes_on_tests(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
+    if tests is None:
+        return []
+    held = sum(r.get("tests_ratio") is not None for r in rows)
+    runs = len(set(tests.column("run").to_pylist()))
+    return [f"{held} of {len(rows)} rows have a size that the {runs} runs of nccl-tests cover on as many ranks"]
 
 
 QUESTION = Question(

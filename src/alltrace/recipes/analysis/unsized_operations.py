@@ -1,0 +1,31 @@
+"""Which record is missing if the sizes of communication are not known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alltrace.recipes.base import RunFacts
+
+_LACKING = (
+    ("Nsight Systems", "no payload of NCCL's ranges gives it", ", or reports with payloads"),
+    ("PyTorch profiler", "no call of a process group has its arguments (`record_param_comms`)", ", or traces of a newer PyTorch"),
+    ("rocprofv3", "rocprofv3 does not record it", ""),
+)
+"""By the beginning of the profiler's name why an operation has no size, and which other report has it."""
+
+
+def notes_on_sizes(run: RunFacts, unknown: int) -> list[str]:
+    """What is to be said if this many operations have no size; nothing if none, or if a note on the reports says it.
+
+    Args:
+        run: The facts of the run, whose reports tell what their profiler could have recorded.
+        unknown: How many operations have no size.
+    """
+    told = (w for rank in run.manifest.ranks for warnings in rank.warnings.values() for w in warnings)
+    if not unknown or any(w.tables == ("collectives",) for w in told):
+        return []
+    profilers = {report.profiler for report in run.manifest.reports}
+    reasons = [row for row in _LACKING if any(p.startswith(row[0]) for p in profilers)] or [("", "the reports do not give it", "")]
+    why, instead = "; ".join(row[1] for row in reasons), reasons[0][2] if len(reasons) == 1 else ""
+    return [f"{unknown:,} operations have no size: {why}; import the job's NCCL logs with --nccl-log for it{instead}"]
