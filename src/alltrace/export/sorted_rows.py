@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core.text import columns_in_order
-from alltrace.export.external_sort import DiskSorter, RunFile, read_bytes
+from alltrace.run.sorted_runs import DiskSorter, RunFile, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,16 +78,14 @@ class RowSorter(DiskSorter):
     def _runs_of(self, file: int | str, places: list[Any]) -> list[_Run]:
         return [_Run(file, self._columns, *place) for place in places]
 
-    @staticmethod
-    def _ordered(parts: list[Int64]) -> tuple[Int64, Int64]:
+    def _ordered(self, parts: list[Int64]) -> tuple[Int64, Int64]:
         """The rows of all parts, and their places in the order of the keys."""
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if len(parts) == 1 and _sorted(rows):
             return rows, np.arange(len(rows))
         return rows, np.argsort(np.ascontiguousarray(rows[:, 0]), kind="stable")
 
-    @staticmethod
-    def _part(block: tuple[Int64, Int64]) -> Int64:
+    def _part(self, block: tuple[Int64, Int64]) -> Int64:
         rows, order = block
         return np.take(rows, order, axis=0)
 
@@ -104,7 +102,7 @@ class _RunFile(RunFile):
 
 
 class _Run:
-    """A sorted run with the first key `first`, and its rows that are in memory."""
+    """A sorted run; see `SortedRun`."""
 
     def __init__(self, file: int | str, columns: int, first: int, start: int, count: int) -> None:
         self.first = first
@@ -117,12 +115,17 @@ class _Run:
         return self._left > 0
 
     @property
+    def head(self) -> int:
+        return int(self.keys[0])
+
+    @property
     def last(self) -> int:
-        """The last key in memory."""
         return int(self.keys[-1])
 
+    def __len__(self) -> int:
+        return len(self.keys)
+
     def read(self, room: int) -> None:
-        """Read until `room` rows are in memory."""
         count = min(room - len(self._rows), self._left)
         if count <= 0:
             return
@@ -134,7 +137,6 @@ class _Run:
         self.keys = self._rows[:, 0]
 
     def take(self, bound: int | None) -> Int64:
-        """The rows in memory with keys below `bound`, which are then removed; all of them for None."""
         count = len(self.keys) if bound is None else bisect.bisect_left(self.keys, bound)
         taken, self._rows = self._rows[:count], self._rows[count:]
         self.keys = self._rows[:, 0]

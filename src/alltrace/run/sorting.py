@@ -1,4 +1,4 @@
-"""The order of rows in a file of a run: keys, a cheap stable sort, and a streaming merge of sorted runs of rows.
+"""The order of rows in a file of a run: keys, a cheap stable sort, and the sorter of more rows than memory holds.
 
 A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
 the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
@@ -7,24 +7,32 @@ codes is all there is to do.
 
 from __future__ import annotations
 
+from collections import deque
+from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.run.sorted_runs import DiskSorter, RunFile, read_bytes
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from alltrace.run.columns import HeldColumns
     from alltrace.trace.schema import Table
 
     Keys = list[NDArray[Any]]
 
 INT64_MAX = np.iinfo(np.int64).max
+BLOCK_BYTES = 512 * 1024
+MIN_BLOCK_ROWS = 64
 _MAX_DIRECT = 1 << 16
 
 
@@ -128,79 +136,144 @@ class RowOrder:
         return codes, limit
 
 
-class SortedBlocks:
-    """A sorted stream of rows, read block by block.
+class TableSorter(DiskSorter):
+    """Puts sorted batches of rows of a table on disk, and returns all rows in order; rows of equal keys stay in input order.
 
     Args:
-        order: The order that the rows are in.
-        blocks: The blocks, which may be empty.
+        path: As in `DiskSorter`.
+        order: The order of the rows.
+        held: The form of rows in memory.
     """
 
-    def __init__(self, order: RowOrder, blocks: Iterator[pa.RecordBatch]) -> None:
+    most_runs = 64
+
+    def __init__(self, path: Path, order: RowOrder, held: HeldColumns) -> None:
+        super().__init__(path)
         self._order = order
-        self._blocks = blocks
-        self._block: pa.RecordBatch | None = None
-        self._keys: Keys = []
-        self._at = 0
-        self.first: tuple[int, ...] = ()
-        self.last: tuple[int, ...] = ()
-        self.advance()
+        self._columns = held
 
     @property
-    def exhausted(self) -> bool:
-        """Whether there are no more rows."""
-        return self._block is None
+    def has_rows(self) -> bool:
+        """Whether rows are on disk."""
+        return bool(self._levels or self._others)
 
-    def advance(self) -> None:
-        """Go to the next block that has rows."""
-        self._block = next((b for b in self._blocks if b.num_rows), None)
-        self._at = 0
-        if self._block is not None:
-            self._keys = self._order.keys(self._block)
-            self.first = key_at(self._keys, 0)
-            self.last = key_at(self._keys, -1)
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add sorted rows in their form in memory."""
+        self._add_run([[rows]])
 
-    def take(self, bound: tuple[int, ...], *, inclusive: bool) -> pa.RecordBatch | None:
-        """Take away the rows before `bound`, or up to and including it; None when there are none in this block."""
-        if self._block is None or (self.first > bound if inclusive else self.first >= bound):
-            return None
-        end = self._block.num_rows
-        if self.last > bound or (not inclusive and self.last == bound):
-            end = _search(self._keys, bound, self._at, end, inclusive=inclusive)
-        taken = self._block.slice(self._at, end - self._at)
-        self._at = end
-        if end == self._block.num_rows:
-            self.advance()
-        else:
-            self.first = key_at(self._keys, end)
+    def blocks(self) -> Iterator[list[pa.RecordBatch]]:
+        """All rows in order, in pieces: mostly of one run, where the runs do not overlap."""
+        yield from self._in_order()
+
+    def close(self) -> None:
+        """Remove the files, also those that were taken."""
+        for level in self._levels:
+            level.close()
+        for kept in self._others:
+            Path(kept.path).unlink(missing_ok=True)
+
+    def _run_file(self, path: Path) -> RunFile:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _RunFile(path, self._order, self._columns)
+
+    def _runs_of(self, file: int | str, places: list[Any]) -> list[_Run]:
+        if isinstance(file, str):
+            return [self._written(file, places)]
+        return [
+            _Run(self._order, first, [partial(self._block, file, schema, *block) for block in blocks])
+            for first, schema, blocks in places
+        ]
+
+    def _block(self, file: int, schema: pa.Schema, start: int, size: int) -> pa.RecordBatch:
+        return self._columns.full(pa.ipc.read_record_batch(pa.py_buffer(read_bytes(file, size, start)), schema))
+
+    def _written(self, path: str, groups: list[int]) -> _Run:
+        """The row groups of a Parquet file, in the order of their rows."""
+        import pyarrow.parquet as pq  # rarely needed
+
+        enums = [f.name for f in self._columns.schema if pa.types.is_dictionary(f.type)]
+        file = pq.ParquetFile(path, read_dictionary=enums)
+
+        def rows(group: int) -> pa.RecordBatch:
+            batches = file.read_row_group(group).combine_chunks().to_batches()
+            return join([self._columns.full(self._columns.hold(batch)) for batch in batches])
+
+        first = key_at(self._order.keys(rows(groups[0]).slice(0, 1)), 0)
+        return _Run(self._order, first, [partial(rows, group) for group in groups])
+
+    def _ordered(self, parts: list[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+        if len(parts) == 1:
+            return parts[0]
+        joined = join([piece for part in parts for piece in part])
+        permutation = self._order.permutation(joined)
+        return [joined if permutation is None else pc.take(joined, pa.array(permutation))]
+
+
+class _RunFile(RunFile):
+    """A run is one or more blocks: record batches of Arrow, uncompressed."""
+
+    def __init__(self, path: Path, order: RowOrder, held: HeldColumns) -> None:
+        super().__init__(path)
+        self._order, self._columns = order, held
+
+    def add(self, parts: Iterable[list[pa.RecordBatch]]) -> None:
+        first: tuple[int, ...] = ()
+        schema, blocks = None, list[tuple[int, int]]()
+        for rows in chain.from_iterable(parts):
+            if schema is None:
+                schema, first = rows.schema, key_at(self._order.keys(self._columns.full(rows.slice(0, 1))), 0)
+            count = max(MIN_BLOCK_ROWS, int(BLOCK_BYTES / max(rows.nbytes / rows.num_rows, 1.0)))
+            for at in range(0, rows.num_rows, count):
+                data = rows.slice(at, count).serialize()
+                blocks.append((self.end, data.size))
+                self.write(memoryview(data))
+        if blocks:
+            self.places.append((first, schema, blocks))
+
+
+class _Run:
+    """A sorted run of rows; see `SortedRun`. Its blocks are read by `blocks`, each with rows."""
+
+    def __init__(self, order: RowOrder, first: tuple[int, ...], blocks: Iterable[Callable[[], pa.RecordBatch]]) -> None:
+        self.first = first
+        self._order = order
+        self._blocks = deque(blocks)
+        self._rows = deque[tuple[pa.RecordBatch, "Keys"]]()
+        self._count = 0
+
+    @property
+    def unread(self) -> bool:
+        return bool(self._blocks)
+
+    @property
+    def head(self) -> tuple[int, ...]:
+        return key_at(self._rows[0][1], 0)
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        return key_at(self._rows[-1][1], -1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, room: int) -> None:
+        while self._count < room and self._blocks:
+            rows = self._blocks.popleft()()
+            self._rows.append((rows, self._order.keys(rows)))
+            self._count += rows.num_rows
+
+    def take(self, bound: tuple[int, ...] | None) -> list[pa.RecordBatch]:
+        taken = []
+        while self._rows:
+            rows, keys = self._rows.popleft()
+            count = rows.num_rows if bound is None or key_at(keys, -1) < bound else _rows_before(keys, bound)
+            if count:
+                taken.append(rows.slice(0, count))
+                self._count -= count
+            if count < rows.num_rows:
+                self._rows.appendleft((rows.slice(count), [k[count:] for k in keys]))
+                break
         return taken
-
-
-def merge(order: RowOrder, runs: Sequence[SortedBlocks]) -> Iterator[list[pa.RecordBatch]]:
-    """Merge sorted runs stably, holding one block of each.
-
-    Every step takes the rows up to the smallest last key of the loaded blocks: rows that are not loaded yet sort after it. Rows of
-    an earlier run come before rows of a later one with the same key.
-
-    Yields:
-        Pieces, in order: mostly one block of one run, where the runs do not overlap.
-    """
-    live = [r for r in runs if not r.exhausted]
-    while live:
-        lowest = min(range(len(live)), key=lambda i: live[i].last)
-        bound = live[lowest].last
-        pieces = []
-        for position, run in enumerate(live):
-            piece = run.take(bound, inclusive=position <= lowest)
-            if piece is not None:
-                pieces.append(piece)
-        if any(r.exhausted for r in live):
-            live = [r for r in live if not r.exhausted]
-        if len(pieces) > 1:
-            joined = join(pieces)
-            permutation = order.permutation(joined)
-            pieces = [joined if permutation is None else pc.take(joined, pa.array(permutation))]
-        yield pieces
 
 
 def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -279,15 +352,14 @@ def key_at(keys: Keys, row: int) -> tuple[int, ...]:
     return tuple(int(k[row]) for k in keys)
 
 
-def _search(keys: Keys, bound: tuple[int, ...], low: int, high: int, *, inclusive: bool) -> int:
-    """The first row of [low, high) that is not before `bound` (or, inclusive, that is after it)."""
+def _rows_before(keys: Keys, bound: tuple[int, ...]) -> int:
+    """How many of some sorted rows are before `bound`."""
+    low, high = 0, len(keys[-1])
     for values, limit in zip(keys, bound, strict=True):
         part = values[low:high]
         if part[0] == limit == part[-1]:  # mostly so: one track, no nulls
             continue
-        below = int(np.searchsorted(part, limit, "left"))
-        upto = int(np.searchsorted(part, limit, "right"))
-        low, high = low + below, low + upto
+        low, high = low + int(part.searchsorted(limit, "left")), low + int(part.searchsorted(limit, "right"))
         if low == high:
-            return low
-    return high if inclusive else low
+            break
+    return low

@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from alltrace.export import external_sort as merge
-from alltrace.export.external_sort import Sorter
+from alltrace.export import sorted_records
 from alltrace.export.record_bytes import INT, Pool, Template
+from alltrace.export.sorted_records import Sorter
+from alltrace.run import sorted_runs
 
 
 @pytest.mark.sampled(4)
@@ -16,10 +17,10 @@ from alltrace.export.record_bytes import INT, Pool, Template
 @pytest.mark.parametrize("most", [1, 20, 10**9])
 @pytest.mark.parametrize("alone", [1, 5, 1 << 20])
 def test_records_come_in_order_of_keys_and_equal_ones_as_given(tmp_path, monkeypatch, held, room, most, alone):
-    monkeypatch.setattr(merge, "_HELD_BYTES", held)
-    monkeypatch.setattr(merge, "_ALONE_RECORDS", alone)
-    monkeypatch.setattr(merge, "_MERGED_RECORDS", room)
-    monkeypatch.setattr(merge, "_LEAST_RECORDS", room)
+    monkeypatch.setattr(sorted_records, "_HELD_BYTES", held)
+    monkeypatch.setattr(sorted_records, "_ALONE_RECORDS", alone)
+    monkeypatch.setattr(sorted_runs, "_MERGED_RECORDS", room)
+    monkeypatch.setattr(sorted_runs, "_LEAST_RECORDS", room)
     template = Template(Pool(), [INT, "/", INT, "\n"])
     draw = random.Random(held * room)
     expected, serial = [], 0
@@ -42,7 +43,7 @@ def test_records_come_in_order_of_keys_and_equal_ones_as_given(tmp_path, monkeyp
 
 
 def test_equal_keys_stay_in_order_over_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "_HELD_BYTES", 1)
+    monkeypatch.setattr(sorted_records, "_HELD_BYTES", 1)
     template = Template(Pool(), [INT, "\n"])
     with Sorter(tmp_path / "s") as sorter:
         for start in (0, 3, 6):
@@ -51,11 +52,11 @@ def test_equal_keys_stay_in_order_over_runs(tmp_path, monkeypatch):
 
 
 def test_runs_of_one_piece_of_time_are_opened_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "_ALONE_RECORDS", 1)
-    monkeypatch.setattr(merge, "_MERGED_RECORDS", 100)
+    monkeypatch.setattr(sorted_records, "_ALONE_RECORDS", 1)
+    monkeypatch.setattr(sorted_runs, "_MERGED_RECORDS", 100)
     template = Template(Pool(), [INT, "\n"])
     opened, most = 0, 0
-    read, take = merge._Run.read, merge._Run.take
+    read, take = sorted_records._Run.read, sorted_records._Run.take
 
     def reads(run, room):
         nonlocal opened, most
@@ -69,8 +70,8 @@ def test_runs_of_one_piece_of_time_are_opened_one_after_the_other(tmp_path, monk
         opened -= not len(run.keys) and not run.unread
         return found
 
-    monkeypatch.setattr(merge._Run, "read", reads)
-    monkeypatch.setattr(merge._Run, "take", takes)
+    monkeypatch.setattr(sorted_records._Run, "read", reads)
+    monkeypatch.setattr(sorted_records._Run, "take", takes)
     with Sorter(tmp_path / "s") as sorter:
         for number in range(200):
             keys = np.arange(50) + 40 * number
