@@ -51,37 +51,6 @@ def test_equal_keys_stay_in_order_over_runs(tmp_path, monkeypatch):
         assert b"".join(bytes(b) for b in sorter.blocks()).split() == [b"%d" % i for i in range(9)]
 
 
-def test_runs_of_one_piece_of_time_are_opened_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(sorted_records, "_ALONE_RECORDS", 1)
-    monkeypatch.setattr(sorted_runs, "_MERGED_RECORDS", 100)
-    template = Template(Pool(), [INT, "\n"])
-    opened, most = 0, 0
-    read, take = sorted_records._Run.read, sorted_records._Run.take
-
-    def reads(run, room):
-        nonlocal opened, most
-        opened += not len(run.keys) and run._next == run._block == 0
-        most = max(most, opened)
-        read(run, room)
-
-    def takes(run, bound):
-        nonlocal opened
-        found = take(run, bound)
-        opened -= not len(run.keys) and not run.unread
-        return found
-
-    monkeypatch.setattr(sorted_records._Run, "read", reads)
-    monkeypatch.setattr(sorted_records._Run, "take", takes)
-    with Sorter(tmp_path / "s") as sorter:
-        for number in range(200):
-            keys = np.arange(50) + 40 * number
-            sorter.add(keys, template.records(50, keys))
-        lines = b"".join(bytes(b) for b in sorter.blocks()).split()
-    assert [int(n) for n in lines] == sorted(k + 40 * n for n in range(200) for k in range(50))
-    assert opened == 0
-    assert 2 <= most <= 8
-
-
 def test_nothing_gives_nothing(tmp_path):
     with Sorter(tmp_path / "s") as sorter:
         assert list(sorter.blocks()) == []

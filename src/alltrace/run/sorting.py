@@ -7,9 +7,7 @@ codes is all there is to do.
 
 from __future__ import annotations
 
-from collections import deque
-from functools import partial
-from itertools import chain
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.run.sorted_runs import DiskSorter, RunFile, read_bytes
+from alltrace.run.sorted_runs import DiskSorter, Form, KeptRuns, read_bytes
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from alltrace.trace.schema import Table
 
     Keys = list[NDArray[Any]]
+    _Block = tuple[pa.RecordBatch, Keys]
 
 INT64_MAX = np.iinfo(np.int64).max
 BLOCK_BYTES = 512 * 1024
@@ -148,9 +147,7 @@ class TableSorter(DiskSorter):
     most_runs = 64
 
     def __init__(self, path: Path, order: RowOrder, held: HeldColumns) -> None:
-        super().__init__(path)
-        self._order = order
-        self._columns = held
+        super().__init__(path, _Batches(order, held))
 
     @property
     def has_rows(self) -> bool:
@@ -159,7 +156,12 @@ class TableSorter(DiskSorter):
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add sorted rows in their form in memory."""
-        self._add_run([[rows]])
+        self._add_run(self._form.blocks([rows]))
+
+    def add_file(self, path: Path, groups: Sequence[int]) -> None:
+        """Add the row groups of a Parquet file, in the order of their rows, before any rows added here."""
+        first, _ = self._form.read(str(path), groups[0], 1)
+        self.take([KeptRuns(str(path), [(self._form.key(first, 0), list(groups))])])
 
     def blocks(self) -> Iterator[list[pa.RecordBatch]]:
         """All rows in order, in pieces: mostly of one run, where the runs do not overlap."""
@@ -172,108 +174,70 @@ class TableSorter(DiskSorter):
         for kept in self._others:
             Path(kept.path).unlink(missing_ok=True)
 
-    def _run_file(self, path: Path) -> RunFile:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return _RunFile(path, self._order, self._columns)
 
-    def _runs_of(self, file: int | str, places: list[Any]) -> list[_Run]:
+class _Batches(Form):
+    """Record batches of Arrow, with the arrays that their rows are compared by."""
+
+    def __init__(self, order: RowOrder, held: HeldColumns) -> None:
+        self._order, self._columns = order, held
+        self._metadata: Any = None  # of the Parquet file
+
+    def pack(self, block: _Block, at: int) -> tuple[tuple[pa.Schema, int, int], Iterable[Any]]:
+        data = block[0].serialize()
+        return (block[0].schema, at, data.size), (data,)
+
+    def read(self, file: int | str, place: Any, _room: int) -> tuple[_Block, None]:
         if isinstance(file, str):
-            return [self._written(file, places)]
-        return [
-            _Run(self._order, first, [partial(self._block, file, schema, *block) for block in blocks])
-            for first, schema, blocks in places
-        ]
+            rows = self._row_group(file, place)
+        else:
+            schema, start, size = place
+            rows = self._columns.full(pa.ipc.read_record_batch(pa.py_buffer(read_bytes(file, size, start)), schema))
+        return (rows, self._order.keys(rows)), None
 
-    def _block(self, file: int, schema: pa.Schema, start: int, size: int) -> pa.RecordBatch:
-        return self._columns.full(pa.ipc.read_record_batch(pa.py_buffer(read_bytes(file, size, start)), schema))
-
-    def _written(self, path: str, groups: list[int]) -> _Run:
-        """The row groups of a Parquet file, in the order of their rows."""
+    def _row_group(self, path: str, group: int) -> pa.RecordBatch:
         import pyarrow.parquet as pq  # rarely needed
 
         enums = [f.name for f in self._columns.schema if pa.types.is_dictionary(f.type)]
-        file = pq.ParquetFile(path, read_dictionary=enums)
-
-        def rows(group: int) -> pa.RecordBatch:
+        with pq.ParquetFile(path, read_dictionary=enums, metadata=self._metadata) as file:
+            self._metadata = file.metadata
             batches = file.read_row_group(group).combine_chunks().to_batches()
-            return join([self._columns.full(self._columns.hold(batch)) for batch in batches])
+        return join([self._columns.full(self._columns.hold(batch)) for batch in batches])
 
-        first = key_at(self._order.keys(rows(groups[0]).slice(0, 1)), 0)
-        return _Run(self._order, first, [partial(rows, group) for group in groups])
+    def key(self, block: _Block, record: int) -> tuple[int, ...]:
+        return key_at(block[1], record)
 
-    def _ordered(self, parts: list[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-        if len(parts) == 1:
-            return parts[0]
-        joined = join([piece for part in parts for piece in part])
+    def count(self, block: _Block) -> int:
+        return int(block[0].num_rows)
+
+    def before(self, block: _Block, bound: tuple[int, ...]) -> int:
+        low, high = 0, block[0].num_rows
+        for values, limit in zip(block[1], bound, strict=True):
+            part = values[low:high]
+            if part[0] == limit == part[-1]:  # mostly so: one track, no nulls
+                continue
+            low, high = low + int(part.searchsorted(limit, "left")), low + int(part.searchsorted(limit, "right"))
+            if low == high:
+                break
+        return low
+
+    def cut(self, block: _Block, first: int, last: int) -> _Block:
+        rows, keys = block
+        return rows.slice(first, last - first), [k[first:last] for k in keys]
+
+    def ordered(self, blocks: list[_Block]) -> list[pa.RecordBatch]:
+        pieces = [rows for rows, _ in blocks]
+        if all(self.key(one, -1) <= self.key(other, 0) for one, other in pairwise(blocks)):
+            return pieces
+        joined = join(pieces)
         permutation = self._order.permutation(joined)
         return [joined if permutation is None else pc.take(joined, pa.array(permutation))]
 
-
-class _RunFile(RunFile):
-    """A run is one or more blocks: record batches of Arrow, uncompressed."""
-
-    def __init__(self, path: Path, order: RowOrder, held: HeldColumns) -> None:
-        super().__init__(path)
-        self._order, self._columns = order, held
-
-    def add(self, parts: Iterable[list[pa.RecordBatch]]) -> None:
-        first: tuple[int, ...] = ()
-        schema, blocks = None, list[tuple[int, int]]()
-        for rows in chain.from_iterable(parts):
-            if schema is None:
-                schema, first = rows.schema, key_at(self._order.keys(self._columns.full(rows.slice(0, 1))), 0)
+    def blocks(self, ordered: list[pa.RecordBatch]) -> Iterator[_Block]:
+        for rows in ordered:
             count = max(MIN_BLOCK_ROWS, int(BLOCK_BYTES / max(rows.nbytes / rows.num_rows, 1.0)))
-            for at in range(0, rows.num_rows, count):
-                data = rows.slice(at, count).serialize()
-                blocks.append((self.end, data.size))
-                self.write(memoryview(data))
-        if blocks:
-            self.places.append((first, schema, blocks))
-
-
-class _Run:
-    """A sorted run of rows; see `SortedRun`. Its blocks are read by `blocks`, each with rows."""
-
-    def __init__(self, order: RowOrder, first: tuple[int, ...], blocks: Iterable[Callable[[], pa.RecordBatch]]) -> None:
-        self.first = first
-        self._order = order
-        self._blocks = deque(blocks)
-        self._rows = deque[tuple[pa.RecordBatch, "Keys"]]()
-        self._count = 0
-
-    @property
-    def unread(self) -> bool:
-        return bool(self._blocks)
-
-    @property
-    def head(self) -> tuple[int, ...]:
-        return key_at(self._rows[0][1], 0)
-
-    @property
-    def last(self) -> tuple[int, ...]:
-        return key_at(self._rows[-1][1], -1)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, room: int) -> None:
-        while self._count < room and self._blocks:
-            rows = self._blocks.popleft()()
-            self._rows.append((rows, self._order.keys(rows)))
-            self._count += rows.num_rows
-
-    def take(self, bound: tuple[int, ...] | None) -> list[pa.RecordBatch]:
-        taken = []
-        while self._rows:
-            rows, keys = self._rows.popleft()
-            count = rows.num_rows if bound is None or key_at(keys, -1) < bound else _rows_before(keys, bound)
-            if count:
-                taken.append(rows.slice(0, count))
-                self._count -= count
-            if count < rows.num_rows:
-                self._rows.appendleft((rows.slice(count), [k[count:] for k in keys]))
-                break
-        return taken
+            for first in range(0, rows.num_rows, count):
+                part = rows.slice(first, count)
+                yield part, self._order.keys(self._columns.full(part.slice(0, 1)))  # only the first key of a run is kept
 
 
 def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -350,16 +314,3 @@ def _in_order(values: NDArray[np.int64], order: NDArray[np.intp] | None) -> NDAr
 def key_at(keys: Keys, row: int) -> tuple[int, ...]:
     """What one row is compared by."""
     return tuple(int(k[row]) for k in keys)
-
-
-def _rows_before(keys: Keys, bound: tuple[int, ...]) -> int:
-    """How many of some sorted rows are before `bound`."""
-    low, high = 0, len(keys[-1])
-    for values, limit in zip(keys, bound, strict=True):
-        part = values[low:high]
-        if part[0] == limit == part[-1]:  # mostly so: one track, no nulls
-            continue
-        low, high = low + int(part.searchsorted(limit, "left")), low + int(part.searchsorted(limit, "right"))
-        if low == high:
-            break
-    return low

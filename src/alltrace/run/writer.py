@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.run.columns import HeldColumns
 from alltrace.run.pending_rows import Rows
 from alltrace.run.row_groups import RowGroups
-from alltrace.run.sorted_runs import KeptRuns
 from alltrace.run.sorting import RowOrder, TableSorter
 from alltrace.run.track_row_groups import Lanes
 from alltrace.trace.arrays import extremes
@@ -200,7 +199,7 @@ class TableWriter:
         self._file = None
         self._spill_folder.mkdir(parents=True, exist_ok=True)
         moved = self._path.rename(self._spill_folder / f"{os.urandom(16).hex()}.parquet")
-        self._sorter.take([KeptRuns(str(moved), self._lanes.written())])
+        self._sorter.add_file(moved, self._lanes.written())
 
     def _sorted_buffer(self) -> pa.RecordBatch:
         """The buffered rows, in order, as one batch; empties the buffer."""
