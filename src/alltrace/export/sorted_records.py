@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
     _Block = tuple[Int64, NDArray[np.int32], NDArray[np.uint8]]  # keys, lengths, bytes
-    _Place = tuple[int, int, int, int]  # records in all, records that were read, start of the keys, start of the bytes to come
+    _Place = tuple[int, int, int, int]  # records in all, records read, start of the keys, start of the bytes to come
 
 _HELD_BYTES = 8 << 20
 _ALONE_RECORDS = 1 << 13
 
 
 class Sorter(DiskSorter):
-    """Takes records with keys in any order, and returns their bytes in the order of the keys; equal keys stay in input order."""
+    """Takes records with keys, and returns their bytes in the order of the keys; equal keys stay in input order."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Records())

@@ -190,8 +190,8 @@ def merged_by_call(
 class SpilledRows:
     """The rows of one rank in a file, in a stable order of their starts.
 
-    `files`: The files. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64; a row without one comes
-    last.
+    `files`: The files. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64; a row without
+    one comes last.
 
     Raises:
         InputError: The file cannot be written.

@@ -68,7 +68,7 @@ class Form(ABC):
 
     @abstractmethod
     def ordered(self, blocks: list[Any]) -> Any:
-        """All records of some blocks in order, as the sorter returns them; of equal keys those of the first block come first."""
+        """All records of some blocks in order, as the sorter returns them; equal keys in the order of the blocks."""
 
     def blocks(self, ordered: Any) -> Iterable[Any]:
         """The same as blocks."""
@@ -127,11 +127,12 @@ class DiskSorter:
             self._add_run(self._form.blocks(self._form.ordered(self._taken())))
 
     def _add_run(self, blocks: Iterable[Any], number: int = 0) -> None:
-        """Append a run, in blocks, to a level; its runs become one of the next level once they are too many to be read at once."""
+        """Append a run to a level; its runs become one of the next level once they are too many to be read at once."""
         if number == len(self._levels):
             self._levels.append(RunFile(self._path.with_name(f"{self._path.name}.{number}")))
         level = self._levels[number]
-        first, places = None, []
+        first: Any = None
+        places: list[Any] = []
         for block in blocks:
             first = first if places else self._form.key(block, 0)
             place, arrays = self._form.pack(block, level.end)
@@ -164,8 +165,8 @@ class DiskSorter:
 
         Equal keys are in one block, in the order of the runs.
 
-        A run is opened when its first key is near, as most cover a short time: so few are open at once, and each is read in
-        large pieces.
+        A run is opened when its first key is near, as most cover a short time: so few are open at once, and each is
+        read in large pieces.
         """
         waiting = sorted(enumerate(runs), key=lambda r: (r[1].first, r[0]), reverse=True)
         runs.clear()
@@ -180,7 +181,8 @@ class DiskSorter:
             lowest = min((run.head for _, run in opened), default=None)
             while waiting:
                 first = waiting[-1][1].first
-                if lowest is not None and first > (bound if bound is not None else lowest if held >= _MERGED_RECORDS else first):
+                near = bound if bound is not None else lowest if held >= _MERGED_RECORDS else first
+                if lowest is not None and first > near:
                     break
                 number, run = waiting.pop()
                 bisect.insort(opened, (number, run), key=itemgetter(0))
@@ -189,7 +191,7 @@ class DiskSorter:
                 lowest = first if lowest is None else min(lowest, first)
                 if run.unread:
                     bound = run.last if bound is None else min(bound, run.last)
-            if bound is None and waiting:  # all open runs are in memory; records up to the next run's first key are complete
+            if bound is None and waiting:  # all open runs are in memory; up to the next run's first key they are complete
                 bound = waiting[-1][1].first
             taken = [block for _, run in opened for block in run.take(bound)]
             if taken:

@@ -136,7 +136,7 @@ class RowOrder:
 
 
 class TableSorter(DiskSorter):
-    """Puts sorted batches of rows of a table on disk, and returns all rows in order; rows of equal keys stay in input order.
+    """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order.
 
     Args:
         path: As in `DiskSorter`.
@@ -237,7 +237,7 @@ class _Batches(Form):
             count = max(MIN_BLOCK_ROWS, int(BLOCK_BYTES / max(rows.nbytes / rows.num_rows, 1.0)))
             for first in range(0, rows.num_rows, count):
                 part = rows.slice(first, count)
-                yield part, self._order.keys(self._columns.full(part.slice(0, 1)))  # only the first key of a run is kept
+                yield part, self._order.keys(self._columns.full(part.slice(0, 1)))  # a run keeps the first key alone
 
 
 def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
