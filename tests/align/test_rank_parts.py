@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_in_a_stage_leaves_what_the_next_one_finishes_w
     assert done.returncode == 9
     assert make_all(run) == whole
     assert verify(run) == []
-    assert not list(run.glob(".align-*"))
+    assert not list(run.glob(".align.*.tmp"))
 
 
 def test_an_alignment_that_was_interrupted_goes_on_where_it_was(run, whole, read, monkeypatch):
@@ -182,10 +182,10 @@ def test_a_damaged_part_is_made_again(run, whole, read):
 def test_parts_of_a_run_that_cannot_be_written_go_when_it_is_aligned(run, tmp_path, monkeypatch):
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
     may = os.access
-    monkeypatch.setattr(store.os, "access", lambda path, mode: path != run and may(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != run and may(path, mode))
     aligned(Run(run), jobs=1)
     assert not (run / "operations").exists()
-    assert not list((tmp_path / "cache" / "alignments").glob(".operations*"))
+    assert not list((tmp_path / "cache" / "align").glob(".operations*"))
 
 
 def test_steps_come_back_as_they_were_written(run):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -128,12 +129,12 @@ def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         aligned(run)
     assert not (run.path / "align").exists()
-    assert not list(run.path.glob(".align-*"))
+    assert not list(run.path.glob(".align.*.tmp"))
     assert (run.path / "manifest.json").read_bytes() == manifest
-    (run.path / ".align-77" / "collectives").mkdir(parents=True)  # of a process that was killed
+    (run.path / f".align.{os.uname().nodename}-{os.getpid()}.tmp" / "collectives").mkdir(parents=True)  # of one that was killed
     monkeypatch.undo()
     assert aligned(OpenRun(run.path)).members.num_rows == 80
-    assert not list(run.path.glob(".align-*"))
+    assert not list(run.path.glob(".align.*.tmp"))
 
 
 def test_two_that_make_it_at_once_where_there_are_no_locks_both_have_it(run, monkeypatch):
@@ -147,15 +148,15 @@ def test_two_that_make_it_at_once_where_there_are_no_locks_both_have_it(run, mon
         if not other:
             other.append(None)
             with monkeypatch.context() as one:
-                one.setattr(store.os, "getpid", lambda: 99)
+                one.setattr(os, "getpid", lambda: 99)
                 other[0] = aligned(OpenRun(run.path)).members.num_rows
         return facts
 
-    monkeypatch.setattr(store.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr(store, "_fill", meanwhile)
     assert aligned(run).members.num_rows == 80
     assert other == [80]
-    assert not list(run.path.glob(".align-*"))
+    assert not list(run.path.glob(".align.*.tmp"))
 
 
 def test_a_manifest_that_was_not_reached_gets_its_clocks_later(run):
@@ -169,13 +170,13 @@ def test_a_manifest_that_was_not_reached_gets_its_clocks_later(run):
 def test_a_run_that_cannot_be_written_is_aligned_in_the_cache(run, tmp_path, monkeypatch):
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
     may = os.access
-    monkeypatch.setattr(store.os, "access", lambda path, mode: path != run.path and may(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != run.path and may(path, mode))
     manifest = (run.path / "manifest.json").read_bytes()
     alignment = aligned(run)
     assert np.ptp(arrivals(alignment)) < 400
     assert not (run.path / "align").exists()
     assert (run.path / "manifest.json").read_bytes() == manifest
-    assert alignment.run.overlay.folder.parent == tmp_path / "cache" / "alignments"
+    assert alignment.run.overlay.folder.parent == tmp_path / "cache" / "align"
     assert query(OpenRun(run.path), "SELECT count(*) AS n FROM members").table["n"].to_pylist() == [80]
     monkeypatch.setattr(store, "_make", lambda *_: pytest.fail("made again"))
     assert aligned(OpenRun(run.path)).members.num_rows == 80

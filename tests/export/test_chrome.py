@@ -101,9 +101,9 @@ def test_an_empty_run_is_a_trace_without_events(tmp_path, ranks):
 
 
 def test_files_of_a_greatest_size_hold_all_events_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("alltrace.export.external_sort._MERGED_RECORDS", 50)
-    monkeypatch.setattr("alltrace.export.external_sort._LEAST_RECORDS", 50)
-    monkeypatch.setattr("alltrace.export.external_sort._HELD_BYTES", 1000)
+    monkeypatch.setattr("alltrace.run.sorted_runs._MERGED_RECORDS", 50)
+    monkeypatch.setattr("alltrace.run.sorted_runs._LEAST_RECORDS", 50)
+    monkeypatch.setattr("alltrace.export.sorted_records._HELD_BYTES", 1000)
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(i, i + 1) for i in range(500)]}})
     parts, slices = exported(run, tmp_path / "t.json.gz", most_bytes=10_000)
     assert slices == 500

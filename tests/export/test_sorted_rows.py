@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from alltrace.export import external_sort as merge
 from alltrace.export import sorted_rows as rows
 from alltrace.export.sorted_rows import RowSorter
+from alltrace.run import sorted_runs
 
 
 def drawn(draw, most):
@@ -31,9 +31,9 @@ def drawn(draw, most):
 def test_rows_come_in_order_and_equal_ones_as_given(tmp_path, monkeypatch, held, room, most, alone, runs):
     monkeypatch.setattr(rows, "_HELD_ROWS", held)
     monkeypatch.setattr(rows, "_ALONE_ROWS", alone)
-    monkeypatch.setattr(merge, "_MOST_RUNS", runs)
-    monkeypatch.setattr(merge, "_MERGED_RECORDS", room)
-    monkeypatch.setattr(merge, "_LEAST_RECORDS", room)
+    monkeypatch.setattr(RowSorter, "most_runs", runs)
+    monkeypatch.setattr(sorted_runs, "_MERGED_RECORDS", room)
+    monkeypatch.setattr(sorted_runs, "_LEAST_RECORDS", room)
     batches = list(drawn(random.Random(held * room), most))
     given = [tuple(row) for batch in batches for row in batch.tolist()]
     for by, found_by in ((1, "ordered"), (2, "blocks")):

@@ -5,6 +5,7 @@ import io
 import tempfile
 from contextlib import redirect_stdout
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from tests.making import kernel, make_run
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.main import main
 from alltrace.recipes import row_stream
+from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.row_stream import RowStream, SpilledRows, StreamedRank, merged_spilled, spans
 from alltrace.run import row_groups, time_slices
@@ -37,6 +39,7 @@ def sizes(monkeypatch, rows, room_bytes=1 << 20):
     for module, names in SIZES.items():
         for name in names:
             monkeypatch.setattr(module, name, room_bytes if name == "_ROOM_BYTES" else rows)
+    monkeypatch.setattr(part_store, "LARGE_BYTES", 1)
 
 
 def rank_rows(starts):
@@ -320,13 +323,9 @@ def test_an_interrupted_command_leaves_no_file(run, tmp_path, monkeypatch):
 
 
 def test_a_full_disk_and_a_missing_folder_are_a_sentence(run, tmp_path, monkeypatch):
-    class Full:
-        def __init__(self, *_):
-            raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(pa, "OSFile", Full)
-        with pytest.raises(InputError, match=r"rows of the answer cannot be written there .No space left.*TMPDIR"):
+        patch.setattr(part_store.PartFiles, "_path", lambda *_: Path("/dev/full"))  # each write to it finds no room
+        with pytest.raises(InputError, match=r"what the ranks contributed cannot be written there .No space left.*TMPDIR"):
             ask(run, "stats:nvtx_pushpop_trace", stream=True)
     assert not left(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from multiprocessing import get_context
@@ -113,6 +114,28 @@ def test_drafts_of_killed_processes_are_removed_and_no_others(tmp_path):
         draft.touch()
         remove_drafts(place)
         assert sorted(tmp_path.iterdir()) == sorted([draft, foreign, named])
+
+
+def test_who_makes_a_value_alone_removes_the_drafts_of_all_hosts(run):
+    folder = run.path / "parts"
+    folder.mkdir()
+    drafts = [folder / ".sums.txt.elsewhere-7.tmp", folder / f".sums.txt.{os.uname().nodename}-{os.getpid()}.tmp"]
+    for draft in drafts:
+        draft.mkdir()
+    other = folder / ".means.txt.elsewhere-7.tmp"
+    other.touch()
+    assert ask(run, Making("a"), 1) == "a"
+    assert {p.name for p in folder.iterdir()} == {"sums.txt", ".sums.txt.lock", other.name}
+
+
+def test_the_draft_of_a_process_that_had_the_same_number_is_not_continued(tmp_path):
+    with draft_of(tmp_path / "value") as draft:
+        (draft / "old").mkdir(parents=True)
+        with draft_of(tmp_path / "value") as same:
+            assert same == draft
+            assert not draft.exists()
+            draft.touch()
+        draft.touch()
 
 
 def held(lock, wait):

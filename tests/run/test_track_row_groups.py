@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.run.test_writer import batch_of, in_order
 from tests.thorough import cases
 
-from alltrace.run import spill
+from alltrace.run import sorting
 from alltrace.run import track_row_groups as lanes
 from alltrace.run.parquet import ORDER_KEY, row_group_order
 from alltrace.run.writer import TableWriter
@@ -40,8 +40,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(lanes, "MIN_ROWS", 4)
     monkeypatch.setattr(lanes, "HELD_BACK_ROWS", 2)
     monkeypatch.setattr(lanes, "ROW_GROUP_ROWS", 8)
-    monkeypatch.setattr(spill, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(spill, "MIN_BLOCK_ROWS", 3)
+    monkeypatch.setattr(sorting, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(sorting, "MIN_BLOCK_ROWS", 3)
 
 
 busy = st.sampled_from([0] * 6 + [1] * 6 + [2, 3, None])
@@ -91,8 +91,8 @@ def calls(count, threads, late=()):
 
 def spills_of(monkeypatch):
     made = []
-    write = spill.Spill.write
-    monkeypatch.setattr(spill.Spill, "write", lambda self, blocks: (made.append(self.path), write(self, blocks))[1])
+    add = sorting.TableSorter.add
+    monkeypatch.setattr(sorting.TableSorter, "add", lambda self, rows: (made.append(rows.num_rows), add(self, rows)))
     return made
 
 

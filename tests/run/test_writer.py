@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.thorough import cases
 
-from alltrace.run import spill, writer
+from alltrace.run import sorted_runs, sorting
 from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
 
@@ -70,6 +70,14 @@ kernel_rows = st.fixed_dictionaries(
 )
 
 
+def small_blocks(patch, most_runs):
+    patch.setattr(sorting, "BLOCK_BYTES", 1)
+    patch.setattr(sorting, "MIN_BLOCK_ROWS", 3)
+    patch.setattr(sorting.TableSorter, "most_runs", most_runs)
+    patch.setattr(sorted_runs, "_MERGED_RECORDS", 1)
+    patch.setattr(sorted_runs, "_LEAST_RECORDS", 1)
+
+
 @pytest.mark.slow
 @settings(max_examples=cases(66, 200), deadline=None)
 @given(
@@ -81,9 +89,7 @@ kernel_rows = st.fixed_dictionaries(
 def test_any_rows_are_sorted_stably(rows, batch_rows, memory, wide, tmp_path_factory):
     rows = [{**r, "correlation": i} for i, r in enumerate(rows)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "MAX_FAN_IN", 64 if wide else 2)
-        patch.setattr(spill, "BLOCK_BYTES", 1)
-        patch.setattr(spill, "MIN_BLOCK_ROWS", 3)
+        small_blocks(patch, 64 if wide else 2)
         found, stats = write(TABLES["kernels"], rows, tmp_path_factory.mktemp("w"), batch_rows, memory)
     assert found == in_order(TABLES["kernels"], rows)
     times = [r["start"] for r in rows if r["start"] is not None]
@@ -109,8 +115,8 @@ def api_rows(count: int, seed: int = 1, shuffle: float = 0.0) -> list[dict[str, 
 @pytest.mark.parametrize("shuffle", [0.0, 0.01, 1.0])
 @pytest.mark.parametrize("memory", [20_000, 1 << 24])
 def test_many_rows(tmp_path, shuffle, memory, monkeypatch):
-    monkeypatch.setattr(spill, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(writer, "MAX_FAN_IN", 8)
+    monkeypatch.setattr(sorting, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(sorting.TableSorter, "most_runs", 8)
     rows = api_rows(5000, shuffle=shuffle)
     found, stats = write(API, rows, tmp_path, 333, memory)
     assert found == in_order(API, rows)
@@ -120,9 +126,7 @@ def test_many_rows(tmp_path, shuffle, memory, monkeypatch):
 
 @pytest.mark.parametrize("fan_in", [2, 64])
 def test_equal_keys_keep_their_order_over_blocks_and_runs(tmp_path, monkeypatch, fan_in):
-    monkeypatch.setattr(spill, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(spill, "MIN_BLOCK_ROWS", 3)
-    monkeypatch.setattr(writer, "MAX_FAN_IN", fan_in)
+    small_blocks(monkeypatch, fan_in)
     rows = [{"thread": i % 2, "start": 7, "correlation": i} for i in range(100)]
     found, _ = write(API, rows, tmp_path, 10, 1)
     assert [r["correlation"] for r in found] == [*range(0, 100, 2), *range(1, 100, 2)]

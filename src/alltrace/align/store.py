@@ -1,35 +1,31 @@
 """Makes the alignment of a run, keeps it, and hands out what it holds on the aligned clock.
 
-It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only. It is written to a temporary folder
-and renamed when complete, so an interrupted one leaves nothing that looks complete; one that was computed from other
-ranks or reports is computed again. The parts of each rank are stored next to it (`alltrace.align.rank_parts`), so both cost only
-the missing parts.
+It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only (`alltrace.run.derived`). One that
+was computed from other ranks or reports is computed again. The parts of each rank are stored next to it
+(`alltrace.align.rank_parts`), so both cost only the missing parts.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.align.aligned import Aligned
 from alltrace.align.schema import SOURCES, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
+from alltrace.run.derived import derived, draft_of, place_of, remove
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.names import Names
-from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, collectives_file, find_overlay, rank_signature, signature
+from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
 from alltrace.run.parquet import write_quickly
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
 from alltrace.run.verify import OPERATIONS
-from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, DamageError, InputError
 from alltrace.trace.names import intern
 from alltrace.trace.schema import TABLES
@@ -38,12 +34,11 @@ from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from alltrace.align.steps import RankSteps
     from alltrace.engine.tasks import Outcome
 
-_DRAFT = ".align-"
-_LOCK = ".align.lock"
 _ROWS_WORTH_A_PROCESS = 4_000_000
 _READ = {
     "kernels": ("start", "end", "process", "device", "stream", "correlation", "name", "kind"),
@@ -71,30 +66,13 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
     if run.alignment is not None:
         kept: Aligned = run.alignment
         return kept
-    plain = Run(run.path)
-    found = _kept(plain)
-    kept_before = found is not None
-    if found is None:
-        found = run.path / ALIGN if os.access(run.path, os.W_OK) else own_folder(default_folder()) / _name(plain)
-        try:
-            found.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(found.parent) as alone:
-                if find_overlay(plain.manifest, found) is None:  # another process may have made it meanwhile
-                    if alone:
-                        _clear(found.parent)
-                    _make(plain, found, jobs, progress)
-        except OSError as error:
-            raise InputError(
-                found,
-                found=f"the alignment cannot be written ({error.strerror or error})",
-                advice="free some space, or copy the run",
-            ) from error
-    overlay = find_overlay(plain.manifest, found)
-    if overlay is None:
-        raise InputError(found, found="the alignment was changed while it was written", advice="run it again")
-    if found == run.path / ALIGN and not (kept_before and overlay.over(plain.manifest) == read_manifest(run.path)):
+    imported = Run(run.path)
+    find, make = partial(_find, imported), partial(_make, imported, jobs, progress)
+    overlay = derived(imported, ALIGN, signature(imported.manifest), find, make, what="the alignment")
+    clocks = overlay.over(imported.manifest)
+    if overlay.folder == run.path / ALIGN and clocks != read_manifest(run.path):
         with suppress(OSError):  # who opens the run lays the clocks over it anyway
-            write_manifest(run.path, overlay.over(plain.manifest))
+            write_manifest(run.path, clocks)
     run.adopt(overlay)
     run.alignment = made = Aligned(run)
     return made
@@ -102,12 +80,12 @@ def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None
 
 def has_alignment(run: Run) -> bool:
     """Whether an alignment of `run` is kept, so that `aligned` makes none."""
-    return _kept(run.as_imported()) is not None
+    imported = run.as_imported()
+    return place_of(imported, ALIGN, signature(imported.manifest)).find(partial(_find, imported)) is not None
 
 
-def _kept(plain: Run) -> Path | None:
-    """Where the alignment of a run as it was imported is kept; None if there is none."""
-    return next((p for p in _places(plain) if find_overlay(plain.manifest, p) is not None), None)
+def _find(imported: Run, place: Path, _signature: str) -> Overlay | None:
+    return find_overlay(imported.manifest, place)
 
 
 def _has_logged_calls(run: Run) -> bool:
@@ -128,53 +106,20 @@ def _nothing_to_match(run: Run) -> str | None:
     return None
 
 
-def _places(run: Run) -> Iterator[Path]:
-    """Where an alignment of `run` may be: with the run, or in the cache."""
-    yield run.path / ALIGN
-    cache = existing_folder()
-    if cache is not None:
-        yield cache / _name(run)
-
-
-def _name(run: Run) -> Path:
-    """The place of an alignment in the cache."""
-    return Path("alignments", signature(run.manifest))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock on computing alignments in `folder`; yields whether it got it; the lock ends with the process."""
-    with (folder / _LOCK).open("w") as lock:
-        held = False
-        with suppress(OSError):  # a file system without locks: both make it, and the second renames over the first
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            held = True
-        yield held
-
-
-def _clear(folder: Path) -> None:
-    """Removes what interrupted processes left; only under the lock, or it may be what another one writes."""
-    for left in folder.glob(f"{_DRAFT}*"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _make(run: Run, place: Path, jobs: int | None, progress: Callable[[int], None] | None) -> None:
-    own = f"{os.uname().nodename}-{os.getpid()}"  # processes of several hosts may have one number
-    draft = place.parent / f"{_DRAFT}{own}"
-    try:
+def _make(run: Run, jobs: int | None, progress: Callable[[int], None] | None, place: Path, _signature: str) -> Overlay:
+    in_run = place == run.path / ALIGN
+    parts = place.parent / OPERATIONS if in_run else place.parent / f".{OPERATIONS}-{place.name}"
+    with draft_of(place) as draft:
         (draft / "collectives").mkdir(parents=True)
-        parts = place.parent / OPERATIONS if place == run.path / ALIGN else place.parent / f".{OPERATIONS}-{place.name}"
-        facts = _fill(run, draft, parts, jobs, progress)
-        write_json(draft / FACTS, facts)
-        old = place.parent / f"{_DRAFT}old-{own}"
-        if place.exists():
-            place.rename(old)
-        draft.rename(place)
-        shutil.rmtree(old, ignore_errors=True)
-        if place != run.path / ALIGN:
-            shutil.rmtree(parts, ignore_errors=True)  # a run that cannot be written gets no other ranks
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        write_json(draft / FACTS, _fill(run, draft, parts, jobs, progress))
+        (place / FACTS).unlink(missing_ok=True)  # what is removed only in part must not look whole
+        remove(place)
+    if not in_run:
+        shutil.rmtree(parts, ignore_errors=True)  # a run that cannot be written gets no other ranks
+    overlay = find_overlay(run.manifest, place)
+    if overlay is None:
+        raise InputError(place, found="the alignment was changed while it was written", advice="run it again")
+    return overlay
 
 
 def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:

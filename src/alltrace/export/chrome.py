@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
-from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.rank_records import Made, rank_records
 from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template, rows_alike
 from alltrace.export.slices import SliceMaker, Written, base_labels, counters_of
+from alltrace.export.sorted_records import Sorter
 from alltrace.export.tracks import launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import GPU_TABLES, numbers
-from alltrace.export.external_sort import Sorter
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
@@ -26,6 +25,7 @@ from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, IN
 from alltrace.export.rank_records import Made, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
 from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of
+from alltrace.export.sorted_records import Sorter
 from alltrace.export.tracks import Launches, Tracks, launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids, thread_ids
 from alltrace.trace.errors import UsageError, printable

@@ -7,9 +7,9 @@ import platform
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from alltrace.export.external_sort import Sorter
 from alltrace.export.selection import SentSelection
 from alltrace.export.slices import flow_of, members_across
+from alltrace.export.sorted_records import Sorter
 from alltrace.export.tasks import results_of
 from alltrace.export.tracks import tracks_of
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.align.aligned import Aligned
-    from alltrace.export.external_sort import KeptRuns
     from alltrace.export.selection import Selection
     from alltrace.export.slices import Flow, Members
     from alltrace.export.tracks import Tracks
     from alltrace.export.viewer_tracks import Track, ViewerTracks
+    from alltrace.run.sorted_runs import KeptRuns
 
 
 class Made(NamedTuple):

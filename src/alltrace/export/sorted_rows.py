@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.core.text import columns_in_order
-from alltrace.export.external_sort import DiskSorter, RunFile, read_bytes
+from alltrace.run.sorted_runs import DiskSorter, Form, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ class RowSorter(DiskSorter):
     """
 
     def __init__(self, path: Path, columns: int) -> None:
-        super().__init__(path)
+        super().__init__(path, _Rows(columns))
         self._columns = columns
 
     def add(self, *columns: Any) -> None:
@@ -72,73 +72,42 @@ class RowSorter(DiskSorter):
                 _settle(columns)
             yield tuple(columns)
 
-    def _run_file(self, path: Path) -> RunFile:
-        return _RunFile(path)
 
-    def _runs_of(self, file: int | str, places: list[Any]) -> list[_Run]:
-        return [_Run(file, self._columns, *place) for place in places]
+class _Rows(Form):
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
 
-    @staticmethod
-    def _ordered(parts: list[Int64]) -> tuple[Int64, Int64]:
-        """The rows of all parts, and their places in the order of the keys."""
-        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        if len(parts) == 1 and _sorted(rows):
+    def pack(self, block: Int64, at: int) -> tuple[tuple[int, int], Iterable[Any]]:
+        return (at, len(block)), (np.ascontiguousarray(block),)
+
+    def read(self, file: int | str, place: tuple[int, int], room: int) -> tuple[Int64, tuple[int, int] | None]:
+        start, left = place
+        count, width = min(room, left), 8 * self._columns
+        rows = read_bytes(file, width * count, start).view(np.int64).reshape(count, self._columns)
+        return rows, (start + width * count, left - count) if count < left else None
+
+    def key(self, block: Int64, record: int) -> int:
+        return int(block[record, 0])
+
+    def count(self, block: Int64) -> int:
+        return len(block)
+
+    def before(self, block: Int64, bound: int) -> int:
+        return bisect.bisect_left(block[:, 0], bound)
+
+    def cut(self, block: Int64, first: int, last: int) -> Int64:
+        return block[first:last]
+
+    def ordered(self, blocks: list[Int64]) -> tuple[Int64, Int64]:
+        """The rows of all blocks, and their places in the order of the keys."""
+        rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+        if len(blocks) == 1 and _sorted(rows):
             return rows, np.arange(len(rows))
         return rows, np.argsort(np.ascontiguousarray(rows[:, 0]), kind="stable")
 
-    @staticmethod
-    def _part(block: tuple[Int64, Int64]) -> Int64:
-        rows, order = block
-        return np.take(rows, order, axis=0)
-
-
-class _RunFile(RunFile):
-    def add(self, parts: Iterable[Int64]) -> None:
-        first, start, count = 0, self.end, 0
-        for rows in parts:
-            first = first if count else int(rows[0, 0])
-            count += len(rows)
-            self.write(rows.reshape(-1).view(np.uint8).data)
-        if count:
-            self.places.append((first, start, count))
-
-
-class _Run:
-    """A sorted run with the first key `first`, and its rows that are in memory."""
-
-    def __init__(self, file: int | str, columns: int, first: int, start: int, count: int) -> None:
-        self.first = first
-        self._file, self._next, self._left = file, start, count
-        self._rows = np.empty((0, columns), np.int64)
-        self.keys = self._rows[:, 0]
-
-    @property
-    def unread(self) -> bool:
-        return self._left > 0
-
-    @property
-    def last(self) -> int:
-        """The last key in memory."""
-        return int(self.keys[-1])
-
-    def read(self, room: int) -> None:
-        """Read until `room` rows are in memory."""
-        count = min(room - len(self._rows), self._left)
-        if count <= 0:
-            return
-        columns = self._rows.shape[1]
-        rows = read_bytes(self._file, 8 * columns * count, self._next).view(np.int64).reshape(count, columns)
-        self._next += 8 * columns * count
-        self._left -= count
-        self._rows = np.concatenate((self._rows, rows)) if len(self._rows) else rows
-        self.keys = self._rows[:, 0]
-
-    def take(self, bound: int | None) -> Int64:
-        """The rows in memory with keys below `bound`, which are then removed; all of them for None."""
-        count = len(self.keys) if bound is None else bisect.bisect_left(self.keys, bound)
-        taken, self._rows = self._rows[:count], self._rows[count:]
-        self.keys = self._rows[:, 0]
-        return taken
+    def blocks(self, ordered: tuple[Int64, Int64]) -> list[Int64]:
+        rows, order = ordered
+        return [np.take(rows, order, axis=0)]
 
 
 def _sorted(rows: Int64) -> bool:

@@ -7,8 +7,7 @@ rows in a temporary folder. Memory holds the rows of one span of all ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -16,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.recipes.execution.part_store import PartFiles
 from alltrace.recipes.part import Part
 from alltrace.run.rank import Rank
 from alltrace.run.time_slices import PieceRoom, TimeSlices
 from alltrace.trace.arrays import Int64
-from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 _Reads = Mapping[str, Sequence[str]]
 
@@ -29,7 +28,7 @@ SPAN_ROWS = 1 << 19
 
 _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16
-_BLOCK_ROWS = 1 << 12  # what is read at once of a file of sorted rows
+_BLOCK_ROWS = 1 << 12  # of a file of sorted rows: of so many one start is looked at
 _ROOM_BYTES = 256 << 20
 _LOOKED_UP_ROWS = 1 << 22  # of launched work in memory at once, over all ranks
 _LAST = np.iinfo(np.int64).max
@@ -175,8 +174,7 @@ def merged_by_call(
     """
     room = PieceRoom(_ROOM_BYTES)
     left = _LOOKED_UP_ROWS
-    with ExitStack() as files:
-        folder: Path | None = None
+    with PartFiles(0) as files:
         made: list[SpanRows] = []
         for rank in ranks:
             sliced = rank.slices(tables, room, rows, by_call)
@@ -185,64 +183,49 @@ def merged_by_call(
                 left -= looked_up
                 made.append(sliced)
                 continue
-            folder = folder or files.enter_context(_temporary_folder())
-            made.append(SpilledRows(folder / f"{rank.rank}.arrow", rank.rank, rows(rank.whole()), order))
+            made.append(SpilledRows(files, rank.rank, rows(rank.whole()), order))
         yield from merged(made)
 
 
 class SpilledRows:
     """The rows of one rank in a file, in a stable order of their starts.
 
-    `path`: The file to write. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64.
+    `files`: The files. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64; a row without
+    one comes last.
 
     Raises:
         InputError: The file cannot be written.
     """
 
-    def __init__(self, path: Path, rank: int, table: pa.Table, order: str) -> None:
+    def __init__(self, files: PartFiles, rank: int, table: pa.Table, order: str) -> None:
         self.rank = rank
-        self._path = path
         self._order = order
-        start = _starts(table, order)
+        column = table.column(order)
+        start = (pc.fill_null(column, _LAST) if column.null_count else column).to_numpy()
         if (start[1:] < start[:-1]).any():
-            place = np.argsort(start, kind="stable")
-            table, start = table.take(pa.array(place)), start[place]
-        self._first, self._rows = start[::_BLOCK_ROWS].copy(), len(start)
-        _write_rows(path, table)
+            table = table.take(pa.array(np.argsort(start, kind="stable")))
+        self._started = len(start) - column.null_count
+        self._part = files.kept(Part(rank, table))
 
     def sampled(self) -> tuple[Int64, Int64]:
         """The first start of each block, and the rows of the block."""
-        rows = np.full(len(self._first), _BLOCK_ROWS, np.int64)
-        if len(rows):
-            rows[-1] = self._rows - _BLOCK_ROWS * (len(rows) - 1)
-        return self._first, rows
+        table = self._part.table
+        first = np.arange(0, table.num_rows, _BLOCK_ROWS)
+        starts, started = np.full(len(first), _LAST), first < self._started
+        starts[started] = self._starts(table)[first[started]]
+        return starts, np.diff(first, append=table.num_rows)
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
-        """The rows that start in a span; only blocks that have some are read."""
-        # rows with a block's first start may end the block before it
-        low = 0 if since_ns is None else max(int(np.searchsorted(self._first, since_ns, "left")) - 1, 0)
-        high = len(self._first) if until_ns is None else int(np.searchsorted(self._first, until_ns, "left"))
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
-            table = pa.Table.from_batches([reader.get_batch(n) for n in range(low, high)], reader.schema)
-        start = _starts(table, self._order)
+        """The rows that start in a span; only these are read."""
+        table = self._part.table
+        start = self._starts(table)
         first = 0 if since_ns is None else int(np.searchsorted(start, since_ns, "left"))
-        end = len(start) if until_ns is None else int(np.searchsorted(start, until_ns, "left"))
+        end = table.num_rows if until_ns is None else int(np.searchsorted(start, until_ns, "left"))
         return table.slice(first, end - first)
 
-
-class _SpilledPart(Part):
-    """What `map` returned for one rank, in a file that is read on each access to `table`."""
-
-    def __init__(self, path: Path, rank: int, table: pa.Table) -> None:
-        super().__init__(rank, None)
-        self._path = path
-        _write_rows(path, table)
-
-    @property
-    def table(self) -> pa.Table:
-        """What `map` returned; only the columns in use take memory."""
-        with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
-            return reader.read_all()
+    def _starts(self, table: pa.Table) -> Int64:
+        starts: Int64 = table.column(self._order).slice(0, self._started).to_numpy()
+        return starts
 
 
 @contextmanager
@@ -254,8 +237,8 @@ def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part]
     Raises:
         InputError: The files cannot be written.
     """
-    with _temporary_folder() as folder:
-        yield [_SpilledPart(folder / f"{rank}.arrow", rank, table) for rank, table in ranks]
+    with PartFiles(0) as files:
+        yield [files.kept(Part(rank, table)) for rank, table in ranks]
 
 
 def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generator[list[Part], None, None]:
@@ -266,8 +249,8 @@ def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generat
     Raises:
         InputError: The files cannot be written.
     """
-    with _temporary_folder() as folder:
-        yield from merged([SpilledRows(folder / f"{rank}.arrow", rank, table, order) for rank, table in ranks])
+    with PartFiles(0) as files:
+        yield from merged([SpilledRows(files, rank, table, order) for rank, table in ranks])
 
 
 def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
@@ -290,26 +273,3 @@ def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[
     at = np.searchsorted(before, wanted, "left")
     bounds = [int(b) for b in np.unique(starts[order][at[at < len(starts)]])]
     return list(zip([None, *bounds], [*bounds, None], strict=True))
-
-
-@contextmanager
-def _temporary_folder() -> Generator[Path, None, None]:
-    with scratch_folder("alltrace-rows-") as place:
-        yield Path(place)
-
-
-def _write_rows(path: Path, table: pa.Table) -> None:
-    table = table.combine_chunks().unify_dictionaries()  # a file has one dictionary for each column
-    with (
-        writing_scratch(path.parent, "the rows of the answer"),
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_file(file, table.schema) as writer,
-    ):
-        writer.write_table(table, max_chunksize=_BLOCK_ROWS)
-
-
-def _starts(table: pa.Table, order: str) -> Int64:
-    """The column of starts as NumPy int64; a row without one comes last."""
-    column = table.column(order)
-    found: Int64 = (pc.fill_null(column, _LAST) if column.null_count else column).to_numpy()
-    return found

@@ -98,11 +98,11 @@ class Place(NamedTuple):
         place = self._home()
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            with locked(place.parent / f".{place.name}.lock"):
+            with locked(place.parent / f".{place.name}.lock") as alone:
                 value = self.find(read)  # another process may have made it meanwhile
                 if value is not None:
                     return value
-                remove_drafts(place)
+                remove_drafts(place, all_of_them=alone)
                 return make(place, self.signature)
         except OSError as error:
             raise InputError(
@@ -151,7 +151,8 @@ def locked(lock: Path, *, wait: bool = True) -> Iterator[bool]:
 @contextmanager
 def draft_of(place: Path) -> Iterator[Path]:
     """A path beside `place` to write a file or a folder to: renamed to it at the end of the block, removed after an error."""
-    draft = place.with_name(f".{place.name}.{os.uname().nodename}-{os.getpid()}.tmp")
+    draft = _draft(place, os.uname().nodename, str(os.getpid()))
+    remove(draft)  # of a process that had the same number
     try:
         yield draft
         draft.replace(place)
@@ -159,13 +160,23 @@ def draft_of(place: Path) -> Iterator[Path]:
         remove(draft)
 
 
-def remove_drafts(place: Path) -> None:
-    """Remove the drafts of `place` of processes of this host that are gone."""
-    beginning = f".{place.name}.{os.uname().nodename}-"
+def remove_drafts(place: Path, *, all_of_them: bool = False) -> None:
+    """Remove the drafts of `place` of processes of this host that are gone.
+
+    Args:
+        place: Where a value is or will be.
+        all_of_them: Also those of other hosts: nobody else makes the value now.
+    """
     for draft in place.parent.iterdir():
-        number = draft.name.removeprefix(beginning).removesuffix(".tmp")
-        if number.isdecimal() and draft.name == f"{beginning}{number}.tmp" and not _runs(int(number)):
+        host, _, number = draft.name.removeprefix(f".{place.name}.").removesuffix(".tmp").rpartition("-")
+        if draft != _draft(place, host, number) or not number.isdecimal():
+            continue
+        if all_of_them or (host == os.uname().nodename and not _runs(int(number))):
             remove(draft)
+
+
+def _draft(place: Path, host: str, process: str) -> Path:
+    return place.with_name(f".{place.name}.{host}-{process}.tmp")
 
 
 def remove(path: Path) -> None:

@@ -22,6 +22,7 @@ from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import ReportWarning
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
+from alltrace.run.derived import draft_of
 from alltrace.run.discover import TO_EXPORT, find_reports, outdated
 from alltrace.run.host_paths import host_path, naming_host
 from alltrace.run.identity import Plan, RankPlan, natural_key
@@ -675,13 +676,9 @@ def _finish(output: Path, manifest: Manifest) -> Manifest:
     """Gather the names of all ranks, compare their kernels without a rule, and write the manifest of the whole run."""
     paths = [p for r in manifest.ranks if (p := output / r.folder / NAMES).is_file()]
     names = Names(lambda: paths).table()
-    draft = output / f".{NAMES}.{os.getpid()}.tmp"
-    try:
+    with draft_of(output / NAMES) as draft:
         write_parquet(names.cast(TABLES["names"].arrow_schema()), draft)
         files = {NAMES: checksum(draft)}
-        draft.replace(output / NAMES)
-    finally:
-        draft.unlink(missing_ok=True)
     complete = replace(manifest, files=files, complete=True, meeting=find_meeting_kernels(output, manifest))
     write_manifest(output, complete)
     return complete

@@ -1,4 +1,4 @@
-"""The order of rows in a file of a run: keys, a cheap stable sort, and a streaming merge of sorted runs of rows.
+"""The order of rows in a file of a run: keys, a cheap stable sort, and the sorter of more rows than memory holds.
 
 A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
 the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
@@ -7,24 +7,31 @@ codes is all there is to do.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.run.sorted_runs import DiskSorter, Form, KeptRuns, read_bytes
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from alltrace.run.columns import HeldColumns
     from alltrace.trace.schema import Table
 
     Keys = list[NDArray[Any]]
+    _Block = tuple[pa.RecordBatch, Keys]
 
 INT64_MAX = np.iinfo(np.int64).max
+BLOCK_BYTES = 512 * 1024
+MIN_BLOCK_ROWS = 64
 _MAX_DIRECT = 1 << 16
 
 
@@ -128,79 +135,109 @@ class RowOrder:
         return codes, limit
 
 
-class SortedBlocks:
-    """A sorted stream of rows, read block by block.
+class TableSorter(DiskSorter):
+    """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order.
 
     Args:
-        order: The order that the rows are in.
-        blocks: The blocks, which may be empty.
+        path: As in `DiskSorter`.
+        order: The order of the rows.
+        held: The form of rows in memory.
     """
 
-    def __init__(self, order: RowOrder, blocks: Iterator[pa.RecordBatch]) -> None:
-        self._order = order
-        self._blocks = blocks
-        self._block: pa.RecordBatch | None = None
-        self._keys: Keys = []
-        self._at = 0
-        self.first: tuple[int, ...] = ()
-        self.last: tuple[int, ...] = ()
-        self.advance()
+    most_runs = 64
+
+    def __init__(self, path: Path, order: RowOrder, held: HeldColumns) -> None:
+        super().__init__(path, _Batches(order, held))
 
     @property
-    def exhausted(self) -> bool:
-        """Whether there are no more rows."""
-        return self._block is None
+    def has_rows(self) -> bool:
+        """Whether rows are on disk."""
+        return bool(self._levels or self._others)
 
-    def advance(self) -> None:
-        """Go to the next block that has rows."""
-        self._block = next((b for b in self._blocks if b.num_rows), None)
-        self._at = 0
-        if self._block is not None:
-            self._keys = self._order.keys(self._block)
-            self.first = key_at(self._keys, 0)
-            self.last = key_at(self._keys, -1)
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add sorted rows in their form in memory."""
+        self._add_run(self._form.blocks([rows]))
 
-    def take(self, bound: tuple[int, ...], *, inclusive: bool) -> pa.RecordBatch | None:
-        """Take away the rows before `bound`, or up to and including it; None when there are none in this block."""
-        if self._block is None or (self.first > bound if inclusive else self.first >= bound):
-            return None
-        end = self._block.num_rows
-        if self.last > bound or (not inclusive and self.last == bound):
-            end = _search(self._keys, bound, self._at, end, inclusive=inclusive)
-        taken = self._block.slice(self._at, end - self._at)
-        self._at = end
-        if end == self._block.num_rows:
-            self.advance()
+    def add_file(self, path: Path, groups: Sequence[int]) -> None:
+        """Add the row groups of a Parquet file, in the order of their rows, before any rows added here."""
+        first, _ = self._form.read(str(path), groups[0], 1)
+        self.take([KeptRuns(str(path), [(self._form.key(first, 0), list(groups))])])
+
+    def blocks(self) -> Iterator[list[pa.RecordBatch]]:
+        """All rows in order, in pieces: mostly of one run, where the runs do not overlap."""
+        yield from self._in_order()
+
+    def close(self) -> None:
+        """Remove the files, also those that were taken."""
+        for level in self._levels:
+            level.close()
+        for kept in self._others:
+            Path(kept.path).unlink(missing_ok=True)
+
+
+class _Batches(Form):
+    """Record batches of Arrow, with the arrays that their rows are compared by."""
+
+    def __init__(self, order: RowOrder, held: HeldColumns) -> None:
+        self._order, self._columns = order, held
+        self._metadata: Any = None  # of the Parquet file
+
+    def pack(self, block: _Block, at: int) -> tuple[tuple[pa.Schema, int, int], Iterable[Any]]:
+        data = block[0].serialize()
+        return (block[0].schema, at, data.size), (data,)
+
+    def read(self, file: int | str, place: Any, _room: int) -> tuple[_Block, None]:
+        if isinstance(file, str):
+            rows = self._row_group(file, place)
         else:
-            self.first = key_at(self._keys, end)
-        return taken
+            schema, start, size = place
+            rows = self._columns.full(pa.ipc.read_record_batch(pa.py_buffer(read_bytes(file, size, start)), schema))
+        return (rows, self._order.keys(rows)), None
 
+    def _row_group(self, path: str, group: int) -> pa.RecordBatch:
+        import pyarrow.parquet as pq  # rarely needed
 
-def merge(order: RowOrder, runs: Sequence[SortedBlocks]) -> Iterator[list[pa.RecordBatch]]:
-    """Merge sorted runs stably, holding one block of each.
+        enums = [f.name for f in self._columns.schema if pa.types.is_dictionary(f.type)]
+        with pq.ParquetFile(path, read_dictionary=enums, metadata=self._metadata) as file:
+            self._metadata = file.metadata
+            batches = file.read_row_group(group).combine_chunks().to_batches()
+        return join([self._columns.full(self._columns.hold(batch)) for batch in batches])
 
-    Every step takes the rows up to the smallest last key of the loaded blocks: rows that are not loaded yet sort after it. Rows of
-    an earlier run come before rows of a later one with the same key.
+    def key(self, block: _Block, record: int) -> tuple[int, ...]:
+        return key_at(block[1], record)
 
-    Yields:
-        Pieces, in order: mostly one block of one run, where the runs do not overlap.
-    """
-    live = [r for r in runs if not r.exhausted]
-    while live:
-        lowest = min(range(len(live)), key=lambda i: live[i].last)
-        bound = live[lowest].last
-        pieces = []
-        for position, run in enumerate(live):
-            piece = run.take(bound, inclusive=position <= lowest)
-            if piece is not None:
-                pieces.append(piece)
-        if any(r.exhausted for r in live):
-            live = [r for r in live if not r.exhausted]
-        if len(pieces) > 1:
-            joined = join(pieces)
-            permutation = order.permutation(joined)
-            pieces = [joined if permutation is None else pc.take(joined, pa.array(permutation))]
-        yield pieces
+    def count(self, block: _Block) -> int:
+        return int(block[0].num_rows)
+
+    def before(self, block: _Block, bound: tuple[int, ...]) -> int:
+        low, high = 0, block[0].num_rows
+        for values, limit in zip(block[1], bound, strict=True):
+            part = values[low:high]
+            if part[0] == limit == part[-1]:  # mostly so: one track, no nulls
+                continue
+            low, high = low + int(part.searchsorted(limit, "left")), low + int(part.searchsorted(limit, "right"))
+            if low == high:
+                break
+        return low
+
+    def cut(self, block: _Block, first: int, last: int) -> _Block:
+        rows, keys = block
+        return rows.slice(first, last - first), [k[first:last] for k in keys]
+
+    def ordered(self, blocks: list[_Block]) -> list[pa.RecordBatch]:
+        pieces = [rows for rows, _ in blocks]
+        if all(self.key(one, -1) <= self.key(other, 0) for one, other in pairwise(blocks)):
+            return pieces
+        joined = join(pieces)
+        permutation = self._order.permutation(joined)
+        return [joined if permutation is None else pc.take(joined, pa.array(permutation))]
+
+    def blocks(self, ordered: list[pa.RecordBatch]) -> Iterator[_Block]:
+        for rows in ordered:
+            count = max(MIN_BLOCK_ROWS, int(BLOCK_BYTES / max(rows.nbytes / rows.num_rows, 1.0)))
+            for first in range(0, rows.num_rows, count):
+                part = rows.slice(first, count)
+                yield part, self._order.keys(self._columns.full(part.slice(0, 1)))  # a run keeps the first key alone
 
 
 def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -277,17 +314,3 @@ def _in_order(values: NDArray[np.int64], order: NDArray[np.intp] | None) -> NDAr
 def key_at(keys: Keys, row: int) -> tuple[int, ...]:
     """What one row is compared by."""
     return tuple(int(k[row]) for k in keys)
-
-
-def _search(keys: Keys, bound: tuple[int, ...], low: int, high: int, *, inclusive: bool) -> int:
-    """The first row of [low, high) that is not before `bound` (or, inclusive, that is after it)."""
-    for values, limit in zip(keys, bound, strict=True):
-        part = values[low:high]
-        if part[0] == limit == part[-1]:  # mostly so: one track, no nulls
-            continue
-        below = int(np.searchsorted(part, limit, "left"))
-        upto = int(np.searchsorted(part, limit, "right"))
-        low, high = low + below, low + upto
-        if low == high:
-            return low
-    return high if inclusive else low

@@ -16,11 +16,9 @@ import pyarrow.compute as pc
 
 from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
 from alltrace.run.sorting import key_at
-from alltrace.run.spill import spill_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from alltrace.run.columns import HeldColumns
     from alltrace.run.sorting import RowOrder
@@ -132,40 +130,8 @@ class Lanes:
                 output.place(self._lanes[waiting.pop()].groups)
         output.add([batch.slice(done)])
 
-    def written(self, path: Path, folder: Path) -> WrittenRun:
-        """What was written ahead as a sorted run of rows; takes the file, which must be closed, to `folder`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        moved = path.rename(spill_file(folder))
+    def written(self) -> list[int]:
+        """The row groups that were written ahead, in the order of their rows; forgets them."""
         groups = [g for track in sorted(self._lanes) for g in self._lanes[track].groups]
         self._lanes.clear()
-        return WrittenRun(moved, groups, self._held)
-
-
-class WrittenRun:
-    """A sorted run of rows that are in a Parquet file; to the merge the same as a `Spill`.
-
-    Args:
-        path: The file.
-        groups: Its row groups in the order of the rows.
-        held: The form of rows in memory.
-    """
-
-    def __init__(self, path: Path, groups: list[int], held: HeldColumns) -> None:
-        self.path = path
-        self._groups = groups
-        self._held = held
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows; the file is removed after the last one."""
-        import pyarrow.parquet as pq  # rarely needed
-
-        enums = [f.name for f in self._held.schema if pa.types.is_dictionary(f.type)]
-        with pq.ParquetFile(self.path, read_dictionary=enums) as file:
-            for group in self._groups:
-                for batch in file.read_row_group(group).combine_chunks().to_batches():
-                    yield self._held.full(self._held.hold(batch))
-        self.remove()
-
-    def remove(self) -> None:
-        """Remove the file, if it is there."""
-        self.path.unlink(missing_ok=True)
+        return groups

@@ -7,18 +7,18 @@ buffer, or with tracks that each arrive in order of time, are written to disk on
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.columns import HeldColumns
 from alltrace.run.pending_rows import Rows
 from alltrace.run.row_groups import RowGroups
-from alltrace.run.sorting import RowOrder, SortedBlocks, merge
-from alltrace.run.spill import Spill, block_rows
+from alltrace.run.sorting import RowOrder, TableSorter
 from alltrace.run.track_row_groups import Lanes
 from alltrace.trace.arrays import extremes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
     from types import TracebackType
@@ -26,12 +26,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from alltrace.run.track_row_groups import WrittenRun
     from alltrace.trace.schema import Table
 
 DEFAULT_MEMORY_BYTES = 48 * 1024 * 1024
-MAX_FAN_IN = 64
-"""How many sorted runs are merged at once; more are merged in passes, which bounds memory and open files."""
 
 
 class TableStats(NamedTuple):
@@ -84,7 +81,7 @@ class TableWriter:
         self._buffer = Rows(self._held, self._limit_bytes)
         self._rows = 0
         self._extent: tuple[int, int] | None = None
-        self._spills: list[Spill | WrittenRun] = []
+        self._sorter = TableSorter(spill_folder / f"{os.urandom(16).hex()}.spill", self._order, self._held)
         self._file: RowGroups | None = None
         self._closed = False
 
@@ -128,6 +125,7 @@ class TableWriter:
                 output.nesting = self._nesting(open_end_ns)
             self._lanes.weave(self._sorted(), output)
             output.close()
+            self._sorter.close()
         except BaseException:
             self.abort()
             raise
@@ -144,9 +142,7 @@ class TableWriter:
         if self._file is not None:
             self._file.abandon()
             self._path.unlink(missing_ok=True)
-        for spill in self._spills:
-            spill.remove()
-        self._spills.clear()
+        self._sorter.close()
 
     def __enter__(self) -> Self:
         return self
@@ -186,7 +182,7 @@ class TableWriter:
                     return
                 self._lanes.open = False  # a lane could overtake the spilled rows
                 rows = self._sorted_buffer()
-        self._put_aside(rows)
+        self._sorter.add(rows)
 
     def _look_at_rest(self) -> None:
         """See whether the rows that are left are late for a lane."""
@@ -201,41 +197,21 @@ class TableWriter:
         """Take what was written ahead back, to be merged with the rows that came late."""
         self._output().close()
         self._file = None
-        self._spills.insert(0, self._lanes.written(self._path, self._spill_folder))
+        self._spill_folder.mkdir(parents=True, exist_ok=True)
+        moved = self._path.rename(self._spill_folder / f"{os.urandom(16).hex()}.parquet")
+        self._sorter.add_file(moved, self._lanes.written())
 
     def _sorted_buffer(self) -> pa.RecordBatch:
         """The buffered rows, in order, as one batch; empties the buffer."""
         permutation = self._order.permutation(self._held.full(self._buffer.look(self._order.columns)))
         return self._buffer.take(permutation)
 
-    def _put_aside(self, rows: pa.RecordBatch) -> None:
-        size = block_rows(rows.nbytes / rows.num_rows)
-        self._spill(rows.slice(first, size) for first in range(0, rows.num_rows, size))
-
-    def _spill(self, blocks: Iterable[pa.RecordBatch], at: int | None = None) -> None:
-        spill = Spill(self._spill_folder)
-        self._spills.insert(len(self._spills) if at is None else at, spill)
-        spill.write(blocks)
-
     def _sorted(self) -> Iterator[list[pa.RecordBatch]]:
         rows = self._sorted_buffer() if self._buffer.count else None
-        if not self._spills:
+        if not self._sorter.has_rows:
             if rows is not None:
                 yield [self._held.full(rows)]
             return
         if rows is not None:
-            self._put_aside(rows)
-        while len(self._spills) > MAX_FAN_IN:
-            self._merge_pass()
-        yield from self._merged(self._spills)
-        self._spills.clear()
-
-    def _merge_pass(self) -> None:
-        """Merge every `MAX_FAN_IN` neighbouring spills into one; neighbours, so that equal keys keep their order."""
-        for at in range(-(-len(self._spills) // MAX_FAN_IN)):
-            group = self._spills[at : at + MAX_FAN_IN]
-            self._spill((b for pieces in self._merged(group) for b in pieces), at + len(group))
-            del self._spills[at : at + len(group)]
-
-    def _merged(self, spills: list[Spill | WrittenRun]) -> Iterator[list[pa.RecordBatch]]:
-        return merge(self._order, [SortedBlocks(self._order, map(self._held.full, s.read())) for s in spills])
+            self._sorter.add(rows)
+        yield from self._sorter.blocks()

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from alltrace.export.external_sort import KeptRuns
     from alltrace.export.paraver.lines import Form
     from alltrace.export.paraver.pairing import Ends
     from alltrace.export.paraver.survey import Survey
     from alltrace.export.selection import SentSelection
     from alltrace.export.tracks import Tracks
     from alltrace.readers.paraver.labels import Profile
+    from alltrace.run.sorted_runs import KeptRuns
     from alltrace.trace.arrays import Int64
 
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from alltrace.recipes.base import Part
+from alltrace.recipes.part import Part
 from alltrace.trace.errors import InputError
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 

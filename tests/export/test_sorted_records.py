@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from alltrace.export import external_sort as merge
-from alltrace.export.external_sort import Sorter
+from alltrace.export import sorted_records
 from alltrace.export.record_bytes import INT, Pool, Template
+from alltrace.export.sorted_records import Sorter
+from alltrace.run import sorted_runs
 
 
 @pytest.mark.sampled(4)
@@ -16,10 +17,10 @@ from alltrace.export.record_bytes import INT, Pool, Template
 @pytest.mark.parametrize("most", [1, 20, 10**9])
 @pytest.mark.parametrize("alone", [1, 5, 1 << 20])
 def test_records_come_in_order_of_keys_and_equal_ones_as_given(tmp_path, monkeypatch, held, room, most, alone):
-    monkeypatch.setattr(merge, "_HELD_BYTES", held)
-    monkeypatch.setattr(merge, "_ALONE_RECORDS", alone)
-    monkeypatch.setattr(merge, "_MERGED_RECORDS", room)
-    monkeypatch.setattr(merge, "_LEAST_RECORDS", room)
+    monkeypatch.setattr(sorted_records, "_HELD_BYTES", held)
+    monkeypatch.setattr(sorted_records, "_ALONE_RECORDS", alone)
+    monkeypatch.setattr(sorted_runs, "_MERGED_RECORDS", room)
+    monkeypatch.setattr(sorted_runs, "_LEAST_RECORDS", room)
     template = Template(Pool(), [INT, "/", INT, "\n"])
     draw = random.Random(held * room)
     expected, serial = [], 0
@@ -42,43 +43,12 @@ def test_records_come_in_order_of_keys_and_equal_ones_as_given(tmp_path, monkeyp
 
 
 def test_equal_keys_stay_in_order_over_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "_HELD_BYTES", 1)
+    monkeypatch.setattr(sorted_records, "_HELD_BYTES", 1)
     template = Template(Pool(), [INT, "\n"])
     with Sorter(tmp_path / "s") as sorter:
         for start in (0, 3, 6):
             sorter.add(np.array([5, 5, 5], np.int64), template.records(3, np.arange(start, start + 3)))
         assert b"".join(bytes(b) for b in sorter.blocks()).split() == [b"%d" % i for i in range(9)]
-
-
-def test_runs_of_one_piece_of_time_are_opened_one_after_the_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "_ALONE_RECORDS", 1)
-    monkeypatch.setattr(merge, "_MERGED_RECORDS", 100)
-    template = Template(Pool(), [INT, "\n"])
-    opened, most = 0, 0
-    read, take = merge._Run.read, merge._Run.take
-
-    def reads(run, room):
-        nonlocal opened, most
-        opened += not len(run.keys) and run._next == run._block == 0
-        most = max(most, opened)
-        read(run, room)
-
-    def takes(run, bound):
-        nonlocal opened
-        found = take(run, bound)
-        opened -= not len(run.keys) and not run.unread
-        return found
-
-    monkeypatch.setattr(merge._Run, "read", reads)
-    monkeypatch.setattr(merge._Run, "take", takes)
-    with Sorter(tmp_path / "s") as sorter:
-        for number in range(200):
-            keys = np.arange(50) + 40 * number
-            sorter.add(keys, template.records(50, keys))
-        lines = b"".join(bytes(b) for b in sorter.blocks()).split()
-    assert [int(n) for n in lines] == sorted(k + 40 * n for n in range(200) for k in range(50))
-    assert opened == 0
-    assert 2 <= most <= 8
 
 
 def test_nothing_gives_nothing(tmp_path):
