@@ -32,7 +32,8 @@ class MatchingScore:
             communicator is given as having no more, or the operation is in two matches.
         incomplete: Of the rest, those that have a match that says itself that members lack. The others are in no match.
         sure_wrong: Of the wrong ones, those with a confidence of `SURE` or more.
-        wrong_communicators: Communicators given with a score of `SURE` or more whose members never are those of any operation.
+        wrong_communicators: Communicators that the reports do not name, given with a score of `SURE` or more, whose members never
+            are those of any operation.
         examples: Of the first wrong ones, what was planted and what was matched.
     """
 
@@ -115,7 +116,8 @@ def score_matches(aligned: Aligned, planted: Planted, examples: int = 3) -> Matc
             score.incomplete += 1
     sets = {frozenset(m[0] for m in truth) for truth in planted.instances.values()}
     score.wrong_communicators = sum(
-        len(g.ranks) > 1 and g.score >= SURE and not any(frozenset(g.ranks) <= s for s in sets) for g in aligned.groups
+        g.found_by != "ids" and len(g.ranks) > 1 and g.score >= SURE and not any(frozenset(g.ranks) <= s for s in sets)
+        for g in aligned.groups
     )
     return score
 

@@ -215,6 +215,72 @@ def test_neighbours_in_a_pipeline_stay_a_send_and_a_receive(tmp_path):
     assert picked(rows, "op", "peer", "sequence", "start") == [("Send", 2, 0, 200), ("Recv", 0, 0, 200)]
 
 
+@pytest.mark.parametrize("told", [{}, {"NCCL communicator ID": 7, "Peer rank": 2}])
+def test_what_a_group_exchanges_with_one_peer_is_one_operation(tmp_path, told):
+    ways = ("Send", "Recv", "Send", "Recv")
+    calls = [call(100 + k, 101 + k, f"nccl{way}", told and {**told, "Message size [bytes]": 100 + k}) for k, way in enumerate(ways)]
+    rows = rows_of(
+        tmp_path,
+        ranges=[
+            call(1, 2, "ncclCommInitRank", {"NCCL communicator ID": 7, "No. of ranks": 4, "Rank": 1}),
+            *(r for at in (0, 400) for r in grouped(at, calls)),
+        ],
+        api=[launch(112, 1), launch(512, 2)],
+        kernels=[kernel(200 + at, 300 + at, SEND_RECV, correlation=1 + (at > 0), stream=20) for at in (0, 400)],
+    )
+    known = (100 + 102, 2, "0x7", 4) if told else (None, None, None, None)
+    assert picked(rows, "op", "bytes", "peer", "communicator", "group_size", "sequence", "start", "end") == [
+        ("SendRecv", *known, number, 200 + at, 300 + at) for number, at in enumerate((0, 400))
+    ]
+
+
+def grouped(at, calls):
+    inside = [{**c, "start": c["start"] + at, "end": c["end"] + at} for c in calls]
+    return [call(90 + at, 91 + at, "ncclGroupStart"), *inside, call(110 + at, 130 + at, "ncclGroupEnd")]
+
+
+def test_tensors_that_are_sent_together_to_one_peer_are_one_send(tmp_path):
+    told = {"NCCL communicator ID": 7, "Peer rank": 2}
+    calls = [call(100 + k, 101 + k, "ncclSend", {**told, "Message size [bytes]": 100 + k}) for k in range(3)]
+    rows = rows_of(
+        tmp_path,
+        ranges=grouped(0, calls),
+        api=[launch(112, 1)],
+        kernels=[kernel(200, 300, SEND_RECV, correlation=1, stream=20)],
+    )
+    assert picked(rows, "op", "bytes", "peer") == [("Send", 303, 2)]
+
+
+def test_an_exchange_among_two_is_one_operation_whatever_each_keeps_for_itself(tmp_path):
+    told = {"NCCL communicator ID": 7, "Message size [bytes]": 100}
+    exchanges = [
+        call(100 + k, 101 + k, f"nccl{way}", {**told, "Peer rank": peer})
+        for k, (way, peer) in enumerate((w, p) for p in range(2) for w in ("Send", "Recv"))
+    ]
+    for rank in range(2):
+        rows = rows_of(
+            tmp_path / str(rank),
+            ranges=[
+                call(1, 2, "ncclCommInitRank", {"NCCL communicator ID": 7, "No. of ranks": 2, "Rank": rank}),
+                *grouped(0, exchanges),
+            ],
+            api=[launch(112, 1)],
+            kernels=[kernel(200, 300, SEND_RECV, correlation=1, stream=20)],
+        )
+        assert picked(rows, "op", "bytes", "peer", "group_rank") == [("SendRecv", 100, 1 - rank, rank)]
+
+
+def test_a_group_with_a_kernel_for_each_of_its_calls_is_not_one_operation(tmp_path):
+    told = {"NCCL communicator ID": 7, "Peer rank": 2, "Message size [bytes]": 100}
+    rows = rows_of(
+        tmp_path,
+        ranges=grouped(0, [call(100, 101, "ncclSend", told), call(102, 103, "ncclRecv", told)]),
+        api=[launch(112, 1), launch(114, 2)],
+        kernels=[kernel(200 + at, 300 + at, SEND_RECV, correlation=1 + (at > 0), stream=20) for at in (0, 400)],
+    )
+    assert picked(rows, "op", "start", "end") == [("Send", 200, 300), ("Recv", 600, 700)]
+
+
 def test_the_profilers_own_trace_comes_first(tmp_path):
     told = {"commHash": 4096, "commRank": 1, "count": 256, "dataType": "ncclFloat16", "operationId": 3}
     rows = rows_of(

@@ -49,6 +49,11 @@ def test_no_member_ends_before_another_has_started():
     assert positions(member(STEPS), member(STEPS + 5e5, meets=False))[0] == 0
 
 
+def test_clocks_that_are_off_by_more_than_a_transfer_do_not_undo_the_order():
+    hasty = member(STEPS, length=[20_000 if i % 7 else 200_000 for i in range(20)])
+    assert positions(hasty, member(STEPS + 60_000, length=20_000)).tolist() == list(range(20))
+
+
 def test_other_kinds_are_never_one():
     kinds = [0, 1] * 10
     assert positions(member(STEPS, op=kinds), member(STEPS[1:], op=kinds[1:])).tolist() == list(range(1, 20))

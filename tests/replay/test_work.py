@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.making import copy, kernel, make_run
 from tests.replay.jobs import full_queue
 
@@ -30,6 +31,29 @@ def test_work_was_launched_by_its_own_process(tmp_path):
     work, waits = read(make_run(tmp_path, {0: rows}).in_session_time().rank(0), np.empty(0, np.int64))
     assert work.launch.tolist() == [1050, 2050]
     assert dict(zip(waits.start.tolist(), waits.track.tolist(), strict=True)) == {10: -1, 20: 0, 1050: -1, 2050: 1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cudaStreamSynchronize_v3020",
+        "hipDeviceSynchronize",
+        "hipStreamSynchronize_spt",
+        "hipEventSynchronize",
+        "hipCtxSynchronize",
+        "hipMemcpy",
+        "hipMemcpyDtoH",
+        "hipFree",
+        "hipMalloc",
+        "hipHostMalloc",
+        "hipHostFree",
+    ],
+)
+def test_calls_that_wait_for_the_device_wait_by_any_vendors_name(tmp_path, name):
+    names = [name, "hipMemcpyAsync", "hipLaunchKernel", "hipStreamWaitEvent", "hipMallocAsync", "hipFreeAsync", "cudaMemcpyAsync"]
+    calls = [{"start": 10 * n, "end": 10 * n + 5, "correlation": n, "name": called} for n, called in enumerate(names, 1)]
+    _, waits = read(make_run(tmp_path, {0: {"api": calls}}).in_session_time().rank(0), np.empty(0, np.int64))
+    assert (waits.start.tolist(), waits.end.tolist()) == ([10], [15])
 
 
 def test_each_stream_of_each_device_is_a_track_of_its_own(tmp_path):

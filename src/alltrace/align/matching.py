@@ -214,7 +214,7 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     messages = message_keys(kinds)
     own = kinds.peer == kinds.group_rank
     ordered = distinct_rows(kinds.communicator, kinds.part)[1]
-    key = np.where((kinds.communicator >= 0) & (kinds.paired == 0), ordered, -1)
+    key = np.where((kinds.communicator >= 0) & (kinds.paired == 0) & (messages < 0), ordered, -1)
     key = np.where((messages >= 0) & ~own, len(kinds) + messages, key)
     sequences: dict[int, _Sequence] = {}
     together = distinct_rows(key, kinds.member)[0]

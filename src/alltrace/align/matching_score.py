@@ -9,6 +9,7 @@ import numpy as np
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.schema import LEAST_MATCHING_SCORE
+from alltrace.align.timelines import message_keys
 from alltrace.trace.distinct import distinct_rows, rows_by
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ class Explained:
         """Judge the operations of a member; of each its instance, -1 without one, and how sure it is of it."""
         its, kinds, clock = self._timelines.of(member), self._timelines.kinds, self._clocks[member]
         group, end = kinds.communicator[its.kind], clock.common_times(its.end)
+        most = np.where(message_keys(kinds) >= 0, 2, np.iinfo(np.int64).max)  # a message has two members
         seen = np.where(instance >= 0, self._size[instance], 0) if len(self._size) else np.zeros(len(instance), np.int64)
         for number, rows in rows_by(group).items():
             first, last = self._captured[number, clock.component]
             expected = np.searchsorted(first, end[rows], "right") - np.searchsorted(last, end[rows], "left")
             counts = expected >= 2
+            expected = np.minimum(expected, most[its.kind[rows]])
             if number < 0 and self._several:
                 counts = np.ones(len(rows), np.bool_)
             share = np.minimum(seen[rows] / np.maximum(expected, 1), 1.0)

@@ -117,6 +117,7 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
     op = calls.op.copy()
     ops = list(calls.ops)
     keep = _fold_exchanges(calls, communicator, numbers, valid, op, ops)
+    keep &= _fold_groups(calls, communicator, first, numbers, valid, keep, op, ops)
     rows = np.flatnonzero(keep)
     return {
         "start": _array(start[rows], start[rows] != NOT_KNOWN),
@@ -236,6 +237,49 @@ def _fold_exchanges(
     valid["bytes"][head] &= fits
     valid["peer"][head] = valid["sequence"][head] = False  # those of its first call
     return keep
+
+
+def _fold_groups(
+    calls: Calls,
+    communicator: NDArray[np.int64],
+    kernel: NDArray[np.int64],
+    numbers: dict[str, NDArray[np.int64]],
+    valid: dict[str, NDArray[np.bool_]],
+    keep: NDArray[np.bool_],
+    op: NDArray[np.int64],
+    ops: list[str],
+) -> NDArray[np.bool_]:
+    """Makes a group's sends and receives with one peer, in one kernel, one operation; returns which calls stay rows.
+
+    Its peer and communicator are unknown where its calls do not show them. What a member sends to itself, as in an
+    exchange among all of two, goes with the rest. `kernel` is the first kernel of each call.
+    """
+    result: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
+    codes = [ops.index(o) for o in (SEND, RECV) if o in ops]
+    rows = np.flatnonzero(keep & np.isin(op, codes) & (kernel >= 0))
+    if not len(rows):
+        return result
+    peer = np.where(valid["peer"], numbers["peer"], -1)
+    to_self = valid["peer"] & valid["group_rank"] & (numbers["peer"] == numbers["group_rank"])
+    order = rows[np.lexsort((rows, to_self[rows], communicator[rows], kernel[rows]))]
+    fresh = np.concatenate(([True], (np.diff(kernel[order]) != 0) | (np.diff(communicator[order]) != 0)))
+    group = np.cumsum(fresh) - 1
+    head, many = order[fresh], np.bincount(group)
+    own = np.bincount(group, (peer[order] == peer[head][group]) | to_self[order])
+    both = np.bincount(group, (op[order] != op[head][group]) & (to_self[order] == to_self[head][group]))
+    one = (many > 1) & (own == many)
+    result[order[one[group] & ~fresh]] = False
+    counts = (op[order] == ops.index(SEND) if SEND in ops else op[order] == op[head][group]) & valid["bytes"][order]
+    counts &= to_self[order] == to_self[head][group]
+    moved = np.bincount(group, np.where(counts, numbers["bytes"][order], 0))
+    exchange = one & (both > 0)
+    if exchange.any():
+        ops.append(SEND_RECV)
+        op[head[exchange]] = ops.index(SEND_RECV)
+    fits = one & (moved > 0) & (moved < 2.0**63)
+    numbers["bytes"][head[fits]] = moved[fits].astype(np.int64)
+    valid["sequence"][head[one]] = False
+    return result
 
 
 def _of_kernels(kernels: Kernels, rows: NDArray[np.int64], contexts: Contexts | None) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     comparable, whole = reference.clock == own.clock, scatter_ns is None
     if scatter_ns is None and n == m and (reference.op == own.op).all():
         near = np.abs(reference.end - own.end) < _FARTHEST_NS
-        lawful = _lawful(reference, own, np.arange(n)) & (own.op >= 0) if comparable else near
+        lawful = (_lawful(reference, own, np.arange(n)) & (own.op >= 0)) | _close(reference, own) if comparable else near
         if lawful.all() and (own.together or not comparable or _in_order(reference, own)):
             return np.arange(n), float(np.median(np.abs(reference.end - own.end)))
     if not comparable:
@@ -201,6 +201,12 @@ def _in_order(reference: Member, own: Member) -> bool:
         return True
     nearer = (apart > 4.0 * usual) & (nearest <= usual)
     return bool(apart.mean() <= 4.0 * nearest.mean() + _LEAST_NS or nearer.mean() <= _OUT_OF_ORDER)
+
+
+def _close(reference: Member, own: Member) -> Flags:
+    """Whether n-th ends are much closer to each other than to the next: none was lost, however clocks are off."""
+    room = np.diff(reference.end, prepend=-np.inf, append=np.inf)
+    return np.abs(reference.end - own.end) < _LOOSE * np.minimum(room[:-1], room[1:])
 
 
 def _by_number(reference: Member, own: Member) -> Int64:

@@ -70,7 +70,8 @@ class Kinds:
         stream: CUDA stream; likewise `peer`, `group_rank`, `group_size`.
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
-        exchanging: Whether it is a kernel that sends or receives or both, and nothing shows on which communicator, bool.
+        exchanging: Whether it is a kernel that sends or receives or both, bool. One of a known communicator has one peer.
+            One without names is not known from calls, which may have several.
         all_to_all: Whether every member sends something to every other, bool.
         directed: Whether not all members wait for all others, bool.
         count: The operations of the kind.
@@ -151,9 +152,10 @@ class Timelines:
             first = np.zeros(kinds.shape[1], np.int64)
             first[code[::-1]] = np.arange(len(code))[::-1]
             chosen = table.select(_ALIKE).take(pa.array(decoded.row[first]))
-            tables.append(
-                chosen.append_column("bytes", pa.array(kinds[1])).append_column("rank", pa.array(np.full(len(first), rank)))
-            )
+            others = {"bytes": kinds[1], "rank": np.full(len(first), rank), "called": kinds[-1]}
+            for name, values in others.items():
+                chosen = chosen.append_column(name, pa.array(values))
+            tables.append(chosen)
             if len(tables) == _TABLES_AT_ONCE:
                 tables = [_in_one(tables)]
             devices.append(kinds[0])
@@ -254,7 +256,7 @@ class _Decoded(NamedTuple):
     sequence: Int64
     row: Int64
     alike: list[Int64]
-    """Device, size and the columns of `_ALIKE`."""
+    """Device, size, the columns of `_ALIKE`, and whether calls show it."""
     calls_only: int
 
 
@@ -269,7 +271,7 @@ def _decoded(table: pa.Table, coarse: Callable[[Int64], Int64]) -> _Decoded:
     device = numbers("device") if "device" in table.column_names else np.zeros(len(row), np.int64)
     known = np.unique(device[device >= 0])
     place = np.maximum(np.searchsorted(known, device), 0)  # calls of the host are the first device's
-    alike = [place, coarse(numbers("bytes")), *(numbers(name) for name in _ALIKE)]
+    alike = [place, coarse(numbers("bytes")), *(numbers(name) for name in _ALIKE), times.called[row].astype(np.int64)]
     return _Decoded(times.start[row], times.end[row], times.sequence[row], row, alike, times.calls_only)
 
 
@@ -307,19 +309,20 @@ def _kinds(
     names, communicator = numbered("communicator")
     ops, op = numbered("op")
     member = numbers("rank") * most_devices + np.concatenate(devices)
-    size = numbers("group_size")
+    size, peer = numbers("group_size"), numbers("peer")
+    shown = np.where(communicator >= 0, peer >= 0, numbers("called") != 1)  # calls without names may have several peers
     return Kinds(
         member=member,
         communicator=communicator,
         op=op,
         size=numbers("bytes"),
         stream=numbers("stream"),
-        peer=numbers("peer"),
+        peer=peer,
         group_rank=_group_ranks(member, communicator, numbers("group_rank"), size),
         group_size=size,
         synchronising=np.array([*(o in SYNCHRONISING for o in ops), False])[op],
         paired=np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op],
-        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & (communicator < 0),
+        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & shown,
         all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         count=np.concatenate(counts),
@@ -347,13 +350,19 @@ def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int6
 
 
 def message_keys(kinds: Kinds) -> Int64:
-    """For each send and receive with a known peer a number of communicator, sender, receiver and message; -1 for others."""
-    known = (kinds.paired != 0) & (kinds.communicator >= 0) & (kinds.peer >= 0) & (kinds.group_rank >= 0)
+    """For each send and receive with a known peer a number of communicator, sender, receiver and message; else -1.
+
+    Of an exchange in both directions the lower member counts as sender, and each may send as much as it likes.
+    """
+    known = (kinds.communicator >= 0) & (kinds.peer >= 0) & (kinds.group_rank >= 0)
+    known &= (kinds.paired != 0) | kinds.exchanging
     result = np.full(len(kinds), -1, np.int64)
     rows = np.flatnonzero(known)
     if len(rows):
-        sends = kinds.paired[rows] > 0
         own, peer = kinds.group_rank[rows], kinds.peer[rows]
-        columns = (kinds.communicator[rows], np.where(sends, own, peer), np.where(sends, peer, own), kinds.size[rows])
-        result[rows] = distinct_rows(*columns)[1]
+        both = kinds.exchanging[rows]
+        sends = np.where(both, own < peer, kinds.paired[rows] > 0)
+        size = np.where(both, -1, kinds.size[rows])
+        ends = np.where(sends, own, peer), np.where(sends, peer, own)
+        result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, both.astype(np.int64))[1]
     return result

@@ -25,7 +25,9 @@ UNKNOWN = np.iinfo(np.int64).min
 _WAITING = re.compile(
     r"^(cudaDeviceSynchronize|cudaStreamSynchronize|cudaEventSynchronize|cuCtxSynchronize|cuStreamSynchronize|cuEventSynchronize"
     r"|cudaThreadSynchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?|cudaFree|cudaMalloc"
-    r"|cudaHostAlloc|cudaFreeHost)(_v\d+)?(_ptsz|_ptds)?$"
+    r"|cudaHostAlloc|cudaFreeHost"
+    r"|hip(Device|Stream|Event|Ctx)Synchronize|hipMemcpy(2D|3D|ToSymbol|FromSymbol|HtoD|DtoH|DtoD)?|hipFree|hipMalloc"
+    r"|hipHost(Alloc|Malloc|Free)|hipFreeHost)(_v\d+)?(_ptsz|_ptds|_spt)?$"
 )
 
 _QUEUE = 1_000
