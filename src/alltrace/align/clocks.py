@@ -17,7 +17,7 @@ from alltrace.align.clock_errors import edges, lateness, limits, offset_errors, 
 from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
 from alltrace.align.clock_jumps import find_jump
 from alltrace.align.clock_sharing import Sharing
-from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS
+from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE
 from alltrace.align.message_bounds import bounds_between
@@ -190,7 +190,7 @@ def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[s
     shifts = np.array([p.shift_ns for p in ranks], np.int64)
     at = np.searchsorted(numbers, evidence.rank)
     here = np.array([p.host not in apart for p in ranks], np.bool_)[at]
-    lasting = here & (evidence.end > evidence.start)
+    lasting = here & (evidence.end - evidence.start >= SHORTEST_NS)
     # whole ns up to 2^53, which is a hundred days
     start = (evidence.start + shifts[at]).astype(np.float64)
     end = (evidence.end + shifts[at]).astype(np.float64)

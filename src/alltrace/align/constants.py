@@ -25,3 +25,6 @@ OTHER_RECORDING_NS = 600_000_000_000
 
 MOST_RATE = 20e-6
 """The rate of such clocks: a fit that knows a rate less exactly than this tells nothing of it."""
+
+SHORTEST_NS = 1_000
+"""A shorter operation cannot have waited for another device."""

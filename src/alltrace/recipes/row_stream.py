@@ -28,7 +28,7 @@ SPAN_ROWS = 1 << 19
 
 _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16
-_BLOCK_ROWS = 1 << 12  # of a file of sorted rows: of so many one start is looked at
+_BLOCK_ROWS = 1 << 12  # of a file of sorted rows, of which one start is looked at
 _ROOM_BYTES = 256 << 20
 _LOOKED_UP_ROWS = 1 << 22  # of launched work in memory at once, over all ranks
 _LAST = np.iinfo(np.int64).max

@@ -83,7 +83,7 @@ class DiskSorter:
         form: How the records are stored and ordered.
 
     Attributes:
-        most_runs: Of so many runs one is made, which bounds memory.
+        most_runs: This many runs are merged into one, which bounds memory.
     """
 
     most_runs: int = 4_000

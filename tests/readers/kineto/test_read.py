@@ -278,7 +278,7 @@ def test_events_without_a_time_are_counted_and_left_out(write):
         text = text.replace(moment, moment.replace("1000030.123", "NaN").replace("50,", "-Infinity,"))
     path = write(text)
     assert rows_of(path, "kernels") == []
-    many = "events left out because their start or duration is missing or not a number: 2"
+    many = "events left out because their start or duration is missing, 0 or not a number: 2"
     assert warnings_of(path) == ((), (many,))
 
 
@@ -462,7 +462,7 @@ def test_blocks_of_the_allocator_are_allocations(write):
         (202_000, 0, None, "cpu", "allocate", 64, 4096, 512, 2048, 19),
         (203_000, 0, 1, "device 40", "allocate", 8, None, None, None, 20),
     ]
-    assert warnings_of(path)[1] == ("events left out because their start or duration is missing or not a number: 1",)
+    assert warnings_of(path)[1] == ("events left out because their start or duration is missing, 0 or not a number: 1",)
 
 
 @pytest.mark.parametrize(
@@ -613,3 +613,21 @@ def test_few_events_of_another_process_are_no_second_rank(write):
 def test_a_second_document_in_a_file_is_said(write, behind, said):
     texts = warnings_of(write(json.dumps(trace(EVENTS)) + behind))[1]
     assert any("the file goes on after the end of its JSON" in text for text in texts) == said
+
+
+@pytest.mark.parametrize("base", [None, BASE_NS])
+def test_events_at_time_0_are_left_out_and_the_others_keep_theirs(write, base):
+    """As PyTorch 2.12 writes: from the middle on all times are 0, or 0 less the base of the trace."""
+    epoch_us = 0 if base else BASE_NS // 1000
+    zero_us = -BASE_NS // 1000 if base else 0
+    events = [gpu("kernel", "k", epoch_us + 1_000_000 + 10 * n, 5, n + 1) for n in range(4)]
+    events += [gpu("kernel", "k", zero_us, duration, 9) for duration in (0, 5, 0, 0, 0, 5)]
+    path = write(trace(events, **({"baseTimeNanoseconds": base} if base else {"baseTimeNanoseconds": 0})))
+    assert [(r["start"], r["end"]) for r in rows_of(path, "kernels")] == [(10_000 * n, 10_000 * n + 5_000) for n in range(4)]
+    assert warnings_of(path)[1] == ("events left out because their start or duration is missing, 0 or not a number: 6",)
+
+
+def test_times_that_count_from_the_start_of_the_machine_may_begin_at_0(write):
+    events = [gpu("kernel", "k", 10.0 * n, 5, n + 1) for n in range(4)]
+    path = write(trace(events, baseTimeNanoseconds=0))
+    assert len(rows_of(path, "kernels")) == 4

@@ -36,6 +36,7 @@ _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20
 _ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts with
 _SECOND_NS = 10**9
+_DAY_NS = 86_400 * 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
 _LATEST_NS = 1 << 62  # the year 2116; later values are not times, and the difference of two of them would not fit 64 bits
 _FEWEST_OF_A_PROCESS = 10
@@ -76,6 +77,12 @@ class Facts:
     correlated: int = 0
     external: int = 0
     labels: set[str] = field(default_factory=set)
+
+    @property
+    def first_time_ns(self) -> int | None:
+        """The trace's time before which no event can be: a day after 1970 began, if its times count from there; None if not."""
+        base = self.number("baseTimeNanoseconds") or 0
+        return _DAY_NS - base if base + self.zero_ns >= _EPOCH_NS else None
 
     @property
     def by_external(self) -> bool:
@@ -193,6 +200,7 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         facts.group_ranks.update(stated[stated >= 0].tolist())
         times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
         if first and len(times):
+            times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
             facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
             first = False
     facts.metadata.update(scan.metadata)

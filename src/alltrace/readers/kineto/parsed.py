@@ -42,7 +42,7 @@ class Parsed:
                 metadata = {**facts.metadata}
                 communication = Communication(self._names, self._entities, facts.zero_ns, metadata)
                 counters = Counters(self._names, self._entities, facts.zero_ns)
-                tables = Tables(self._names, self._entities, facts.zero_ns, by_external=facts.by_external)
+                tables = Tables(self._names, self._entities, facts.zero_ns, facts.first_time_ns, by_external=facts.by_external)
                 for block in scanner.blocks():
                     for table, columns in tables.batches(block):
                         self._spool.append(table, columns)
@@ -86,7 +86,7 @@ class Parsed:
             text = "events left out because they are not valid JSON (an escape or a quote may be at fault)"
             found.append(ReportWarning(text, TABLES, self._broken))
         if self._timeless:
-            text = "events left out because their start or duration is missing or not a number"
+            text = "events left out because their start or duration is missing, 0 or not a number"
             found.append(ReportWarning(text, TABLES, self._timeless))
         for category, (work, left) in heapq.nlargest(_MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])):
             of = f"events of the unknown category `{printable(category)[:80]}`" if category else "events without a category"

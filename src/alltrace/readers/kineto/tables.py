@@ -40,13 +40,16 @@ class Tables:
             counters of kernels are.
     """
 
-    def __init__(self, known: names.Names, entities: Entities, zero_ns: int, *, by_external: bool = False) -> None:
+    def __init__(
+        self, known: names.Names, entities: Entities, zero_ns: int, first_ns: int | None = None, *, by_external: bool = False
+    ) -> None:
         self.timeless: int = 0
         self.unknown: dict[str, list[int]] = {}
         self.places: dict[str, Any] = {}
         self._names = known
         self._entities = entities
         self._zero_ns = zero_ns
+        self._first_ns = NOTHING if first_ns is None else first_ns
         self._by_external = by_external
         self._payloads: dict[tuple[int, ...], str | None] = {}
         self._domains = {
@@ -68,7 +71,7 @@ class Tables:
         if modules.any():
             chosen = self._names.classes("module", names.is_module, np.where(modules, block["name"], NOTHING)) == 1
             role = np.where(modules & ~chosen, categories.FRAME, role)
-        timeless = (role != categories.OTHER) & ((block["ts"] == NOTHING) | (block["dur"] == NOTHING))
+        timeless = (role != categories.OTHER) & ((block["ts"] <= self._first_ns) | (block["dur"] == NOTHING))
         if timeless.any():
             self.timeless += int(timeless.sum())
             role = np.where(timeless, categories.OTHER, role)
@@ -82,7 +85,7 @@ class Tables:
         blocks = np.flatnonzero(block["size"] != NOTHING)
         blocks = blocks[self._names.classes("memory", lambda t: int(t == "[memory]"), block["name"][blocks]) == 1]
         if len(blocks):
-            untimed = block["ts"][blocks] == NOTHING
+            untimed = block["ts"][blocks] <= self._first_ns
             self.timeless += int(untimed.sum())
             yield "allocations", self._allocations(_Picked(block, blocks[~untimed]))
         for table, roles in (
