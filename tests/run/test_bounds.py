@@ -158,3 +158,12 @@ def test_metrics_that_are_no_numbers_are_noted_once(report, tmp_path):
     assert rank.row_warnings == {"0": (ReportWarning(LEFT_OUT, ("gpu_metrics",), 3),)}
     values = Run(tmp_path / "run").table("gpu_metrics").order("time").to_arrow_table().column("value").to_pylist()
     assert values == [None, None, None, None, 2.5]
+
+
+def test_a_run_that_was_there_stays_where_other_reports_are_refused(report, tmp_path):
+    import_reports([str(report)], tmp_path / "run", jobs=1)
+    (tmp_path / "run" / "notes.json").write_text("{}")
+    path = changed(report, tmp_path / "bad.sqlite", "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -9223372036854775808")
+    with pytest.raises(InputError, match="most rows have a time that cannot be"):
+        import_reports([str(path)], tmp_path / "run", jobs=1)
+    assert (tmp_path / "run" / "notes.json").exists()

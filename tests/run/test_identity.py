@@ -292,6 +292,7 @@ def test_a_companion_goes_to_the_rank_of_its_number_or_is_one():
         ([f"run3_{n}_of_4.pt.trace.json.gz" for n in range(4)], [0, 1, 2, 3]),
         ([f"llm_{n}.sqlite" for n in (5, 0, 11)], [5, 0, 11]),
         (["gpu3.sqlite", "gpu1.sqlite"], [3, 1]),
+        (["run2.sqlite", "run1.sqlite", "run3.sqlite"], [1, 0, 2]),
         (["report1.nsys-rep", "report2.nsys-rep"], [0, 1]),
         (["my-report3.sqlite", "my-report4.sqlite"], [0, 1]),
         (["trace.100.sqlite", "trace.200.sqlite"], [0, 1]),

@@ -114,3 +114,22 @@ def test_spans():
     assert recorded_windows([(0, 5), (3, 9)]) == ()
     assert recorded_windows([(7, 9), (0, 5)]) == ((0, 5), (7, 9))
     assert between(()) == ()
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["one report", "windows"])
+def test_reports_with_nvidias_names_have_impossible_rows_as_recorded(tmp_path, count):
+    """A kernel of 2 s in the last window: cut for questions of ours, whole for NVIDIA's, also where reports were joined."""
+    windows = [window(n, first_correlation=1 + 1000 * n) for n in range(count)]
+    kernels = [e for e in windows[-1]["traceEvents"] if e["cat"] == "kernel"]
+    kernels[3]["dur"] = 2e6
+    run = imported(tmp_path / "x", windows)
+    assert run.manifest.ranks[0].rows["suspects"] == 1
+    ours, theirs = run.recipe("kernels"), run.recipe("stats:cuda_gpu_kern_sum")
+    total = (24 * count - 1) * 300_000
+    assert ours.to_pylist()[0]["total_ns"] == total + 400_000
+    assert theirs.to_pylist()[0]["Total Time (ns)"] == total + 2_000_000_000
+    assert any(note.startswith("rows that cannot be true are left out, cut") for note in ours.notes)
+    assert any(note.startswith("rows that cannot be true are in this answer as they were recorded") for note in theirs.notes)
+    suspects = run.sql('SELECT "table", reason, "end" - start, believed_end - start FROM suspects').fetchall()
+    assert suspects == [("kernels", "overrun", 2_000_000_000, 400_000)]
+    assert not any("cannot be true" in note for note in run.recipe("steps").notes if "kernels" not in note)

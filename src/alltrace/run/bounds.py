@@ -47,11 +47,11 @@ MOST_VALUE = 1e100
 _OPEN = ("ranges", "collectives")
 """Tables with rows that may have no end: a range that is still open, or an operation with only a known call."""
 
-_UNREACHABLE = "rows of `{table}` with a time more than 36 years away or a duration of more than a year, left out"
+UNREACHABLE_TEXT = "rows of `{table}` with a time more than 36 years away or a duration of more than a year"
 _ENDLESS = "rows of `{table}` without an end, so their duration is unknown"
 _NO_NUMBER = "values of `{table}` left out because they are not finite or are 1e100 or more"
 _NO_SIZE = "sizes of `{table}` left out because they are beyond a petabyte"
-_WRONG = (_UNREACHABLE, _NO_SIZE, _ENDLESS, _NO_NUMBER)
+_WRONG = (UNREACHABLE_TEXT, _NO_SIZE, _ENDLESS, _NO_NUMBER)
 
 
 class Bounds:
@@ -116,8 +116,8 @@ class Bounds:
         left_out = int(np.count_nonzero(~good))
         if left_out:
             self.unreachable.append(batch.filter(pa.array(~good)))
-        self._wrong[_UNREACHABLE] += left_out
-        if self._wrong[_UNREACHABLE] > _MANY:
+        self._wrong[UNREACHABLE_TEXT] += left_out
+        if self._wrong[UNREACHABLE_TEXT] > _MANY:
             self._refuse_most()
         return batch.filter(pa.array(good)) if left_out else batch
 
@@ -132,7 +132,7 @@ class Bounds:
         return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)
 
     def _refuse_most(self) -> None:
-        if 2 * self._wrong[_UNREACHABLE] <= self._rows:
+        if 2 * self._wrong[UNREACHABLE_TEXT] <= self._rows:
             return
         rows = self.unreachable[0]
         worst = max((t for c in self._table.time_columns() for t in extremes(rows.column(c)) if t is not None), key=abs)

@@ -274,8 +274,8 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
 
 def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
     """The host in names such as `node7-rank3`, of reports that do not state it; there must be several, and several ranks of one."""
-    found = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(report_stem(r.path))) is not None}
-    return found if 1 < len(set(found.values())) < len({_base(r) for r in reports if r.path in found}) else {}
+    hosts = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(report_stem(r.path))) is not None}
+    return hosts if 1 < len(set(hosts.values())) < len({_base(r) for r in reports if r.path in hosts}) else {}
 
 
 def _leads(report: Report) -> list[ReportProcess]:
@@ -393,13 +393,15 @@ def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate]
 
     It can be a rank if it is not a process id and not much larger than there are reports.
     """
-    found = [(c, _LAST_NUMBER.match(c.stem)) for c in candidates]
-    texts = {None if m is None else m["name"] for _, m in found}
-    numbers = {id(c): int(m["number"]) for c, m in found if m is not None}
-    of_process = any(lead.pid == numbers.get(id(c)) for c, _ in found for lead in c.leads)
+    matches = [(c, _LAST_NUMBER.match(c.stem)) for c in candidates]
+    texts = {None if m is None else m["name"] for _, m in matches}
+    numbers = {id(c): int(m["number"]) for c, m in matches if m is not None}
+    of_process = any(lead.pid == numbers.get(id(c)) for c, _ in matches for lead in c.leads)
     text = texts.pop() if len(texts) == 1 else None
     if text is None or len(numbers) < _FEWEST_NUMBERED or _NSYS_NAME.fullmatch(text) or of_process:
         return lambda _: None
+    if sorted(numbers.values()) == list(range(1, len(numbers) + 1)):
+        return lambda candidate: numbers.get(id(candidate), 0) - 1  # counted from 1
     if max(numbers.values()) >= _NUMBERS_A_REPORT * len(numbers) or not all(c.alone for c in candidates):
         return lambda _: None
     return lambda candidate: numbers.get(id(candidate))

@@ -295,6 +295,7 @@ def _import_planned(
     watcher: Watcher,
     scratch: str,
 ) -> Manifest:
+    is_new = not (output / MANIFEST).exists()
     signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
     kept = _kept(output, signatures)
     todo = [r for r in plan.ranks if r.rank not in kept]
@@ -318,7 +319,7 @@ def _import_planned(
             watcher.rank_done(1)
     if failed and (strict or not done):
         first = failed[0][1]
-        if not done:  # nothing to continue with
+        if is_new and not done:  # nothing to continue with
             shutil.rmtree(output, ignore_errors=True)
         raise StrictError(str(first)) if strict and done else first
     return _finish(output, _without(manifest, failed).with_ranks(done.values()))

@@ -29,13 +29,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from alltrace.readers.base import ReportWarning
-from alltrace.run.bounds import MOST_TIME_NS
+from alltrace.run.bounds import MOST_TIME_NS, UNREACHABLE_TEXT
 from alltrace.run.manifest import RECORDED
 from alltrace.run.parquet import read_parquet, row_group_order
 from alltrace.run.writer import TableWriter
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import InputError
-from alltrace.trace.schema import TABLES
+from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,14 +69,16 @@ _SAMPLE = 4096
 _REASONS = ("unreachable", "backward", "no time", "far", "too long", "repeated", "overrun", "size")
 UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
 _TEXTS = {
-    BACKWARD: "rows of `{table}` that end before they start, left out",
-    TIMELESS: "rows of `{table}` without a time or a duration, left out",
-    FAR: "rows of `{table}` far from the time of all others, left out",
-    LONG: "rows of `{table}` that last half an hour longer than anything else begins, left out",
-    REPEATED: "rows of `{table}` that are recorded twice, counted once",
-    OVERRUN: "rows of `{table}` that end after later work of their stream has begun, cut at the start of the next",
-    SIZE: "copies of an impossible size, or faster than any memory, counted without size",
+    BACKWARD: "rows of `{table}` that end before they start",
+    TIMELESS: "rows of `{table}` without a time or a duration",
+    FAR: "rows of `{table}` far from the time of all others",
+    LONG: "rows of `{table}` that last half an hour longer than anything else begins",
+    REPEATED: "rows of `{table}` that are recorded twice",
+    OVERRUN: "rows of `{table}` that end after later work of their stream has begun",
+    SIZE: "copies of an impossible size, or faster than any memory",
 }
+SUSPECT_TEXTS = tuple(text.format(table=name) for text in (UNREACHABLE_TEXT, *_TEXTS.values()) for name in EVENT_TABLES)
+"""How the warnings about suspect rows begin."""
 _UNJOINED = "rows of `{table}` whose correlation ids come again and again, so launches are not joined with what they ran"
 _LAUNCHED = ("kernels", "copies", "graphs", "syncs", "api")
 _SHORTEST_CALL_NS, _SHORT_KERNEL_NS = 25, 1000
@@ -91,7 +93,7 @@ _UNIQUE = {
 }
 """The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the times."""
 
-_SAID = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
+_COPIED_COLUMNS = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
 
 
 class _Times(NamedTuple):
@@ -117,17 +119,17 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     if not reasons and not piece.unreachable:
         return
     believed = _believed_ends(piece.folder, tables, reasons)
-    said: list[pa.Table] = []
+    suspects: list[pa.Table] = []
     for name, why in reasons.items():
-        said += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=unjoined)
+        suspects += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=unjoined)
         counts = np.bincount(why, minlength=len(_REASONS) + 1)
         piece.row_warnings += tuple(
             ReportWarning(text.format(table=name), (name,), int(counts[n])) for n, text in _TEXTS.items() if counts[n]
         )
     for name, batches in piece.unreachable.items():
-        said += [_said(name, _with_possible_times(b), np.full(b.num_rows, UNREACHABLE, np.int8), None) for b in batches]
+        suspects += [_as_suspects(name, _with_possible_times(b), np.full(b.num_rows, UNREACHABLE, np.int8), None) for b in batches]
     with TableWriter(TABLES["suspects"], piece.folder / "suspects.parquet", scratch) as writer:
-        for table in said:
+        for table in suspects:
             for batch in table.to_batches():
                 writer.append(batch)
         piece.rows["suspects"] = writer.finish().rows
@@ -204,7 +206,7 @@ def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[n
         for first, last in spans or ():
             inside |= (times.start >= first) & (times.start <= last)
         note(name, ~inside, FAR)
-    latest = max((int(t.start[_kept(reasons, n)].max(initial=-MOST_TIME_NS)) for n, t in tables.items()), default=0)
+    latest = max((int(t.start[_unsuspected(reasons, n)].max(initial=-MOST_TIME_NS)) for n, t in tables.items()), default=0)
     for name, times in tables.items():
         note(name, times.end > latest + FAR_NS, LONG)
         if name in _UNIQUE:
@@ -217,7 +219,7 @@ def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[n
     return reasons
 
 
-def _kept(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
+def _unsuspected(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
     """What selects the rows of a table that are not suspect."""
     return slice(None) if name not in reasons else reasons[name] == 0
 
@@ -274,13 +276,13 @@ def _repeated(folder: Path, name: str, times: _Times) -> Flags:
 class _Tracks:
     """The streams of a table: where the rows of each are, and what is not serial in them."""
 
-    def __init__(self, folder: Path, name: str, kept: Flags) -> None:
+    def __init__(self, folder: Path, name: str, chosen: Flags) -> None:
         columns = ["process", "device", "context", "stream"]
         self._path = folder / f"{name}.parquet"
         read = read_parquet(self._path, columns)
         keys = np.stack([integers(read.column(c), -1) for c in columns])
         self.rows: dict[tuple[int, ...], Int64] = {}
-        rows = np.flatnonzero(kept)
+        rows = np.flatnonzero(chosen)
         if not len(rows):
             return
         ordered = keys[:, rows]
@@ -306,17 +308,17 @@ class _Tracks:
 
 def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
-    found: dict[str, Flags] = {}
+    overruns: dict[str, Flags] = {}
     work = {name: tables[name] for name in _SERIAL if name in tables}
     if not any(_may_overrun(times, others=len(work) > 1) for times in work.values()):
-        return found
+        return overruns
     every = {
         name: np.ones(len(times.start), np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()
     }
-    tracks = {name: _Tracks(folder, name, kept) for name, kept in every.items()}
-    for name, its in tracks.items():
+    tracks = {name: _Tracks(folder, name, chosen) for name, chosen in every.items()}
+    for name, streams in tracks.items():
         times, flags = tables[name], np.zeros(len(tables[name].start), np.bool_)
-        for track, rows in its.rows.items():
+        for track, rows in streams.rows.items():
             start, end = times.start[rows], times.end[rows]
             over = np.zeros(len(rows), np.bool_)
             over[:-_LATER] = end[:-_LATER] > start[_LATER:] + _OVERRUN_NS
@@ -326,12 +328,12 @@ def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, 
                     over[long] |= _overruns_others(start[long], end[long], tables[other].start[others.rows[track]])
             candidates = np.flatnonzero(over)
             if len(candidates):
-                candidates = candidates[~its.parallel(rows[candidates])]
+                candidates = candidates[~streams.parallel(rows[candidates])]
             if len(candidates) <= max(_ALWAYS_FEW, _NOT_SERIAL_SHARE * len(rows)):
                 flags[rows[candidates]] = True
         if flags.any():
-            found[name] = flags
-    return found
+            overruns[name] = flags
+    return overruns
 
 
 def _may_overrun(times: _Times, *, others: bool) -> bool:
@@ -369,7 +371,7 @@ def _believed_ends(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[
         believed = tables[name].end.copy()
         for track, rows in tracks[name].rows.items():
             over = rows[why[rows] == OVERRUN]
-            others = [tables[n].start[its.rows[track]] for n, its in tracks.items() if track in its.rows]
+            others = [tables[n].start[t.rows[track]] for n, t in tracks.items() if track in t.rows]
             begins = np.sort(np.concatenate(others))
             behind = np.searchsorted(begins, tables[name].start[over], "right")
             believed[over] = np.minimum(begins[np.minimum(behind, len(begins) - 1)], tables[name].end[over])
@@ -390,7 +392,7 @@ def _rewrite(
     path.rename(recorded)
     enums = [c.name for c in declared.columns if c.type == "enum"]
     schema = declared.arrow_schema()
-    said, first = [], 0
+    suspects, first = [], 0
     with TableWriter(declared, path, scratch) as writer, pq.ParquetFile(recorded, read_dictionary=enums) as file:
         for batch in file.iter_batches(row_groups=row_group_order(file.metadata)):
             rows = slice(first, first + batch.num_rows)
@@ -398,7 +400,7 @@ def _rewrite(
             reason = why[rows]
             ends = None if believed is None else believed[rows]
             if reason.any():
-                said.append(_said(name, batch, reason, ends))
+                suspects.append(_as_suspects(name, batch, reason, ends))
                 batch = _believable(batch, reason, ends)
             if unjoined and name in _LAUNCHED:
                 batch = _without(batch, "correlation")
@@ -406,7 +408,7 @@ def _rewrite(
         piece.rows[name] = writer.finish(open_end_ns=piece.open_end_ns).rows
     if not piece.rows[name]:
         path.unlink()
-    return said
+    return suspects
 
 
 def _without(batch: Any, column: str, rows: Flags | None = None) -> Any:
@@ -439,7 +441,7 @@ def _believable(batch: Any, reason: NDArray[np.int8], believed: Int64 | None) ->
     return batch.filter(pa.array((reason == 0) | (reason >= OVERRUN)))
 
 
-def _said(name: str, batch: Any, reason: NDArray[np.int8], believed: Int64 | None) -> pa.Table:
+def _as_suspects(name: str, batch: Any, reason: NDArray[np.int8], believed: Int64 | None) -> pa.Table:
     """The suspect rows of a batch as `suspects` has them."""
     rows = np.flatnonzero(reason)
     schema = TABLES["suspects"].arrow_schema()
@@ -452,7 +454,7 @@ def _said(name: str, batch: Any, reason: NDArray[np.int8], believed: Int64 | Non
     if ends is not None:
         columns["believed_end"] = pa.array(ends, pa.int64(), mask=reason[rows] != OVERRUN)
     taken = batch.take(pa.array(rows))
-    for column in _SAID:
+    for column in _COPIED_COLUMNS:
         source = order if column == "start" else column
         if source in taken.schema.names:
             columns[column] = taken.column(taken.schema.get_field_index(source))
@@ -466,9 +468,9 @@ def _see_again(
     spans = []
     for name, times in tables.items():
         why = reasons.get(name)
-        kept = np.ones(len(times.start), np.bool_) if why is None else (why == 0) | (why >= OVERRUN)
-        if kept.any():
-            spans.append((int(times.start[kept].min()), int(believed.get(name, times.end)[kept].max())))
+        believable = np.ones(len(times.start), np.bool_) if why is None else (why == 0) | (why >= OVERRUN)
+        if believable.any():
+            spans.append((int(times.start[believable].min()), int(believed.get(name, times.end)[believable].max())))
     piece.start_ns = min((first for first, _last in spans), default=None)
     piece.end_ns = max((last for _first, last in spans), default=None)
     if piece.open_end_ns is not None and piece.end_ns is not None:

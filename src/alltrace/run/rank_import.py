@@ -246,7 +246,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         by_report = {int(p.folder.parent.name): p for p in pieces}
         begin = last_attempt([by_report[i] for i in order])
         if begin:
-            text = "reports of earlier attempts of the process, which was started again, left out"
+            text = "reports of earlier attempts of the process, which was started again and has its last attempt here"
             of_import.append(ReportWarning(text, EVENT_TABLES, begin))
             order = order[begin:]
         pieces = [by_report[i] for i in order]

@@ -55,9 +55,9 @@ _Probe = TypeVar("_Probe", bound=_Looked)
 def one_of_each(paths: Sequence[Path], probes: Sequence[_Probe]) -> tuple[list[Path], list[_Probe], tuple[str, ...]]:
     """The reports without those that another one is instead of, and what is said of these."""
     reports = [p.report for p in probes]
-    found = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])
-    kept = [n for n in range(len(probes)) if n not in found]
-    return [paths[n] for n in kept], [probes[n] for n in kept], doubles_notes(reports, found)
+    instead = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])
+    first = [n for n in range(len(probes)) if n not in instead]
+    return [paths[n] for n in first], [probes[n] for n in first], doubles_notes(reports, instead)
 
 
 def plan_of(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None, notes: Sequence[str] = ()) -> Plan:
@@ -67,9 +67,9 @@ def plan_of(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | No
         UsageError: The reports are of several jobs, or `rank_from` cannot be used.
         InputError: A `ranks.csv` cannot be used.
     """
-    found = with_stated_ranks([p.report for p in probes], paths, rank_from)
-    check_one_job(found)
-    plan = plan_ranks(found)
+    reports = with_stated_ranks([p.report for p in probes], paths, rank_from)
+    check_one_job(reports)
+    plan = plan_ranks(reports)
     return plan._replace(notes=(*notes, *plan.notes))
 
 
@@ -78,7 +78,7 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
 
     `reports`: None for one that cannot be read. `contents`: Size and hash of each.
     """
-    found: dict[int, tuple[int, str]] = {}
+    instead: dict[int, tuple[int, str]] = {}
     order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
     keys: tuple[tuple[str, Callable[[int, Report], Hashable | None]], ...] = (
         ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None),
@@ -90,7 +90,7 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
         first: dict[Hashable, int] = {}
         for n in order:
             report = reports[n]
-            key = key_of(n, report) if report is not None and n not in found else None
+            key = key_of(n, report) if report is not None and n not in instead else None
             if key is None or report is None:
                 continue
             taken = first.setdefault(key, n)
@@ -98,18 +98,18 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
             if taken == n or other is None or not _may_be_one(report, other):
                 continue
             if how != "the same process as" or _of_two_profilers(report, other):
-                found[n] = taken, how
-    return found
+                instead[n] = taken, how
+    return instead
 
 
-def doubles_notes(reports: Sequence[Report | None], found: dict[int, tuple[int, str]]) -> tuple[str, ...]:
+def doubles_notes(reports: Sequence[Report | None], instead: dict[int, tuple[int, str]]) -> tuple[str, ...]:
     """What is said of the reports that were left out."""
     notes = []
-    for n, (taken, how) in sorted(found.items())[:_LISTED]:
+    for n, (taken, how) in sorted(instead.items())[:_LISTED]:
         left_out, other = reports[n], reports[taken]
         if left_out is not None and other is not None:
             notes.append(f"{path_text(left_out.path)}: left out, it is {how} {path_text(other.path)}")
-    rest = len(found) - _LISTED
+    rest = len(instead) - _LISTED
     return (*notes, *([f"{counted(rest, 'more report')} left out, of which others are copies"] if rest > 0 else ()))
 
 
@@ -231,14 +231,14 @@ def _clash(groups: Sequence[tuple[Any, list[Report]]]) -> bool:
 
 
 def _refusal(what: str, groups: Sequence[tuple[str, list[Report]]]) -> str:
-    every = [r.path for _, its in groups for r in its]
-    said = []
-    for name, its in groups[:_NAMED]:
-        paths = [r.path for r in its]
+    every = [r.path for _, reports in groups for r in reports]
+    of_jobs = []
+    for name, reports in groups[:_NAMED]:
+        paths = [r.path for r in reports]
         shown = ", ".join(printable(PurePath(p).name) for p in paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
-        said.append(f"{name}: {counted(len(paths), 'report')} ({shown}), `alltrace info {_arguments(paths, every)}`")
+        of_jobs.append(f"{name}: {counted(len(paths), 'report')} ({shown}), `alltrace info {_arguments(paths, every)}`")
     more = f"; and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-    return f"the reports are of {len(groups)} jobs, by their {what}; expected those of one. {'; '.join(said)}{more}"
+    return f"the reports are of {len(groups)} jobs, by their {what}; expected those of one. {'; '.join(of_jobs)}{more}"
 
 
 def _arguments(paths: Sequence[str], every: Iterable[str]) -> str:

@@ -73,7 +73,7 @@ def _by_expression(reports: Sequence[Path], text: str) -> dict[Path, StatedRank]
         raise UsageError(f"{OPTION} is {text!r}, which is not a valid regular expression: {error}") from error
     if "rank" not in pattern.groupindex:
         raise UsageError(f"{OPTION} is {text!r}; expected a group for the rank: (?P<rank>\\d+)")
-    found = {}
+    stated = {}
     for path in reports:
         match = pattern.search(path.as_posix())
         if match is None:
@@ -81,10 +81,10 @@ def _by_expression(reports: Sequence[Path], text: str) -> dict[Path, StatedRank]
         number = match["rank"] or ""
         if not _NUMBER.fullmatch(number):
             raise UsageError(f"{OPTION} finds {number!r} as the rank of {path.name}; expected a number below 10,000,000")
-        found[path] = StatedRank(int(number), None, None, OPTION)
-    if not found:
+        stated[path] = StatedRank(int(number), None, None, OPTION)
+    if not stated:
         raise UsageError(f"{OPTION} is {text!r}, which matches none of {len(reports)} reports, such as {reports[0]}")
-    return found
+    return stated
 
 
 def _in_files(reports: Sequence[Path]) -> dict[Path, StatedRank]:
@@ -96,9 +96,9 @@ def _in_files(reports: Sequence[Path]) -> dict[Path, StatedRank]:
         for above in (folder, *folder.parents)[:_FOLDERS_UP]:
             if above not in files:
                 files[above] = _read(above / FILE)
-            its = files[above].get(path.absolute().relative_to(above).as_posix())
-            if its is not None:
-                stated[path] = its
+            row = files[above].get(path.absolute().relative_to(above).as_posix())
+            if row is not None:
+                stated[path] = row
                 break
     return stated
 
@@ -129,7 +129,7 @@ def _read(path: Path) -> Mapping[str, StatedRank]:
             raise InputError(
                 path, found=f"line {rows.line_num} is {','.join(map(str, row.values()))!r}", expected="a file and numbers"
             )
-        its = StatedRank(int(rank), (row.get("host") or "").strip() or None, int(local) if local else None, FILE)
-        if stated.setdefault(file, its) != its:
+        row_rank = StatedRank(int(rank), (row.get("host") or "").strip() or None, int(local) if local else None, FILE)
+        if stated.setdefault(file, row_rank) != row_rank:
             raise InputError(path, found=f"line {rows.line_num} gives {file} another rank than a line before")
     return stated

@@ -540,6 +540,8 @@ def test_work_without_arguments_is_of_the_device_and_stream_of_its_ids(write):
     (kernel,) = rows_of(write(trace([bare])), "kernels")
     other = [gpu("kernel", "k", 1_000_050, 3, 5), bare | {"pid": 0, "tid": 7, "ts": 1_000_060}]
     both = rows_of(write(trace(other), name="other.pt.trace.json"), "kernels")
+    of_process = [event("cpu_op", "o", 1_000_000, 1), bare | {"pid": 4000}]  # as other backends may write it
+    assert rows_of(write(trace(of_process), name="process.pt.trace.json"), "kernels")[0]["device"] is None
     assert (kernel["device"], kernel["stream"], kernel["correlation"]) == (0, 9, None)
     assert [(r["device"], r["stream"]) for r in both] == [(0, 7), (0, 7)]
 

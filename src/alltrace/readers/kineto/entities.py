@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from alltrace.readers.kineto.names import Names
 
 _MOST_ORDINALS = 1 << 20
+_MOST_DEVICES = 1 << 10
 
 
 class Entities:
@@ -35,6 +36,10 @@ class Entities:
             if isinstance(ordinal, int) and not isinstance(ordinal, bool) and 0 <= ordinal < _MOST_ORDINALS:
                 self._properties.setdefault(ordinal, about)
                 self._devices.setdefault(ordinal, len(self._devices))
+
+    def device_ids(self, pids: Any) -> Any:
+        """The ordinals that the ids of processes of device work are, as Kineto writes them; `NOTHING` for the id of the process."""
+        return np.where(((pids == self._pid) & (pids > 0)) | (pids >= _MOST_DEVICES), NOTHING, pids)
 
     def devices(self, ordinals: Any) -> Any:
         """Rows of `devices`, null if the events name none."""

@@ -122,7 +122,7 @@ class Tables:
         return {
             **self._times(events),
             "process": np.zeros(events.count, np.int32),
-            "device": self._entities.devices(_or(events["device"], events["pid"])),  # the profiler writes both
+            "device": self._entities.devices(_or(events["device"], self._entities.device_ids(events["pid"]))),
             "context": narrow(events["context"]),
             "stream": _masked(stream, (stream < 0) | (stream >= _NO_STREAM)),
             "correlation": whole(self._correlation(events)),

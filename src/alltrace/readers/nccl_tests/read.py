@@ -155,17 +155,17 @@ def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> T
 
 def _joined_to_their_rows(runs: list[TestRun]) -> list[TestRun]:
     """The runs that have rows or an end. Where processes that each run alone write at once, several heads come before the rows."""
-    kept: list[TestRun] = []
+    with_rows: list[TestRun] = []
     heads: list[tuple[int, int, str, int, str]] = []
     for run in runs:
         if run.rows or run.failed or run.average is not None:
             if run.rows and _copies(rank[:2] for rank in [*heads, *run.ranks]) > 1 and _copies(map(_key, run.rows)) > 1:
                 run.ranks = [*heads, *run.ranks]
-            kept.append(run)
+            with_rows.append(run)
             heads = []
         else:
             heads += run.ranks
-    return kept
+    return with_rows
 
 
 def _apart(run: TestRun) -> list[TestRun]:

@@ -188,7 +188,7 @@ def answer_notes(
     Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to answer; an
     answer without rows and notes then gets a default note.
     """
-    damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned)
+    damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned, as_recorded=recipe.session_time)
     missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]
     if not able_ranks(recipe, run, chosen, options):
         return tuple(missing)

@@ -7,7 +7,7 @@ also has a note if tables are damaged, or lack values in a column that the rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from alltrace.recipes.base import Question
@@ -121,10 +121,26 @@ _OPTIONAL = {
 _MOST_NOTES = 20
 
 
-def notes_on_damage(run: Run, chosen: Sequence[RankRecord], read: Mapping[str, Sequence[str]], *, aligned: bool) -> list[str]:
+def _is_about_suspects(texts: Iterable[str]) -> bool:
+    from alltrace.run.plausibility import SUSPECT_TEXTS
+
+    return any(text.startswith(SUSPECT_TEXTS) for text in texts)
+
+
+_ON_SUSPECTS = (
+    "rows that cannot be true are left out, cut at the next work of their stream, or have no size; the table `suspects` has them"
+)
+_ON_SUSPECTS_AS_RECORDED = "rows that cannot be true are in this answer as they were recorded; the table `suspects` has them"
+
+
+def notes_on_damage(
+    run: Run, chosen: Sequence[RankRecord], read: Mapping[str, Sequence[str]], *, aligned: bool, as_recorded: bool = False
+) -> list[str]:
     """What the reports of the chosen ranks warn of, as far as it touches the tables that an answer is made from.
 
     A rank that is left out for lack of a table is warned of too: that may be why it has none.
+
+    `as_recorded` is whether the answer has the rows that cannot be true.
 
     Returns a sentence for each; empty if no table is read, as in `info`, which reports all warnings.
     """
@@ -146,6 +162,8 @@ def notes_on_damage(run: Run, chosen: Sequence[RankRecord], read: Mapping[str, S
                     lacking.setdefault(f"no row of `{table}` has a `{column}`, so {_TELLING[column]}", []).append(rank.rank)
     found += [(text, tuple(ranks)) for text, ranks in lacking.items()]
     notes = [f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: {text}" for text, ranks in found]
+    if any(rank.rows.get("suspects") for rank in chosen) and _is_about_suspects(text for text, _ in found):
+        notes.append(_ON_SUSPECTS_AS_RECORDED if as_recorded else _ON_SUSPECTS)
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES} more warnings concern the data used; `alltrace info` lists them"]
     return notes

@@ -14,7 +14,7 @@ from alltrace.run.manifest import RankRecord
 from alltrace.run.report_warnings import warnings_of
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
-_DAMAGED = re.compile(r"cut short|(?<!, )left out|none of its rows|have no end", re.IGNORECASE)
+_DAMAGED = re.compile(r"cut short|left out|none of its rows|have no end", re.IGNORECASE)
 _SLOWED = 1.05
 _NEWER = re.compile(r"newer", re.IGNORECASE)
 
