@@ -34,10 +34,10 @@ def clock_error_ns(
     """
     if one == other or (one in shared and shared[one] == shared.get(other)):
         return 0
-    found = errors_ns.get(one), errors_ns.get(other)
-    if found[0] is None or found[1] is None or components.get(one) != components.get(other):
+    both_errors = errors_ns.get(one), errors_ns.get(other)
+    if both_errors[0] is None or both_errors[1] is None or components.get(one) != components.get(other):
         return None
-    return math.ceil(math.hypot(found[0], found[1]))
+    return math.ceil(math.hypot(both_errors[0], both_errors[1]))
 
 
 class Aligned:

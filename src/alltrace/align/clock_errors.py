@@ -126,8 +126,8 @@ def _deviation(fitted: Callable[[np.random.Generator, int], Floats]) -> Floats:
     """The standard deviation of the rows of `fitted`, which makes so many columns at random, about 0."""
     rng = np.random.default_rng(1)
     squares = [np.square(fitted(rng, _DRAWS_AT_ONCE)).sum(axis=1) for _ in range(_DRAWS // _DRAWS_AT_ONCE)]
-    found: Floats = np.sqrt(np.sum(squares, axis=0) / _DRAWS)
-    return found
+    deviation: Floats = np.sqrt(np.sum(squares, axis=0) / _DRAWS)
+    return deviation
 
 
 def _student(freedom: int) -> float:

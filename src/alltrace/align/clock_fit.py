@@ -79,11 +79,11 @@ class Ends:
         """The same without the members that are not wanted, and without instances of a single one of them."""
         alone = np.bincount(self.instance[wanted], minlength=len(self.first) - 1) < 2
         wanted = wanted & ~alone[self.instance]
-        kept, instance = np.unique(self.instance[wanted], return_inverse=True)
-        first = np.searchsorted(instance, np.arange(len(kept) + 1))
+        instances, instance = np.unique(self.instance[wanted], return_inverse=True)
+        first = np.searchsorted(instance, np.arange(len(instances) + 1))
         rank, start, end, cell = self.rank[wanted], self.start[wanted], self.end[wanted], self.cell[wanted]
         whole = replace(self, rank=rank, start=start, end=end, instance=instance, first=first, cell=cell)
-        return replace(whole, numbers=self.numbers[kept])
+        return replace(whole, numbers=self.numbers[instances])
 
 
 def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, end: Floats) -> Ends:
@@ -207,9 +207,9 @@ def late_ends(ends: Ends, clocks: Clocks) -> tuple[Floats, Floats]:
 
 def medians(values: Floats, first: Int64) -> Floats:
     """The median of each run of values, which begin at `first`; 0 for an empty one."""
-    found = np.empty(len(first) - 1)
-    core.medians(values, first, np.empty(int(np.diff(first).max(initial=0))), found)
-    return found
+    middles = np.empty(len(first) - 1)
+    core.medians(values, first, np.empty(int(np.diff(first).max(initial=0))), middles)
+    return middles
 
 
 def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, NDArray[np.bool_]]:
@@ -333,16 +333,16 @@ def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDAr
 
 def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """The result of `levels` for n values of which some may be far off (Huber's weights); what it leaves is in standard errors."""
-    of_block, robust, found, left = Sums(block), weight, np.zeros(len(free)), np.zeros(len(values))
+    of_block, robust, levels_by_unit, left = Sums(block), weight, np.zeros(len(free)), np.zeros(len(values))
     for _ in range(_ROUNDS):
-        found = levels(block, unit, robust, values[:, None], free)[:, 0]
-        left = values - found[unit]
+        levels_by_unit = levels(block, unit, robust, values[:, None], free)[:, 0]
+        left = values - levels_by_unit[unit]
         left -= over(of_block(robust * left), of_block(robust))[block]
         left *= np.sqrt(weight)
         before, robust = robust, weight * np.minimum(OUTLIER_SIGMAS / np.maximum(np.abs(left), SETTLED_NS), 1.0)
         if (np.abs(robust - before) <= before / _ROUNDS).all():
             break
-    return found, left
+    return levels_by_unit, left
 
 
 def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: float = 0.0) -> Floats:

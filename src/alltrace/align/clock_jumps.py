@@ -83,10 +83,10 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
     order = np.lexsort((ends.end, of))
     best: tuple[float, Jump] | None = None
     for number, rows in rows_by(of[order]).items():
-        found = None if number in known else _split(ends.end[order[rows]], late[order[rows]])
-        if found is None:
+        jump = None if number in known else _split(ends.end[order[rows]], late[order[rows]])
+        if jump is None:
             continue
-        at, step, after, scatter = found
+        at, step, after, scatter = jump
         # of equal steps the later clock's is used, because clocks are relative to the first
         if best is None or abs(step) > best[0] - scatter:
             best = abs(step), Jump(number, at, step, after)

@@ -133,13 +133,13 @@ class Sharing:
         enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
         far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0
         of = self.host[ends.rank]
-        found, group = distinct_rows(ends.instance, of)
+        instances, group = distinct_rows(ends.instance, of)
         start, end = (replace(clocks, ahead_ns=clocks.ahead_ns - moved).true(ends.rank, t) for t in (ends.start, ends.end))
-        last, first = np.full(found.shape[1], -np.inf), np.full(found.shape[1], np.inf)
+        last, first = np.full(instances.shape[1], -np.inf), np.full(instances.shape[1], np.inf)
         np.maximum.at(last, group, start)
         np.minimum.at(first, group, end)
         several = np.bincount(group) > 1
-        number, less = (np.bincount(found[1], which, len(tried)) for which in (several, first < last))
+        number, less = (np.bincount(instances[1], which, len(tried)) for which in (several, first < last))
         broken = less > np.maximum(WRONG_SHARE * number, FEW)
         wrong = tried & (far | broken)
         self.contradicted |= bool(wrong.any()) and by == _MONOTONIC

@@ -95,8 +95,8 @@ class _Fit:
 
     def error(self, at_ns: Floats) -> Floats:
         """Half of the interval of each offset at stamped times."""
-        found: Floats = self.offset_error + self.rate_error * np.abs(at_ns - self.seen_ns[1])
-        return found
+        error_ns: Floats = self.offset_error + self.rate_error * np.abs(at_ns - self.seen_ns[1])
+        return error_ns
 
 
 @dataclass
@@ -181,8 +181,8 @@ class _Rows:
 
     def ends(self, used: Int64) -> Ends:
         """The ends of some rows."""
-        found = self.evidence
-        return ends_of(found.instance[used], found.communicator[used], self.at[used], self.start[used], self.end[used])
+        evidence = self.evidence
+        return ends_of(evidence.instance[used], evidence.communicator[used], self.at[used], self.start[used], self.end[used])
 
 
 def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> _Rows:
@@ -208,11 +208,11 @@ def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[s
 def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
     hosts = list(dict.fromkeys(p.host for p in ranks))
     used = rows.synchronising
-    found, sharing = _fit_with_jumps(rows, used, ranks)
-    if len(rows.exchanges) and len(np.unique(found[0].component)) > 1:
+    fit, sharing = _fit_with_jumps(rows, used, ranks)
+    if len(rows.exchanges) and len(np.unique(fit[0].component)) > 1:
         # the two ends of a message end together too, if less sharply; which is the sender is not known
-        found, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
-    state = _State(ranks, hosts, sharing.host, *found, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
+        fit, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
+    state = _State(ranks, hosts, sharing.host, *fit, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
     if sharing.contradicted:
         state.notes.append("the reports' monotonic clocks contradict the collectives and are not used")
     if state.fit.limits.broken:
@@ -233,14 +233,14 @@ def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tu
     jumps: dict[int, Jump] = {}
     while True:
         sharing = Sharing(ranks, seen)
-        found = _fitted(ends, sharing)
-        jump = find_jump(ends, found.clocks, found.units.clock, jumps) if len(jumps) < _MOST_JUMPS else None
+        fit = _fitted(ends, sharing)
+        jump = find_jump(ends, fit.clocks, fit.units.clock, jumps) if len(jumps) < _MOST_JUMPS else None
         if jump is None:
             break
-        ends = ends.only(jump.kept(ends, found.units.clock))
+        ends = ends.only(jump.kept(ends, fit.units.clock))
         jumps[jump.clock] = jump
     # only now the rates are free of the steps
-    return (found, {n: j.measured(whole, found.clocks, found.units.clock) for n, j in jumps.items()}), sharing
+    return (fit, {n: j.measured(whole, fit.clocks, fit.units.clock) for n, j in jumps.items()}), sharing
 
 
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
@@ -374,8 +374,8 @@ def _seen(ends: Ends, units: Units) -> Floats:
     np.minimum.at(first, unit, ends.end)
     np.maximum.at(last, unit, ends.end)
     mean = over(np.bincount(unit, ends.end, units.count), number)
-    found: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
-    return found
+    seen: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
+    return seen
 
 
 def _joined(cells: Cells, rows: NDArray[np.intp], part: Int64, count: int) -> Int64:
@@ -411,13 +411,13 @@ def _join_by_messages(state: _State, rows: _Rows) -> None:
         if one == other:
             continue
         # bound.ahead_ns is what the second is ahead of the first before either was moved
-        kept, moved = min(one, other), max(one, other)
+        lower, moved = min(one, other), max(one, other)
         ahead = bound.ahead_ns - (moves[b] - moves[a])
         state.widths[members[moved]] += bound.half_width_ns
-        state.messages[np.concatenate((members[kept], members[moved]))] += bound.messages
+        state.messages[np.concatenate((members[lower], members[moved]))] += bound.messages
         moves[members[moved]] += ahead if moved == other else -ahead
-        component[members[moved]] = kept
-        members[kept] = np.concatenate((members[kept], members.pop(moved)))
+        component[members[moved]] = lower
+        members[lower] = np.concatenate((members[lower], members.pop(moved)))
     state.fit = replace(fit, clocks=replace(fit.clocks, ahead_ns=fit.clocks.ahead_ns + moves), component=component)
 
 

@@ -109,8 +109,8 @@ def described(
             pa.array([], words) if encoded is None else pa.DictionaryArray.from_arrays(encoded.indices, texts(encoded.dictionary))
         )
     for name, kind in (("bytes", pa.int64()), ("stream", pa.int64()), ("device", pa.int32()), ("evidence", words)):
-        found = taken(members, tables, name)
-        columns[name] = pa.array([], kind) if found is None else found
+        rows = taken(members, tables, name)
+        columns[name] = pa.array([], kind) if rows is None else rows
     instance = members.column("instance").to_numpy()
     start, end = members.column("start").to_numpy(), members.column("end").to_numpy()
     rank = members.column("rank").to_numpy()
@@ -194,5 +194,5 @@ def _errors(error_ns: Callable[[int, int], int | None], rank: NDArray[np.int64],
     """How far the clocks of each rank and the one that it waits for may be off, -1 if not known."""
     key = rank.astype(np.int64) << 32 | awaited
     distinct, back = np.unique(key, return_inverse=True)
-    found = [error_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
-    return np.array([-1 if f is None else f for f in found] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]
+    errors = [error_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
+    return np.array([-1 if f is None else f for f in errors] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]

@@ -33,12 +33,12 @@ class PlacedRank:
 def place_ranks(manifest: Manifest) -> list[PlacedRank]:
     """The ranks of a run at their UTC stamps."""
     zero = manifest.zero_utc_ns
-    placed = []
+    ranks = []
     for rank in manifest.ranks:
         base = rank.time_base_utc_ns
         stamped = base is not None and zero is not None
         report = rank.reports[0] if rank.reports else -1 - rank.rank
         system = manifest.reports[report].system_clock_ns if 0 <= report < len(manifest.reports) else None
         shift = base - zero if base is not None and zero is not None else 0
-        placed.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
-    return placed
+        ranks.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
+    return ranks

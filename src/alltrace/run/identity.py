@@ -414,9 +414,9 @@ def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candida
     """
     stated: dict[int, dict[str, int]] = {}
     for c in candidates:
-        found = {m["axis"].lower(): int(m["rank"]) for m in _PARALLEL.finditer(c.stem)} if c.alone else {}
-        if found:
-            stated[id(c)] = found
+        axis_ranks = {m["axis"].lower(): int(m["rank"]) for m in _PARALLEL.finditer(c.stem)} if c.alone else {}
+        if axis_ranks:
+            stated[id(c)] = axis_ranks
     if len(stated) == 1 and not {"tp", "dp"} <= set(*stated.values()):
         stated = {}  # sizes, such as of a model on tp8_pp2
     for axes in _AXES:

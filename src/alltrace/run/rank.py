@@ -163,9 +163,9 @@ class Rank:
 
     def in_file_time(self) -> Rank:
         """The same rank in the time of its files, for what must not depend on clocks."""
-        found = Rank(self._files, self._manifest, self.record, self._names, self._overlay, as_recorded=self._as_recorded)
-        found.clock, found._in_file_time_of = ClockMap(0), found.clock
-        return found
+        rank = Rank(self._files, self._manifest, self.record, self._names, self._overlay, as_recorded=self._as_recorded)
+        rank.clock, rank._in_file_time_of = ClockMap(0), rank.clock
+        return rank
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`, whether they count or not."""
@@ -265,9 +265,9 @@ class Rank:
         from alltrace.run.parquet import read_parquet
 
         wanted, enums = _wanted(TABLES[table], columns)
-        held = self._tables.get(table) if self._source is None else None
-        if held is not None and set(wanted) <= set(held.column_names):
-            return held.select(wanted)
+        in_memory = self._tables.get(table) if self._source is None else None
+        if in_memory is not None and set(wanted) <= set(in_memory.column_names):
+            return in_memory.select(wanted)
         schema = TABLES[table].arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
@@ -330,10 +330,10 @@ class Rank:
         return sample_sources(self, self._manifest, samplers(self._manifest, self.record), self._beside)
 
     def _beside(self, record: RankRecord) -> Rank:
-        found = Rank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
+        rank = Rank(self._files, self._manifest, record, self._names, self._overlay, self.clock.origin_ns)
         if self._in_file_time_of is not None:  # ranks of a host share its clock, but have their own time bases
-            found.clock = ClockMap(found.clock.shift_ns - self._in_file_time_of.shift_ns)
-        return found
+            rank.clock = ClockMap(rank.clock.shift_ns - self._in_file_time_of.shift_ns)
+        return rank
 
     def batches(
         self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False
@@ -356,8 +356,8 @@ class Rank:
 
         wanted, enums = _wanted(declared, columns)
         schema = declared.arrow_schema(wanted)
-        for found in read_row_groups(self._path(table), self._to_read(table, wanted), enums, rows):
-            whole = self._finished(table, found, schema)
+        for rows_read in read_row_groups(self._path(table), self._to_read(table, wanted), enums, rows):
+            whole = self._finished(table, rows_read, schema)
             yield whole if lengths and not self.clock.drift else self._aligned(whole, declared.time_columns())
 
     def _view_batches(self, table: str, columns: list[str], rows: int, *, lengths: bool) -> Iterator[pa.RecordBatch]:
@@ -383,15 +383,15 @@ class Rank:
             ("start", "end") if "end" in declared.column_names else (declared.order or "start", declared.order or "start")
         )
         first = 0
-        found = []
+        pieces = []
         for group in row_group_order(metadata):
             facts = metadata.row_group(group)
             (low, last), (_, high) = _bounds_of(facts, starts), _bounds_of(facts, ends)
             times = (None if time is None else self.clock.apply_one(time) for time in (low, high, last))
-            found.append(Piece(group, first, facts.num_rows, *times))
+            pieces.append(Piece(group, first, facts.num_rows, *times))
             first += facts.num_rows
-        self._pieces[table] = found
-        return found
+        self._pieces[table] = pieces
+        return pieces
 
     def piece(self, table: str, group: int, columns: Sequence[str]) -> pa.Table:
         """The rows of one of `pieces`, as `table`."""
@@ -403,8 +403,8 @@ class Rank:
 
         path, metadata = self._file(table)
         wanted, enums = _wanted(TABLES[table], columns)
-        found = read_row_group(path, metadata, group, self._to_read(table, wanted), enums)
-        return self._finished(table, found, TABLES[table].arrow_schema(wanted))
+        rows = read_row_group(path, metadata, group, self._to_read(table, wanted), enums)
+        return self._finished(table, rows, TABLES[table].arrow_schema(wanted))
 
     def _to_read(self, table: str, wanted: list[str]) -> list[str]:
         """The columns to read for those wanted: the names of kernels tell in which of them ranks meet."""
@@ -436,12 +436,12 @@ class Rank:
         from alltrace.run.parquet import row_group_order
 
         _, metadata = self._file(table)
-        found = []
+        groups = []
         for group in row_group_order(metadata):
             low, high = _bounds_of(metadata.row_group(group), "device")
             if low is None or high is None or any(low <= d <= high for d in devices):
-                found.append(group)
-        return found
+                groups.append(group)
+        return groups
 
     def _file(self, table: str) -> tuple[Path, pq.FileMetaData]:
         """The file of a table that the rank has, and its metadata, which is read once."""
@@ -489,8 +489,8 @@ class Rank:
 
         declared = SHARED_TABLES[table]
         names, enums = _wanted(declared, None)
-        found = read_rows(path, names, ("rank", self.rank), enums)
-        return self._aligned(found, declared.time_columns())
+        rows = read_rows(path, names, ("rank", self.rank), enums)
+        return self._aligned(rows, declared.time_columns())
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null if the id is."""

@@ -228,10 +228,10 @@ def _check_one_process(path: Path, facts: Facts) -> None:
 
 def _labels(text: bytes) -> set[str]:
     """What process ids, or the names of processes, say of ranks."""
-    found = {m[1] or m[2] for m in _LABEL.finditer(text)}
+    labels = {m[1] or m[2] for m in _LABEL.finditer(text)}
     return {
         label
-        for raw in found
+        for raw in labels
         if (label := _PROCESS_BEHIND.sub("", raw.decode("utf-8", "replace")).strip()) and _RANKED.search(label)
     }
 

@@ -22,8 +22,8 @@ def notes_on_sizes(run: RunFacts, unknown: int) -> list[str]:
         run: The facts of the run, whose reports tell what their profiler could have recorded.
         unknown: How many operations have no size.
     """
-    told = (w for rank in run.manifest.ranks for warnings in rank.warnings.values() for w in warnings)
-    if not unknown or any(w.tables == ("collectives",) for w in told):
+    rank_warnings = (w for rank in run.manifest.ranks for warnings in rank.warnings.values() for w in warnings)
+    if not unknown or any(w.tables == ("collectives",) for w in rank_warnings):
         return []
     profilers = {report.profiler for report in run.manifest.reports}
     reasons = [row for row in _LACKING if any(p.startswith(row[0]) for p in profilers)] or [("", "the reports do not give it", "")]

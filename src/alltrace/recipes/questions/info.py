@@ -82,8 +82,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
                 **{t: r.rows.get(t, 0) for t in present},
             }
         )
-    told = ("host", "offset_ns", "drift_ppm", "error_ns", "residual_ns", "evidence", "component")
-    clocks = [{name: getattr(clock, name) for name in told} for clock in manifest.clocks]
+    clock_columns = ("host", "offset_ns", "drift_ppm", "error_ns", "residual_ns", "evidence", "component")
+    clocks = [{name: getattr(clock, name) for name in clock_columns} for clock in manifest.clocks]
     extra = {"clocks": clocks, "communicators": _communicators(run.alignment, [r.rank for r in run.ranks])}
     slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
     slowed = () if slowdown is None else (slowdown.text,)
