@@ -380,7 +380,12 @@ def test_an_exchange_of_more_bytes_than_a_number_holds_has_no_size(tmp_path):
     told = {"comm": "0x1", "bytes": 2**62, "nranks": 3}
     sides = ((1, "ncclSend"), (10, "ncclRecv"))
     ranges = [call(at + k, at + k + 1, name, {**told, "peer": k}) for at, name in sides for k in range(3)]
-    rows = rows_of(tmp_path, ranges=[call(0, 100, "ncclGroupStart"), *ranges, call(120, 130, "ncclGroupEnd")])
+    rows = rows_of(
+        tmp_path,
+        ranges=[call(0, 100, "ncclGroupStart"), *ranges, call(120, 130, "ncclGroupEnd")],
+        api=[launch(122, 1)],
+        kernels=[kernel(200, 300, SEND_RECV, correlation=1, stream=20)],
+    )
     assert picked(rows, "op", "bytes") == [("AllToAll", None)]
 
 

@@ -152,7 +152,7 @@ def random_report(path: Path, seed: int) -> None:
         thread, start = rng.choice(THREADS), rng.randrange(0, 380_000)
         process = thread >> 24 << 24
         begin = rng.randrange(1000, 5000)
-        call = (start, start + rng.choice((0, 1, 300, 30_000)), 0, thread, i, 1, 0)
+        call = (start, start + rng.choice((0, 1, 300, 700, 900, 30_000)), 0, thread, i, 1, 0)
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, ?)", call)
         kernel = (begin, begin + rng.randrange(1, 90), 0, 1, 7, i, process, *(rng.randrange(1, 4) + k for k in (0, 3, 6)))
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", kernel)

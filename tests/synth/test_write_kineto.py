@@ -86,6 +86,7 @@ APART = {
     "diagnose": {"evidence"},
     "operators": {"cpu_self_ns", "gpu_self_ns", "gpu_self_percent"},
     "nccl_straggler": {"Times Last"},
+    "stragglers": {"cause", "cause_percent", "communication_excess_ns", "root_share"},
     "nvtx_gpu_proj_trace": NESTED,
     "stats:nvtx_gpu_proj_sum": NESTED,
     "stats:nvtx_gpu_proj_trace": NESTED,

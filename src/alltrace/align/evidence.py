@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
+from alltrace.align.grouped_sends import fold_groups
 from alltrace.align.nccl_calls import nccl_ranges, read_calls, read_contexts
 from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
@@ -47,7 +48,7 @@ def collect(rank: Rank) -> Any:
     if not parts:
         return _schema().empty_table()
     table = pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]
-    return _sorted(_numbered(table))
+    return _sorted(_numbered(fold_groups(table)))
 
 
 def _schema() -> Any:

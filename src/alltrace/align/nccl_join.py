@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alltrace.align.nccl_kernels import NOT_KNOWN
-from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SENT
+from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT
 from alltrace.trace.communication_kernels import EXCHANGE
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
     launched = np.array([*(types.index(t) for t in kernel_types), -1], np.int64)[type_code]
     op = calls.op.copy()
     ops = list(calls.ops)
-    keep = _fold_exchanges(calls, communicator, numbers, valid, op, ops)
-    keep &= _fold_groups(calls, communicator, first, numbers, valid, keep, op, ops)
+    keep = _fold_exchanges(calls, numbers, valid, op, ops)
     rows = np.flatnonzero(keep)
     return {
         "start": _array(start[rows], start[rows] != NOT_KNOWN),
@@ -191,16 +190,12 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[s
 
 def _fold_exchanges(
     calls: Calls,
-    communicator: NDArray[np.int64],
     numbers: dict[str, NDArray[np.int64]],
     valid: dict[str, NDArray[np.bool_]],
     op: NDArray[np.int64],
     ops: list[str],
 ) -> NDArray[np.bool_]:
-    """Makes grouped sends and receives among all members one all-to-all, in place; returns which calls stay rows.
-
-    They are one if a framework's range states it, or if the group sends to all members and receives from all.
-    """
+    """Makes grouped sends and receives of which a framework's range states the operation one, in place; returns which stay rows."""
     keep: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
     recv = ops.index(RECV) if RECV in ops else -2
@@ -212,74 +207,19 @@ def _fold_exchanges(
     all_paired = np.bincount(calls.unit, ~paired, minlength=units) == 0
     context = calls.unit_context
     said = (context >= 0) & (calls_in >= 1) & all_paired & ~np.isin(context, (send, recv))
-    size = np.zeros(units, np.int64)
-    np.maximum.at(size, calls.unit, np.where(valid["group_size"], numbers["group_size"], 0))
-    peers_known = np.bincount(calls.unit, ~valid["peer"], minlength=units) == 0
-    peers = {}
-    for one in (send, recv):
-        rows = np.flatnonzero(op == one)
-        pairs = np.unique(np.stack((calls.unit[rows], communicator[rows], numbers["peer"][rows])), axis=1)
-        peers[one] = np.bincount(pairs[0], minlength=units)
-    among_all = all_paired & peers_known & (size > 2) & (peers[send] >= size - 1) & (peers[recv] >= size - 1)
-    exchange = said | among_all
-    if not exchange.any():
+    if not said.any():
         return keep
-    if ALL_TO_ALL not in ops:
-        ops.append(ALL_TO_ALL)
-    mine = exchange[calls.unit]
+    mine = said[calls.unit]
     firsts = np.concatenate(([True], calls.unit[1:] != calls.unit[:-1]))
     keep = ~mine | firsts
     head = np.flatnonzero(mine & firsts)
-    op[head] = np.where(said[calls.unit[head]], context[calls.unit[head]], ops.index(ALL_TO_ALL))
+    op[head] = context[calls.unit[head]]
     sent = np.bincount(calls.unit, np.where(paired & valid["bytes"] & (calls.op == send), numbers["bytes"], 0), minlength=units)
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits
     valid["peer"][head] = valid["sequence"][head] = False  # those of its first call
     return keep
-
-
-def _fold_groups(
-    calls: Calls,
-    communicator: NDArray[np.int64],
-    kernel: NDArray[np.int64],
-    numbers: dict[str, NDArray[np.int64]],
-    valid: dict[str, NDArray[np.bool_]],
-    keep: NDArray[np.bool_],
-    op: NDArray[np.int64],
-    ops: list[str],
-) -> NDArray[np.bool_]:
-    """Makes a group's sends and receives with one peer, in one kernel, one operation; returns which calls stay rows.
-
-    Its peer and communicator are unknown where its calls do not show them. What a member sends to itself, as in an
-    exchange among all of two, goes with the rest. `kernel` is the first kernel of each call.
-    """
-    result: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
-    codes = [ops.index(o) for o in (SEND, RECV) if o in ops]
-    rows = np.flatnonzero(keep & np.isin(op, codes) & (kernel >= 0))
-    if not len(rows):
-        return result
-    peer = np.where(valid["peer"], numbers["peer"], -1)
-    to_self = valid["peer"] & valid["group_rank"] & (numbers["peer"] == numbers["group_rank"])
-    order = rows[np.lexsort((rows, to_self[rows], communicator[rows], kernel[rows]))]
-    fresh = np.concatenate(([True], (np.diff(kernel[order]) != 0) | (np.diff(communicator[order]) != 0)))
-    group = np.cumsum(fresh) - 1
-    head, many = order[fresh], np.bincount(group)
-    own = np.bincount(group, (peer[order] == peer[head][group]) | to_self[order])
-    both = np.bincount(group, (op[order] != op[head][group]) & (to_self[order] == to_self[head][group]))
-    one = (many > 1) & (own == many)
-    result[order[one[group] & ~fresh]] = False
-    counts = (op[order] == ops.index(SEND) if SEND in ops else op[order] == op[head][group]) & valid["bytes"][order]
-    counts &= to_self[order] == to_self[head][group]
-    moved = np.bincount(group, np.where(counts, numbers["bytes"][order], 0))
-    exchange = one & (both > 0)
-    if exchange.any():
-        ops.append(SEND_RECV)
-        op[head[exchange]] = ops.index(SEND_RECV)
-    fits = one & (moved > 0) & (moved < 2.0**63)
-    numbers["bytes"][head[fits]] = moved[fits].astype(np.int64)
-    valid["sequence"][head[one]] = False
-    return result
 
 
 def _of_kernels(kernels: Kernels, rows: NDArray[np.int64], contexts: Contexts | None) -> dict[str, Any]:

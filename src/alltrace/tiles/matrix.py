@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.align.members import direction_of
+from alltrace.align.members import EXCHANGE, direction_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -73,13 +73,11 @@ class Matrices:
         if measure == "wait_ns":
             np.add.at(found, (where[self._rank], where[self._last]), self._wait)
         elif measure == "message_bytes":
-            senders = np.flatnonzero(self._direction == 1)
-            receivers = np.flatnonzero(self._direction == -1)
-            # a message has one sender and one receiver, which share the number of the instance
-            receiver_of = dict(zip(self._instance[receivers].tolist(), receivers.tolist(), strict=True))
-            for sender, instance in zip(senders.tolist(), self._instance[senders].tolist(), strict=True):
-                if instance in receiver_of:
-                    found[where[self._rank[sender]], where[self._rank[receiver_of[instance]]]] += self._bytes[sender]
+            senders = np.flatnonzero(np.isin(self._direction, (1, EXCHANGE)))
+            receivers = np.flatnonzero(np.isin(self._direction, (-1, EXCHANGE)))
+            # a message's two members share the number of the instance; in an exchange each sends
+            for sender, receiver in _other_members(self._instance, senders, receivers):
+                found[where[self._rank[sender]], where[self._rank[receiver]]] += self._bytes[sender]
         else:
             self._add_collectives(found, where)
         return found
@@ -112,3 +110,14 @@ class Matrices:
             "most": int(flat.max(initial=0)),
             "pairs": [{"from": labels[a], "to": labels[b], "value": value} for a, b, value in pairs],
         }
+
+
+def _other_members(
+    instance: NDArray[np.int64], senders: NDArray[np.int64], receivers: NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    """Each sender with each receiver of the same instance but itself."""
+    of_instance: dict[int, list[int]] = {}
+    for number, receiver in zip(instance[receivers].tolist(), receivers.tolist(), strict=True):
+        of_instance.setdefault(number, []).append(receiver)
+    for number, sender in zip(instance[senders].tolist(), senders.tolist(), strict=True):
+        yield from ((sender, receiver) for receiver in of_instance.get(number, ()) if receiver != sender)

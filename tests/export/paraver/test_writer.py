@@ -179,6 +179,11 @@ def test_sends_of_nccl_meet_their_receives(tmp_path):
     assert [r for r in records if r.startswith("3")] == ["3:1:1:1:1:0:0:2:1:2:1:60:60:1024:55004"]
     assert "2:1:1:1:1:0:63000210:2:63000211:1024:63000212:0:63000213:3" in records
     assert "2:1:1:1:1:0:63000207:1" in records
+    _, _, records = exported(tmp_path / "both", {0: side("SendRecv", 0, 1, 0), 1: side("SendRecv", 1, 0, 10)})
+    assert [r for r in records if r.startswith("3")] == [
+        "3:1:1:1:1:0:0:2:1:2:1:60:60:1024:55004",
+        "3:2:1:2:1:10:10:1:1:1:1:50:50:1024:55004",
+    ]
 
 
 def test_a_receive_of_nccl_without_an_end_ends_where_it_starts(tmp_path):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from alltrace.run.manifest import RankRecord
     from alltrace.trace.arrays import Int64
 
+_SENDS, _RECEIVES = ("Send", "SendRecv"), ("Recv", "SendRecv")
+
 
 @dataclass(frozen=True)
 class Written:
@@ -167,7 +169,7 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
                     world[communicator, group_rank] = number
             ops, inverse = np.unique(found[5], return_inverse=True)
             texts = selection.run.texts(pa.array(ops)).to_pylist()
-            moves = np.array([t in ("Send", "Recv") for t in texts])[inverse] & (found[6] >= 0) & (found[2] >= 0)
+            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (found[6] >= 0) & (found[2] >= 0)
             rows.append((number, found[:, moves], [texts[i] for i in inverse[moves].tolist()]))
     messages: list[tuple[bool, Ends]] = []
     for number, found, words in rows:
@@ -175,8 +177,8 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
         own = tracks[number]
         places = own.of_streams(found[2], found[3])
         peers = np.array([world.get((c, p), -1) for c, p in found[[4, 6]].T.tolist()], np.int64)
-        for sends, op in ((True, "Send"), (False, "Recv")):
-            at = np.flatnonzero(np.array([w == op for w in words], bool) & (places >= 0) & (peers >= 0))
+        for sends, ops in ((True, _SENDS), (False, _RECEIVES)):
+            at = np.flatnonzero(np.array([w in ops for w in words], bool) & (places >= 0) & (peers >= 0))
             pairs = (task[at], peers[at]) if sends else (peers[at], task[at])
             start, end = (found[i][at] - selection.zero_ns for i in (0, 1))
             keys, sizes = np.stack((*pairs, found[4][at])), np.maximum(found[8][at], 0)
