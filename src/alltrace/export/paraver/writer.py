@@ -177,8 +177,8 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
         own = tracks[number]
         places = own.of_streams(found[2], found[3])
         peers = np.array([world.get((c, p), -1) for c, p in found[[4, 6]].T.tolist()], np.int64)
-        for sends, ops in ((True, _SENDS), (False, _RECEIVES)):
-            at = np.flatnonzero(np.array([w in ops for w in words], bool) & (places >= 0) & (peers >= 0))
+        for sends, wanted in ((True, _SENDS), (False, _RECEIVES)):
+            at = np.flatnonzero(np.array([w in wanted for w in words], bool) & (places >= 0) & (peers >= 0))
             pairs = (task[at], peers[at]) if sends else (peers[at], task[at])
             start, end = (found[i][at] - selection.zero_ns for i in (0, 1))
             keys, sizes = np.stack((*pairs, found[4][at])), np.maximum(found[8][at], 0)
