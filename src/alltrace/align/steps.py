@@ -142,6 +142,7 @@ def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> Ran
 
 def rank_steps(rank: Rank) -> RankSteps | None:
     """The steps of one rank, in the time of its files; None if nothing shows them."""
+    rank = rank.with_host_work()
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))

@@ -258,6 +258,7 @@ class Question:
         prepare: Adds to the options what `map` must know of the run, such as bins equal on all ranks.
         sql: Its statements, if it has some.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
+        of_hosts: Whether it judges the work of a rank's host where nothing ran on a device (`alltrace.run.host_work`).
         windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
         session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
             and not from the run's first event.
@@ -281,6 +282,7 @@ class Question:
     prepare: Callable[[Options, RunFacts], Options] | None = None
     sql: Shown | None = None
     host_samples: bool = False
+    of_hosts: bool = False
     windowed: bool = True
     session_time: bool = False
     keeps: bool = False

@@ -132,7 +132,11 @@ def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     matched = np.unique(matched)
     work, waits = read(rank, matched)
     meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    return _Builder(rank.rank, work, waits, meetings, unplaced).build()
+    graph = _Builder(rank.rank, work, waits, meetings, unplaced, cut_at_pauses=rank.host_work is not None).build()
+    if rank.host_work is None:
+        return graph
+    # what nothing explains is a pause of the host that works
+    return replace(graph, host_ns=graph.host_ns + graph.idle_ns, idle_ns=np.zeros_like(graph.idle_ns))
 
 
 def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int]], int]:
@@ -155,7 +159,17 @@ def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[t
 class _Builder:
     """Makes the graph of one rank."""
 
-    def __init__(self, rank: int, work: Work, waits: Waits, meetings: list[tuple[int, int, int]], unplaced: int) -> None:
+    def __init__(
+        self,
+        rank: int,
+        work: Work,
+        waits: Waits,
+        meetings: list[tuple[int, int, int]],
+        unplaced: int,
+        *,
+        cut_at_pauses: bool = False,
+    ) -> None:
+        self._cut_at_pauses = cut_at_pauses
         self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
         self._arcs = _Arcs()
         w = work
@@ -396,6 +410,8 @@ class _Builder:
             cut[1:] |= self._anchors[1:] != self._anchors[:-1]
             # each copy is a segment, so that a replay can leave it out and not others
             cut[1:] |= w.kind[1:] == COPY
+        if self._cut_at_pauses:  # so that each arc has one
+            cut |= self._odd > 0
         return cut
 
     # segments

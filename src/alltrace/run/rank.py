@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alltrace.run.checksums import RankFiles
+    from alltrace.run.host_work import HostWork
     from alltrace.run.manifest import Manifest, RankRecord
     from alltrace.run.names import Names
     from alltrace.run.overlay import Overlay
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _Made = TypeVar("_Made")
 _PIECE_ROWS = 1 << 19
+HOST_TABLES = ("kernels", "collectives")
+"""The tables of which a rank without device work has other rows, if those of its host are wanted."""
 
 
 class Rows(Protocol):
@@ -101,6 +104,7 @@ class Rank:
         memo: What `recipes.execution.shared_tables.once` made of these tables; None if nothing is kept, as for files.
         kept: The parts of the rank that are stored with the run, or None.
         reads: How often each table in memory was read.
+        host_work: What stands for device work (`with_host_work`), or None.
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class Rank:
         self.memo: dict[Hashable, Any] | None = None
         self.kept: Parts | None = None
         self.reads: dict[str, int] = {}
+        self.host_work: HostWork | None = None
         self._files = files
         self._manifest = manifest
         self._names = names
@@ -165,11 +170,23 @@ class Rank:
         """The same rank in the time of its files, for what must not depend on clocks."""
         rank = Rank(self._files, self._manifest, self.record, self._names, self._overlay, as_recorded=self._as_recorded)
         rank.clock, rank._in_file_time_of = ClockMap(0), rank.clock
+        rank.host_work = self.host_work
         return rank
+
+    def with_host_work(self) -> Rank:
+        """The same rank with the work of its host in place of a device's, if nothing ran on one (`alltrace.run.host_work`)."""
+        from alltrace.run.host_work import HostWork, only_on_host
+
+        if self.host_work is not None or self._source is not None or not only_on_host(self.record):
+            return self
+        other = copy(self)
+        other.host_work = HostWork(self)
+        return other
 
     def has(self, table: str) -> bool:
         """Whether the rank has rows of the canonical `table`, whether they count or not."""
-        return has_rows(self._files, self.record, table, self._overlay) or self._recorded(table)
+        stands_in = self.host_work is not None and table == "kernels"
+        return stands_in or has_rows(self._files, self.record, table, self._overlay) or self._recorded(table)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The canonical `table`, empty if the rank has none.
@@ -268,6 +285,8 @@ class Rank:
         in_memory = self._tables.get(table) if self._source is None else None
         if in_memory is not None and set(wanted) <= set(in_memory.column_names):
             return in_memory.select(wanted)
+        if self.host_work is not None and table in HOST_TABLES:
+            return self.host_work.table(table, wanted)
         schema = TABLES[table].arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()
@@ -351,6 +370,9 @@ class Rank:
         declared = TABLES[table]
         if self._source is not None:
             yield from self._view_batches(table, list(declared.column_names if columns is None else columns), rows, lengths=lengths)
+            return
+        if self.host_work is not None and table in HOST_TABLES:
+            yield self.table(table, columns)
             return
         from alltrace.run.parquet import read_row_groups
 

@@ -29,6 +29,8 @@ COMPUTE = "compute"
 UNCLASSIFIED = "unclassified"
 MEETING = "meeting"
 """No rule names the kernel, and ranks of a host wait for one another in it."""
+HOST = "host"
+"""A piece of what a host's main thread computes, where nothing ran on a device (`alltrace.run.host_work`); it is compute."""
 COMMUNICATION = frozenset({COLLECTIVE, P2P, EXCHANGE})
 NOT_COMPUTE = COMMUNICATION | {MEETING}
 """Kernels in which a rank exchanges data with other ranks or waits for them."""

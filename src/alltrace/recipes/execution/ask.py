@@ -303,6 +303,11 @@ def _streamed(run: Run, ranks: Sequence[RankRecord], window: Window | None) -> l
     return [StreamedRank(run.rank(record.rank), narrowed) for record in ranks]
 
 
+def rank_for(recipe: Question, run: Run, rank: int) -> Rank:
+    """A rank's tables as a question judges them."""
+    return run.rank(rank).with_host_work() if recipe.of_hosts else run.rank(rank)
+
+
 def _ask_rank(
     sent: SentRun,
     recipe: Question,
@@ -312,7 +317,7 @@ def _ask_rank(
 ) -> Part:
     """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
     rank, window, kept = item
-    stored = sent.run.rank(rank)
+    stored = rank_for(recipe, sent.run, rank)
     tables: Rank = stored if window is None else stored.view(window)
     if recipe.kept_parts:
         wanted = recipe.reads(options)

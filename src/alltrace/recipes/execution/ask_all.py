@@ -18,6 +18,7 @@ from alltrace.recipes.execution.kept_findings import keep_findings, kept_finding
 from alltrace.recipes.execution.kept_parts import RankParts
 from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.execution.shared_tables import SharedRun
+from alltrace.run.host_work import only_on_host
 from alltrace.run.manifest import RankRecord
 from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
@@ -195,6 +196,9 @@ def _ask_rank(
     number, kept = item
     own = [q for q in questions if number in q.ranks]
     rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], kept)
+    of_hosts = rank
+    if only_on_host(rank.record):
+        of_hosts = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own if q.recipe.of_hosts], kept, of_hosts=True)
     in_session = rank.view(later_ns=sent.run.origin_ns)
     if rank.record.rows.get("suspects"):  # reports with NVIDIA's names have the rows that others leave out
         in_session = sent.run.in_session_time().rank(number)
@@ -202,20 +206,30 @@ def _ask_rank(
     parts: dict[int, Part | str] = {}
     for position, question in enumerate(own):
         try:
-            tables = in_session if question.recipe.session_time else rank
+            tables = in_session if question.recipe.session_time else of_hosts if question.recipe.of_hosts else rank
             parts[question.number] = Part(number, question.recipe.map(tables, question.options))
         except AlltraceError as error:
             parts[question.number] = str(error)
-        rank.release([t for t, i in last.items() if i == position])
+        for read in (rank, of_hosts):
+            read.release([t for t, i in last.items() if i == position])
     advance(1)
     return parts
 
 
 def shared_rank(
-    run: Run, rank: int, questions: Sequence[tuple[Question, Mapping[str, Any]]], kept: RankParts | None = None
+    run: Run,
+    rank: int,
+    questions: Sequence[tuple[Question, Mapping[str, Any]]],
+    kept: RankParts | None = None,
+    *,
+    of_hosts: bool = False,
 ) -> Rank:
-    """The tables of one rank, each read once for all of `questions`."""
+    """The tables of one rank, each read once for all of `questions`.
+
+    `of_hosts`: Whether the work of its host stands for that of a device, if nothing ran on one.
+    """
     reads, stored = _reads_of(questions), run.rank(rank)
+    stored = stored.with_host_work() if of_hosts else stored
     if kept is None:
         return stored.view(wanted=reads)
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from alltrace.recipes.base import Question
+from alltrace.run.host_work import only_on_host
 from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.run.store import Run
 from alltrace.trace.errors import InputError
@@ -89,6 +90,10 @@ def notes_on_missing(recipe: Question, run: Run, chosen: Sequence[RankRecord], o
         return ["no rank was selected, so the answer is empty"]
     none_able = not able_ranks(recipe, run, chosen, options)
     notes = []
+    on_host = [r.rank for r in chosen if recipe.of_hosts and only_on_host(r)]
+    if on_host:
+        who = f"{'rank' if len(on_host) == 1 else 'ranks'} {number_ranges(on_host)}"
+        notes.append(f"{who}: nothing ran on a device, so the work of the main thread is judged in place of a device's")
     for group in recipe.needs(options):
         lacking = [r.rank for r in chosen if not _has(recipe, run, r, group)]
         one = "it is left out" if len(lacking) == 1 else "they are left out"
@@ -176,6 +181,8 @@ def note_on_empty(recipe: Question) -> str:
 
 def _has(recipe: Question, run: Run, rank: RankRecord, group: Sequence[str]) -> bool:
     """Whether a rank has any table of `group`."""
+    if recipe.of_hosts and "kernels" in group and only_on_host(rank):
+        return True
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)
 
 

@@ -154,4 +154,5 @@ QUESTION = Question(
     ),
     chart=_chart,
     clock=_clock,
+    of_hosts=True,
 )

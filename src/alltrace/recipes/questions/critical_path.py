@@ -166,4 +166,5 @@ QUESTION = Question(
     chart=_chart,
     clock="aligned",
     kept_parts=("graph",),
+    of_hosts=True,
 )

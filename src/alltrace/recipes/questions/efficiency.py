@@ -444,4 +444,5 @@ QUESTION = Question(
     clock="aligned",
     prepare=_prepared,
     worth_processes=sys.maxsize,
+    of_hosts=True,
 )

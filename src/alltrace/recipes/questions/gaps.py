@@ -102,4 +102,5 @@ QUESTION = Question(
     ),
     chart=Chart("scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="Idle times of devices"),
     clock="one",
+    of_hosts=True,
 )

@@ -148,4 +148,5 @@ QUESTION = Question(
         Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
     ),
     chart=Chart("stacked_bars", "rank", _CAUSES),
+    of_hosts=True,
 )

@@ -73,4 +73,5 @@ QUESTION = Question(
     chart=Chart(
         "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
     ),
+    of_hosts=True,
 )

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
-from alltrace.recipes.questions.diagnose.host_patterns import WAITING
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
+from alltrace.trace.host_patterns import WAITING
 from alltrace.trace.intervals import Merged, bin_coverage_ns, exclusive, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.names import name_id

@@ -353,4 +353,5 @@ QUESTION = Question(
     chart=Chart("bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"),
     clock="aligned",
     kept_parts=("graph", "lateness"),
+    of_hosts=True,
 )

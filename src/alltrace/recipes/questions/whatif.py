@@ -249,4 +249,5 @@ QUESTION = Question(
     chart=Chart("bars", "what", ("saved_ns",), detail="rank", title="What the run would save"),
     clock="aligned",
     kept_parts=("graph",),
+    of_hosts=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.together import together
 
-from alltrace.recipes.questions.diagnose import host_patterns as patterns
+from alltrace.trace import host_patterns as patterns
 
 CALLS = {
     "SYNCS": ("cudaStreamSynchronize_v3020", "cuCtxSynchronize", "hipDeviceSynchronize", "hipEventSynchronize"),

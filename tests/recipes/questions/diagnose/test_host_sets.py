@@ -6,7 +6,7 @@ import pytest
 from tests.making import copy, kernel, make_run
 
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
-from alltrace.recipes.questions.diagnose.host_patterns import WAITING, matching
+from alltrace.trace.host_patterns import WAITING, matching
 from alltrace.recipes.questions.diagnose.rank_facts import gather
 
 MS = 1_000_000

@@ -289,4 +289,5 @@ QUESTION = Question(
     clock="aligned",
     keeps=True,
     kept_parts=("contribution", "graph"),
+    of_hosts=True,
 )

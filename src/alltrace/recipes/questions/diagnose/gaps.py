@@ -91,6 +91,7 @@ def is_pageable(copies: Any) -> NDArray[np.bool_]:
 def activity(rank: Rank, api: Any) -> Activity:
     """The work of a rank's devices; `api` has start, end, process and correlation."""
     kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process", "graph_node"))
+    of_host = np.full(kernels.num_rows, rank.host_work is not None)
     graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
     copies = rank.table("copies", ("start", "end", "correlation", "kind", "process", "src_kind", "dst_kind", "collective"))
     exchanges = is_true(copies.column("collective"))
@@ -109,7 +110,7 @@ def activity(rank: Rank, api: Any) -> Activity:
         api, integers(copies.column("process"), -1), integers(copies.column("correlation"), -1), copied[0]
     )
     queued = moving & copy_launched & (copy_returned < copied[1])
-    in_graph = np.asarray(kernels.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[~talks]
+    in_graph = (of_host | np.asarray(kernels.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_))[~talks]
     hidden = np.concatenate((in_graph, np.ones(graphs.num_rows, np.bool_)))[order]
     return Activity(
         compute=merge(starts, ends),

@@ -8,18 +8,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.questions.diagnose import host_patterns as patterns
 from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
-from alltrace.recipes.questions.diagnose.host_patterns import Pattern
+from alltrace.run.host_work import MAIN_STREAM, SILENCE_NS
 from alltrace.run.rank import Rank
+from alltrace.trace import host_patterns as patterns
 from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.host_patterns import Pattern
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, union
-
-SILENCE_NS = 1_000_000
-"""A time without any API call that is at least this long is a pause of the host; shorter ones are the pace of launching."""
+from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _LAUNCHING_SHARE = 0.1
 """A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""
@@ -69,14 +69,18 @@ def host_sets(rank: Rank, api: Any) -> HostSets:
         {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
         {name: text for name, (_, text, _) in found.items() if text},
         {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
-        known=bool(api.num_rows),
+        known=bool(api.num_rows) or rank.host_work is not None,
         exchanges=exchanges,
         threads=calls.threads,
     )
 
 
 def _exchanges(rank: Rank, calls: _Calls) -> Merged:
-    """When the launching threads were in MPI."""
+    """When the launching threads were in MPI; of a rank without device work when it communicated at all."""
+    if rank.host_work is not None:
+        table = rank.table("kernels", ("start", "end", "kind"))
+        table = table.filter(pa.array(is_one_of(table.column("kind"), NOT_COMPUTE)))
+        return merge(integers(table.column("start")), integers(table.column("end")))
     if not rank.has("mpi"):
         return NOTHING
     table = rank.table("mpi", ("start", "end", "thread", "kind"))
@@ -122,12 +126,16 @@ class _Calls:
         self.start, self.end = integers(api.column("start")), integers(api.column("end"))
         self.thread = integers(api.column("thread"), -1)
         self.codes, self.texts = coded_names(rank, api)
-        kernels = rank.table("kernels", ("start", "correlation", "process", "name"))
+        kernels = rank.table("kernels", ("start", "end", "stream", "correlation", "process", "name"))
         graphs = rank.table("graphs", ("correlation", "process"))
         copies = rank.table("copies", ("correlation", "src_kind", "dst_kind", "process", "bytes"))
         tables = (kernels, graphs, copies)
         owners, ids = (np.concatenate([integers(t.column(c), -1) for t in tables]) for c in ("process", "correlation"))
         self._keys, launched = joined(api, owners, ids)
+        if rank.host_work is not None:  # what the main thread does is all that is known of the host
+            main = integers(kernels.column("stream"), -1) == MAIN_STREAM
+            self.start, self.end = (integers(kernels.column(c))[main] for c in ("start", "end"))
+            self.thread = self.codes = self._keys = np.full(len(self.start), -1)
         of_kernels, of_graphs, of_copies = np.split(launched, np.cumsum([t.num_rows for t in tables])[:-1])
         self._of_kernels, self._kernels = of_kernels, kernels
         self.launches = self._are(np.concatenate((of_kernels, of_graphs)))

@@ -7,8 +7,10 @@ program, which can be anything, and match nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Pattern(NamedTuple):
@@ -64,6 +66,12 @@ OS_WAITS = (
 )
 """Calls of the operating-system runtime that wait for another thread or process; a launching thread that calls nothing of CUDA
 meanwhile waits for its work. Condition variables are left out: Python's interpreter lock is made of them."""
+
+OS_SLEEPS = (
+    Pattern(r"^(?:u|nano|clock_nano)?sleep$", "POSIX"),
+    Pattern(r"^pthread_(?:cond_(?:timed|clock)?wait|join)$|^futex$", "POSIX and Linux: waiting for another thread"),
+)
+"""Calls of the operating-system runtime in which a thread computes nothing."""
 
 COMPILING = (
     Pattern(
