@@ -132,7 +132,7 @@ def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     matched = np.unique(matched)
     work, waits = read(rank, matched)
     meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    graph = _Builder(rank.rank, work, waits, meetings, unplaced, cut_at_pauses=rank.host_work is not None).build()
+    graph = _Builder(rank.rank, work, waits, meetings, unplaced, of_host=rank.host_work is not None).build()
     if rank.host_work is None:
         return graph
     # what nothing explains is a pause of the host that works
@@ -167,9 +167,9 @@ class _Builder:
         meetings: list[tuple[int, int, int]],
         unplaced: int,
         *,
-        cut_at_pauses: bool = False,
+        of_host: bool,
     ) -> None:
-        self._cut_at_pauses = cut_at_pauses
+        self._of_host = of_host
         self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
         self._arcs = _Arcs()
         w = work
@@ -346,7 +346,8 @@ class _Builder:
             later &= (other < 0) | (self._end[np.maximum(place, 0)] > self._end[other])
             other[later] = place[later]
         fits = other >= 0
-        fits &= (self._end[other] > end_before[at]) & (w.start[at] - self._end[other] <= _LATE_WAKE_NS)
+        fits &= self._end[other] > end_before[at]
+        fits &= (w.start[at] - self._end[other] <= _LATE_WAKE_NS) | self._of_host  # a thread waits for a CPU, too
         fits &= (w.launch[other] == UNKNOWN) | (w.launch[at] == UNKNOWN) | (w.launch[other] <= w.launch[at])
         found[at[fits]] = other[fits]
         return found
@@ -410,7 +411,7 @@ class _Builder:
             cut[1:] |= self._anchors[1:] != self._anchors[:-1]
             # each copy is a segment, so that a replay can leave it out and not others
             cut[1:] |= w.kind[1:] == COPY
-        if self._cut_at_pauses:  # so that each arc has one
+        if self._of_host:  # so that each arc has one
             cut |= self._odd > 0
         return cut
 

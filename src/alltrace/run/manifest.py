@@ -249,6 +249,10 @@ class Labels(NamedTuple):
     tags: tuple[str, ...] = ()
 
 
+_DEVICE_WORK = ("kernels", "copies", "graphs")
+_HOST_WORK = ("ranges", "mpi", "collectives")
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A run's facts.
@@ -315,6 +319,14 @@ class Manifest:
     def clock_of_host(self) -> Mapping[str, Clock]:
         """The clock of each host that has one."""
         return {clock.host: clock for clock in self.clocks}
+
+    @cached_property
+    def _has_device_work(self) -> bool:
+        return any(r.rows.get(table) for r in self.ranks for table in _DEVICE_WORK)
+
+    def works_on_host(self, rank: RankRecord) -> bool:
+        """Whether nothing of the run ran on a device, and the rank's reports show what its host did."""
+        return any(rank.rows.get(table) for table in _HOST_WORK) and not self._has_device_work
 
     def role_of(self, rank: RankRecord) -> str | None:
         """What a rank does in a program of several groups of ranks, such as `actor`; None if its reports do not say."""

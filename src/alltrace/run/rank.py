@@ -174,10 +174,10 @@ class Rank:
         return rank
 
     def with_host_work(self) -> Rank:
-        """The same rank with the work of its host in place of a device's, if nothing ran on one (`alltrace.run.host_work`)."""
-        from alltrace.run.host_work import HostWork, only_on_host
+        """The same rank with the work of its host in place of a device's, if nothing of the run did (`alltrace.run.host_work`)."""
+        from alltrace.run.host_work import HostWork
 
-        if self.host_work is not None or self._source is not None or not only_on_host(self.record):
+        if self.host_work is not None or self._source is not None or not self._manifest.works_on_host(self.record):
             return self
         other = copy(self)
         other.host_work = HostWork(self)
@@ -282,11 +282,11 @@ class Rank:
         from alltrace.run.parquet import read_parquet
 
         wanted, enums = _wanted(TABLES[table], columns)
+        if self.host_work is not None and table in HOST_TABLES:
+            return self.host_work.table(table, wanted)
         in_memory = self._tables.get(table) if self._source is None else None
         if in_memory is not None and set(wanted) <= set(in_memory.column_names):
             return in_memory.select(wanted)
-        if self.host_work is not None and table in HOST_TABLES:
-            return self.host_work.table(table, wanted)
         schema = TABLES[table].arrow_schema(wanted)
         if not self.has(table):
             return schema.empty_table()

@@ -18,7 +18,6 @@ from alltrace.recipes.execution.kept_findings import keep_findings, kept_finding
 from alltrace.recipes.execution.kept_parts import RankParts
 from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.execution.shared_tables import SharedRun
-from alltrace.run.host_work import only_on_host
 from alltrace.run.manifest import RankRecord
 from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
@@ -197,7 +196,7 @@ def _ask_rank(
     own = [q for q in questions if number in q.ranks]
     rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], kept)
     of_hosts = rank
-    if only_on_host(rank.record):
+    if sent.run.manifest.works_on_host(rank.record):
         of_hosts = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own if q.recipe.of_hosts], kept, of_hosts=True)
     in_session = rank.view(later_ns=sent.run.origin_ns)
     if rank.record.rows.get("suspects"):  # reports with NVIDIA's names have the rows that others leave out

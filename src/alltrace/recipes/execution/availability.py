@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from alltrace.recipes.base import Question
-from alltrace.run.host_work import only_on_host
 from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.run.store import Run
 from alltrace.trace.errors import InputError
@@ -90,7 +89,7 @@ def notes_on_missing(recipe: Question, run: Run, chosen: Sequence[RankRecord], o
         return ["no rank was selected, so the answer is empty"]
     none_able = not able_ranks(recipe, run, chosen, options)
     notes = []
-    on_host = [r.rank for r in chosen if recipe.of_hosts and only_on_host(r)]
+    on_host = [r.rank for r in chosen if recipe.of_hosts and run.manifest.works_on_host(r)]
     if on_host:
         who = f"{'rank' if len(on_host) == 1 else 'ranks'} {number_ranges(on_host)}"
         notes.append(f"{who}: nothing ran on a device, so the work of the main thread is judged in place of a device's")
@@ -163,6 +162,8 @@ def notes_on_damage(
     for rank in chosen:
         for table, columns in rank.lacking.items():
             for column in columns:
+                if column == "device" and run.manifest.works_on_host(rank):
+                    continue
                 if column in read.get(table, ()) and column in _TELLING and (table, column) not in _OPTIONAL:
                     lacking.setdefault(f"no row of `{table}` has a `{column}`, so {_TELLING[column]}", []).append(rank.rank)
     found += [(text, tuple(ranks)) for text, ranks in lacking.items()]
@@ -181,7 +182,7 @@ def note_on_empty(recipe: Question) -> str:
 
 def _has(recipe: Question, run: Run, rank: RankRecord, group: Sequence[str]) -> bool:
     """Whether a rank has any table of `group`."""
-    if recipe.of_hosts and "kernels" in group and only_on_host(rank):
+    if recipe.of_hosts and "kernels" in group and run.manifest.works_on_host(rank):
         return True
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)
 
