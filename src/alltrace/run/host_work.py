@@ -10,7 +10,7 @@ data, and calls of the operating system that wait, are no work. Time off the CPU
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import COLLECTIVE, P2P
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, union
 from alltrace.trace.kernel_rules import HOST
+from alltrace.trace.mpi_kinds import COLLECTIVES, exchanges, is_call
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from alltrace.run.rank import Rank
     from alltrace.trace.arrays import Int64
 
 SILENCE_NS = 1_000_000
@@ -37,7 +37,6 @@ SILENCE_NS = 1_000_000
 
 DEVICE_WORK = ("kernels", "copies", "graphs")
 _OPERATORS = name_id("cpu_op")
-_MPI_KINDS = ("p2p", "collective", "start-wait")
 MAIN_STREAM = 0
 _OTHERS = 1
 """The streams of the main thread, and of the first thread that communicates for it."""
@@ -46,14 +45,30 @@ _LATE_RECORD_NS = 2_000_000
 """A thread that waits for Gloo goes on up to 1.4 ms before the record of the operation ends (PyTorch 2.13, 4 processes)."""
 
 
+class Recorded(Protocol):
+    """The tables of a rank as its reports have them, in the time of its files (`alltrace.run.rank.Rank`)."""
+
+    def has(self, table: str) -> bool:
+        """Whether there are rows."""
+        ...
+
+    def file_table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Columns of a table; all for None."""
+        ...
+
+    def texts(self, ids: pa.Array) -> pa.Array:
+        """The text of names."""
+        ...
+
+
 class HostWork:
     """Rows that stand for the device work of one rank, in the time of its files; made when they are first read.
 
     Args:
-        rank: The rank, whose `file_table` has the rows of its reports.
+        rank: The rank.
     """
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Recorded) -> None:
         self._rank = rank
 
     def table(self, name: str, columns: Sequence[str]) -> pa.Table:
@@ -66,10 +81,13 @@ class HostWork:
         return self._rank.file_table("ranges", ("start", "end", "thread", "process", "domain", "name", "kind", "parent"))
 
     @cached_property
-    def _mpi(self) -> pa.Table:
+    def _calls(self) -> pa.Table:
         calls = self._rank.file_table("mpi", ("start", "end", "process", "thread", "name", "kind"))
-        known = pc.and_(pc.is_in(calls.column("kind").cast(pa.string()), pa.array(_MPI_KINDS)), pc.is_valid(calls.column("end")))
-        return calls.filter(known)
+        return calls.filter(pc.is_valid(calls.column("end")))
+
+    @cached_property
+    def _mpi(self) -> pa.Table:
+        return self._calls.filter(pa.array(exchanges(self._calls)))
 
     @cached_property
     def _backends(self) -> Int64:
@@ -113,7 +131,7 @@ class HostWork:
 
     @cached_property
     def _kernels(self) -> pa.Table:
-        messages = is_one_of(self._mpi.column("kind"), ("p2p", "start-wait"))
+        messages = ~is_call(self._mpi, COLLECTIVES)
         own = integers(self._mpi.column("thread"), -1) == self._main
         calls = _rows(self._mpi, self._mpi.column("name"), np.where(own, MAIN_STREAM, _OTHERS), np.where(messages, P2P, COLLECTIVE))
         streams = self._streams(integers(self._operations.column("thread"), -1))
@@ -170,13 +188,14 @@ class HostWork:
 
     def _extent(self, starts: Int64, ends: Int64) -> tuple[int, int]:
         """First and last moment of the main thread of which something is recorded."""
-        calls = _times(self._mpi)
-        times = np.concatenate((starts, ends, *calls))
+        times = np.concatenate((starts, ends, *_times(self._calls)))
         return (int(times.min()), int(times.max())) if len(times) else (0, 0)
 
     def _waits(self, of_thread: pa.Table, starts: Int64, ends: Int64) -> Merged:
-        """When the main thread waits for data, or in the operating system."""
-        sets = [self._named(of_thread, starts, ends, (*patterns.WAITING, *patterns.WAITING_QUEUES))]
+        """When the main thread waits for data or in the operating system, or is in MPI: to start or to end it, too."""
+        inside = integers(self._calls.column("thread"), -1) == self._main
+        sets = [merge(*(times[inside] for times in _times(self._calls)))]
+        sets += [self._named(of_thread, starts, ends, (*patterns.WAITING, *patterns.WAITING_QUEUES))]
         for table, wanted in (
             ("frames", patterns.WAITING_FRAMES),
             ("osrt", (*patterns.OS_READS, *patterns.OS_WAITS, *patterns.OS_SLEEPS)),

@@ -6,8 +6,8 @@ import pytest
 from tests.making import copy, kernel, make_run
 
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
-from alltrace.trace.host_patterns import WAITING, matching
 from alltrace.recipes.questions.diagnose.rank_facts import gather
+from alltrace.trace.host_patterns import WAITING, matching
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

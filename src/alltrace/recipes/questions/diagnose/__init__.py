@@ -78,7 +78,7 @@ READS: Reads = {
     "api": ("start", "end", "process", "thread", "name", "correlation"),
     "ranges": RANGES,
     "osrt": ("start", "end", "name", "thread"),
-    "mpi": ("start", "end", "thread", "kind"),
+    "mpi": ("start", "end", "thread", "name", "kind"),
     "frames": FRAMES,
     "overheads": ("start", "end", "name", "thread"),
     **NETWORK,

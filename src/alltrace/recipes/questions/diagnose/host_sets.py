@@ -20,6 +20,7 @@ from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.host_patterns import Pattern
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
+from alltrace.trace.mpi_kinds import exchanges
 
 _LAUNCHING_SHARE = 0.1
 """A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""
@@ -83,9 +84,9 @@ def _exchanges(rank: Rank, calls: _Calls) -> Merged:
         return merge(integers(table.column("start")), integers(table.column("end")))
     if not rank.has("mpi"):
         return NOTHING
-    table = rank.table("mpi", ("start", "end", "thread", "kind"))
+    table = rank.table("mpi", ("start", "end", "thread", "name", "kind"))
     start, end, thread = (integers(table.column(c), null) for c, null in (("start", 0), ("end", 0), ("thread", -1)))
-    rows = calls.of_launching(thread) & is_one_of(table.column("kind"), ("p2p", "collective", "start-wait")) & (end > start)
+    rows = calls.of_launching(thread) & exchanges(table) & (end > start)
     return merge(start[rows], end[rows])
 
 

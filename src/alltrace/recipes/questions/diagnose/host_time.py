@@ -25,7 +25,7 @@ class HostTime:
     """The host's time on the arcs of a `RankGraph`: k arcs with such time, w arcs by which a host waits for a device."""
 
     arc: Int64  # numbers of the arcs with time of the host, k
-    times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what is left
+    times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what else is no exchange
     after: Int64  # the part of launch from a wait's end to the first launch after it, k, ns
     after_class: Int64  # the number of that wait's class among `HOST_CLASSES`, k; -1 if the arc begins at no wait
     wait_arc: Int64  # numbers of the arcs by which a host waits, w
@@ -46,7 +46,7 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     times = np.zeros((len(arc), len(HOST_CLASSES)), np.int64)
     for column, merged in enumerate(named):
         times[:, column] = overlap_ns(start, end, merged)
-    times[:, -1] = end - start - times.sum(axis=1)
+    times[:, -1] = end - start - times.sum(axis=1) - overlap_ns(start, end, host.exchanges)
     # until the first launch after a wait
     first = np.full(len(graph.when), np.iinfo(np.int64).max)
     launches = graph.kind[target] != HOST
@@ -55,7 +55,7 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     np.minimum.at(first, source[launches], np.where(began >= start[launches], np.minimum(began, end[launches]), end[launches]))
     until = np.maximum(np.minimum(first[source], end), start)
     after = until - start
-    for merged in named:
+    for merged in (*named, host.exchanges):
         after = after - overlap_ns(start, until, merged)
     waits = np.flatnonzero((graph.kind[graph.target] == HOST) & (graph.kind[graph.source] != HOST))
     node_class = np.full(len(graph.when), -1, np.int64)

@@ -1,0 +1,36 @@
+"""What an MPI call does, also where a report has only its name: Nsight Systems files calls without their arguments as `other`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.names import name_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+MESSAGES, COLLECTIVES, WAITS = "p2p", "collective", "start-wait"
+"""Kinds of calls that exchange data or wait for that, as in `kind` of the table `mpi`."""
+
+_CALLS = {
+    MESSAGES: "Send Recv Isend Irecv Ssend Issend Bsend Ibsend Rsend Irsend Sendrecv Sendrecv_replace Mrecv Imrecv Probe Mprobe",
+    COLLECTIVES: "Barrier Bcast Reduce Allreduce Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Alltoallw "
+    "Reduce_scatter Reduce_scatter_block Scan Exscan",
+    WAITS: "Wait Waitall Waitany Waitsome Test Testall Testany Testsome Start Startall",
+}
+_NAMES = {kind: np.array([name_id(f"MPI_{call}") for call in calls.split()], np.int64) for kind, calls in _CALLS.items()}
+
+
+def is_call(calls: pa.Table, kind: str) -> NDArray[np.bool_]:
+    """Which rows of `mpi` are calls of a kind, by their `kind` or their `name`."""
+    return is_one_of(calls.column("kind"), (kind,)) | np.isin(integers(calls.column("name")), _NAMES[kind])
+
+
+def exchanges(calls: pa.Table) -> NDArray[np.bool_]:
+    """Which rows of `mpi` are calls that exchange data with other ranks, or wait for that."""
+    found: NDArray[np.bool_] = np.logical_or.reduce([is_call(calls, kind) for kind in _CALLS])
+    return found
