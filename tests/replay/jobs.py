@@ -24,6 +24,7 @@ class Rank:
     host: str = "a"
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    host_work: None = None
 
     def has(self, table):
         return bool(self.rows.get(table))

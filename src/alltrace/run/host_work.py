@@ -1,6 +1,6 @@
 """The work of a host where nothing ran on a device: what its main thread does, and when it communicates.
 
-Programs on CPUs (MPI codes, PyTorch with Gloo) have no kernels. Questions about work then get rows that stand for them: the
+Programs on CPUs (MPI codes, PyTorch with Gloo) have no kernels. Questions about work then get rows in their place: the
 main thread is a stream, what it computes are pieces of class `host`, and its communication is what kernels of NCCL are on a
 device. Where a framework records its operators, the thread computes while they run; pauses up to `SILENCE_NS` between them
 are the interpreter's. Without operators it computes whenever it does not communicate, as in the efficiencies of POP. Waits for
@@ -62,7 +62,7 @@ class Recorded(Protocol):
 
 
 class HostWork:
-    """Rows that stand for the device work of one rank, in the time of its files; made when they are first read.
+    """Rows in place of the device work of one rank, in the time of its files; made when they are first read.
 
     Args:
         rank: The rank.

@@ -52,7 +52,12 @@ STEPS = Table(
         Column("step", "int64", None, "number of the step, equal on all ranks; from the program's name of it where it has one"),
         Column("start", "time", "ns", "start on the host, time of the rank's files"),
         Column("end", "time", "ns", "end on the host"),
-        Column("device_start", "time", "ns", "first start of the device work launched in it, or of the host's where nothing ran on a device; null without any"),
+        Column(
+            "device_start",
+            "time",
+            "ns",
+            "first start of its device work, or of its host's in a run without any; null without both",
+        ),
         Column("device_end", "time", "ns", "last end of that work"),
         Column("kind", "enum", None, "step, warm-up or checkpoint"),
         Column("source", "enum", None, "what it was found by: range, kernels, collectives, or log for the training log"),

@@ -104,7 +104,7 @@ class Rank:
         memo: What `recipes.execution.shared_tables.once` made of these tables; None if nothing is kept, as for files.
         kept: The parts of the rank that are stored with the run, or None.
         reads: How often each table in memory was read.
-        host_work: What stands for device work (`with_host_work`), or None.
+        host_work: Rows in place of those of device work (`with_host_work`), or None.
     """
 
     def __init__(

@@ -225,7 +225,7 @@ def shared_rank(
 ) -> Rank:
     """The tables of one rank, each read once for all of `questions`.
 
-    `of_hosts`: Whether the work of its host stands for that of a device, if nothing ran on one.
+    `of_hosts`: Whether the work of its host counts as that of a device, if nothing ran on one.
     """
     reads, stored = _reads_of(questions), run.rank(rank)
     stored = stored.with_host_work() if of_hosts else stored

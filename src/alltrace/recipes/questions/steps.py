@@ -35,7 +35,7 @@ _ROWS = (
     col.ns("start_ns", "start on the host, aligned"),
     col.ns("end_ns", "end on the host"),
     col.ns("duration_ns", "from start to end on the host"),
-    col.ns("device_start_ns", "first start of the device work launched in it, or of the host's where nothing ran on a device"),
+    col.ns("device_start_ns", "first start of its device work, or of its host's in a run without any"),
     col.ns("device_end_ns", "last end of that work"),
     col.ns("device_span_ns", "from device_start_ns to device_end_ns"),
     col.text("source", "how the step was found: range, kernels or collectives"),

@@ -73,7 +73,8 @@ def test_calls_of_the_system_that_say_nothing_of_data_are_a_pause(tmp_path, name
 @pytest.mark.parametrize(("kind", "waited"), [("collective", True), ("start-wait", True), ("other", False)])
 def test_a_host_in_mpi_waits_for_other_ranks(tmp_path, kind, waited):
     osrt = [row(MS, 4 * MS, "poll")]
-    found, facts = gap(tmp_path, mpi=[row(MS, 4 * MS, "MPI_Allreduce", kind=kind)], osrt=osrt)
+    name = "MPI_Allreduce" if waited else "MPI_Comm_split"
+    found, facts = gap(tmp_path, mpi=[row(MS, 4 * MS, name, kind=kind)], osrt=osrt)
     assert found.get("communication", 0) == waited * 3 * MS
     assert (MS + 2000, 4 * MS + 2000) in [tuple(w) for w in facts.waits.tolist()] or not waited
     assert found.get("data", 0) == pytest.approx(0 if waited else 3 * MS, abs=1000)

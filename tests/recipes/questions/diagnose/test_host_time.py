@@ -32,7 +32,7 @@ def intervals(**by_class):
     for name, spans in by_class.items():
         starts, ends = zip(*spans, strict=True)
         sets[name.replace("_", "-")] = merge(np.array(starts, np.int64), np.array(ends, np.int64))
-    return SimpleNamespace(sets=sets)
+    return SimpleNamespace(sets=sets, exchanges=NOTHING)
 
 
 def test_time_belongs_to_the_first_class_that_covers_it_and_the_rest_is_launch():
