@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 MOST_RANKS = 16
 _LEAST_ROOM_NS = 1000
 _TRANSFERS = frozenset({"slow-communicator", "exposed-communication", "serialized-communication"})
-_WAITED_FOR = frozenset({"straggler", "imbalance", "slow-host", "low-bandwidth", "missing-rank", "jitter"})
+_WAITED_FOR = frozenset(
+    {"straggler", "imbalance", "slow-host", "throttling", "device-stall", "low-bandwidth", "missing-rank", "jitter"}
+)
 
 
 class Place(NamedTuple):

@@ -54,10 +54,13 @@ def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4, 
     return make_run(folder, tables, hosts={r: f"host{r // per_host}" for r in range(ranks)})
 
 
+KINDS = ("straggler", "slow-host", "throttling", "device-stall", "imbalance", "jitter")
+
+
 def found_in(run):
     """Kind and ranks of what costs compute time, in the order found."""
     rows = run.recipe("diagnose").to_pylist()
-    return [r for r in rows if r["kind"] in ("straggler", "slow-host", "imbalance", "jitter")]
+    return [r for r in rows if r["kind"] in KINDS]
 
 
 def kinds(run):
@@ -131,14 +134,14 @@ def test_noise_names_no_rank(tmp_path, ranks):
     assert [(r["kind"], r["ranks"]) for r in found] == [("jitter", [])]
 
 
-def test_a_rank_that_is_slow_in_a_few_steps_is_a_straggler(tmp_path):
+def test_a_rank_that_is_slow_in_a_few_steps_throttles(tmp_path):
     found = found_in(run_of(tmp_path, 8, 20, lambda r, s, _p: 1.4 if r == 6 and s % 5 == 2 else 1.0))
-    assert [(r["kind"], r["ranks"], r["evidence"]["steps_affected"]) for r in found] == [("straggler", [6], 4)]
+    assert [(r["kind"], r["ranks"], r["evidence"]["steps_affected"]) for r in found] == [("throttling", [6], 4)]
 
 
-def test_a_rank_that_becomes_ever_slower_is_a_straggler(tmp_path):
+def test_a_rank_that_becomes_ever_slower_throttles(tmp_path):
     found = kinds(run_of(tmp_path, 8, 20, lambda r, s, _p: 1 + 0.02 * s if r == 6 else 1.0))
-    assert found == [("straggler", [6])]
+    assert found == [("throttling", [6])]
 
 
 @pytest.mark.slow

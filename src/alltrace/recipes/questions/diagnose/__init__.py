@@ -34,6 +34,7 @@ from alltrace.trace.number_text import counted, number_ranges
 # of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
 DETECTORS = (
     "alltrace.recipes.questions.diagnose.compute",
+    "alltrace.recipes.questions.diagnose.regression",
     "alltrace.recipes.questions.diagnose.communication",
     "alltrace.recipes.questions.diagnose.host",
     "alltrace.recipes.questions.diagnose.copies",

@@ -117,9 +117,13 @@ class AllRankFacts:
         """The same ranks and steps without what other processes took from the kernels."""
         if all(f.work.slices is None for f in self.facts.values()):
             return self
-        found = self._among(self.ranks.tolist())
-        found.facts = {r: f.undisturbed() for r, f in self.facts.items()}
-        return found
+        return self.with_facts({r: f.undisturbed() for r, f in self.facts.items()})
+
+    def with_facts(self, facts: Mapping[int, RankFacts]) -> AllRankFacts:
+        """The same ranks and steps with other facts."""
+        other = self._among(self.ranks.tolist())
+        other.facts = dict(facts)
+        return other
 
     def _among(self, ranks: Sequence[int]) -> AllRankFacts:
         given = {r: self._given[r] for r in ranks}

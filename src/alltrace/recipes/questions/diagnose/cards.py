@@ -12,7 +12,7 @@ from alltrace.trace.amounts import amount
 from alltrace.trace.number_text import counted
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels"})
-_OTHERS_WAIT = frozenset({"straggler", "slow-host", "imbalance"})
+_OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
 _HOST_KINDS = (
     *("launch-bound", "sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap"),
     "unexplained",
@@ -24,10 +24,11 @@ _MEASURES = {
     **dict.fromkeys(("exposed-communication", "serialized-communication"), "exposed"),
     **dict.fromkeys(_COPY_KINDS, "copy"),
     **dict.fromkeys(_HOST_KINDS, "idle"),
-    **dict.fromkeys(("jitter", "shared-device", *_OPPORTUNITIES), "compute"),
+    **dict.fromkeys(("jitter", "regression", "shared-device", *_OPPORTUNITIES), "compute"),
 }
 _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
+    **dict.fromkeys(("throttling", "device-stall", "regression"), ("steps", {"per_step": True})),
     **dict.fromkeys(("slow-communicator", "serialized-communication"), ("collectives", {})),
     "low-bandwidth": ("collectives", {}),
     "exposed-communication": ("overlap", {}),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+from alltrace.recipes.questions.diagnose.change_in_time import Throttled, stalls, throttled, to_fastest
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, most_added, most_delayed, same_work
@@ -98,6 +99,8 @@ _USUAL_WORK = 0.01
 _STEADY = 3
 """From this number of steps on, a constant difference is distinguished from chance."""
 
+_SURE_OF_CHANGE = 0.9
+
 _CULPRIT = 0.5
 """Ranks with this share of the largest excess of work have too much of it."""
 
@@ -134,7 +137,7 @@ class _Cause:
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
-    """`straggler`, `slow-host`, `imbalance` and `jitter`: one finding for each cause; ranks are compared within their role.
+    """`straggler`, `slow-host`, `throttling`, `device-stall`, `imbalance` and `jitter`: one finding for each cause, within roles.
 
     What another process took from kernels is none of these.
     """
@@ -146,6 +149,8 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     """The causes among ranks that do the same in the program."""
     if len(all_ranks.ranks) < 2 or not len(all_ranks.steps):
         return []
+    stalled = {} if all_ranks.whole_run else stalls(all_ranks)
+    disturbed, all_ranks = all_ranks, _without(all_ranks, stalled)
     work = same_work(all_ranks)
     length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2)).sum(axis=1)) / len(all_ranks.steps))
     compute = float(np.median(all_ranks.of("compute")))
@@ -154,8 +159,19 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     # costs below the smallest share of a step that is reported
     least = LEAST_SHARE * length / compute
     slow = variation(work.ratio, least)
+    values = to_fastest(work.ratio)
+    changed = [] if all_ranks.whole_run else _broad(all_ranks, work, throttled(values, least))
+    if slow.rotates:  # each rank is slow in some steps, and none by itself
+        changed = [change for change in changed if change.lasts]
+    if changed:
+        ratio = work.ratio.copy()
+        for change in changed:
+            ratio[change.row] = np.nan
+        slow = variation(ratio, least)
     uneven = variation(work.own, least, spread=False)
     return [
+        *_stalls(disturbed, stalled),
+        *(_throttling(all_ranks, work, values, group) for group in _together(changed)),
         *_slow_devices(all_ranks, work, slow),
         *_uneven_work(all_ranks, work, uneven),
         *_random(all_ranks, work, slow, uneven),
@@ -188,6 +204,88 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
     if len(some):
         causes.append(_partly_slow(all_ranks, work, slow, some, excess))
     return causes
+
+
+def _without(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> AllRankFacts:
+    """The same ranks without the time of stalled launches."""
+    if not stalled:
+        return all_ranks
+    return all_ranks.with_facts({r: f.without(stalled[r]) if r in stalled else f for r, f in all_ranks.facts.items()})
+
+
+def _broad(all_ranks: AllRankFacts, work: SameWork, changed: Sequence[Throttled]) -> list[Throttled]:
+    """The changes that are of the device: most kernels of a family are slower."""
+    return [c for c in changed if breadth(all_ranks, work, c.row) >= _DEVICE]
+
+
+def _together(changed: Sequence[Throttled]) -> list[list[Throttled]]:
+    """Changes that begin within a step of each other, and are as large."""
+    groups: list[list[Throttled]] = []
+    for change in sorted(changed, key=lambda c: (int(c.slow.argmax()), -c.factor)):
+        for group in groups:
+            close = abs(int(change.slow.argmax()) - int(group[0].slow.argmax())) <= 1
+            if close and abs(change.factor - group[0].factor) <= _ALIKE * (group[0].factor - 1) and change.lasts == group[0].lasts:
+                group.append(change)
+                break
+        else:
+            groups.append([change])
+    return groups
+
+
+def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Float, group: Sequence[Throttled]) -> _Cause:
+    """Devices that are slower in some steps than in others."""
+    rows = np.array(sorted(c.row for c in group))
+    share = np.zeros(work.ratio.shape)
+    for change in group:
+        usual = float(np.nanmean(np.where(change.slow, np.nan, values[change.row])))
+        own = values[change.row]
+        share[change.row] = np.where(change.slow & (own > usual), 1 - usual / np.where(own > usual, own, 1.0), 0.0)
+    lost = work.lost(share, all_ranks.of("compute"))
+    first = min(int(c.slow.argmax()) for c in group)
+    affected = np.array([int(c.slow.sum()) for c in group])
+    evidence = {
+        "slowdown": float(np.median([c.factor for c in group])),
+        "since_step": int(all_ranks.steps[first]),
+        "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
+        **_excess_evidence(all_ranks, lost, rows, affected),
+    }
+    named = _named(all_ranks.ranks[rows].tolist(), start=True)
+    how = "from one step on" if all(c.lasts for c in group) else "again and again"
+    advice = (
+        f"{named} {'takes' if len(rows) == 1 else 'take'} longer for the same kernels {how}; check the clock, power limit and "
+        "temperature of that GPU at that time, and what else began then."
+    )
+    return _Cause("throttling", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _SURE_OF_CHANGE)
+
+
+def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Cause]:
+    """Devices on which single launches take far longer than usual."""
+    if not stalled:
+        return []
+    rows = np.flatnonzero(np.isin(all_ranks.ranks, list(stalled)))
+    lost = np.zeros(all_ranks.own.shape)
+    works: dict[int, int] = {}
+    for row, (rank, beyond) in zip(rows.tolist(), sorted(stalled.items()), strict=True):
+        facts = all_ranks.facts[rank]
+        at = np.searchsorted(all_ranks.steps, facts.steps)
+        judged = np.isin(facts.steps, all_ranks.steps)
+        lost[row, at[judged]] = beyond[judged].sum(axis=1)
+        for name, taken in zip(facts.work.names.tolist(), beyond[judged].sum(axis=0).tolist(), strict=True):
+            works[name] = works.get(name, 0) + taken
+    if not lost.any():
+        return []
+    first = int((lost > 0).any(axis=0).argmax())
+    evidence = {
+        "longest_step_ns": float(lost.max()),
+        "since_step": int(all_ranks.steps[first]),
+        **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+    }
+    advice = (
+        f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times; look for "
+        "errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
+    )
+    where = all_ranks.name(max(works, key=lambda name: (works[name], -name)))
+    return [_Cause("device-stall", rows, lost, advice, where, evidence, _SURE_OF_CHANGE)]
 
 
 def _slow_hosts(
@@ -411,7 +509,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
-        clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
+        clear = cause.kind in ("straggler", "slow-host", "throttling") and cause.evidence["slowdown"] >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)

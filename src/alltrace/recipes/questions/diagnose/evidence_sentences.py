@@ -15,6 +15,7 @@ _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "l
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slowdown",), "the same work takes {slowdown} times as long as elsewhere"),
+    (("since_step",), "the first such step is {since_step}"),
     (("breadth",), "{breadth} of the kernels of a family, by time, take longer"),
     (("work_ratio",), "{work_ratio} times as much work as the others have"),
     (("persistence",), "{persistence} of the variance lies between ranks"),

@@ -68,6 +68,13 @@ class _Row:
         return several if self.several else one
 
     @property
+    def steps(self) -> str:
+        """In how many steps, and from which on."""
+        if self["since_step"] is None or self["steps"] is None or self["steps_affected"] is None:
+            return ""
+        return f" in {self['steps_affected']:,.0f} of {self['steps']:,.0f} steps, the first of them step {self['since_step']:.0f}"
+
+    @property
     def peers(self) -> str:
         return self.verb("its peers", "their peers")
 
@@ -87,6 +94,16 @@ def _straggler(row: _Row) -> str:
 
 def _slow_host(row: _Row) -> str:
     return f"all ranks of {row.hosts or row.ranks} compute {_more(row['slowdown'] or 1.0)} slower than those of other hosts"
+
+
+def _throttling(row: _Row) -> str:
+    return f"{row.ranks} {row.verb('computes', 'compute')} {_more(row['slowdown'] or 1.0)} slower than before{row.steps}"
+
+
+def _device_stall(row: _Row) -> str:
+    longest = row["longest_step_ns"]
+    at_most = "" if longest is None else f" for up to {amount(round(longest), 'ns', 3)}"
+    return f"kernels of {row.ranks} stall{at_most}{row.steps}"
 
 
 def _imbalance(row: _Row) -> str:
@@ -153,6 +170,11 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "straggler": _straggler,
     "slow-host": _slow_host,
     "imbalance": _imbalance,
+    "throttling": _throttling,
+    "device-stall": _device_stall,
+    "regression": lambda row: (
+        f"{row.ranks} {row.verb('takes', 'take')} {_more(row['slowdown'] or 1.0)} longer than before{row.steps}"
+    ),
     "jitter": "the same kernels vary at random between ranks and steps, and each step waits for the slowest",
     "shared-device": lambda row: (
         f"kernels of {row.ranks} are interrupted by time slices of another process on {row.verb('its device', 'their devices')}"

@@ -30,6 +30,7 @@ class KernelWork:
     works: Int64  # name id and the values of `LAUNCH` of each, (k, 8); a null is 0
     counts: NDArray[np.int32]  # launches of each in each step, (n, k)
     sums_ns: Int64  # their summed durations, (n, k)
+    longest_ns: Int64  # the longest launch of each in each step, 0 for none or if not known, (n, k)
     rest_ns: Int64  # of each step the time in all other works, n
     slices: TimeSlices | None = None  # what another process took from them; None if nothing shows that one did
 
@@ -53,12 +54,17 @@ class KernelWork:
         found: Float = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
         return found
 
+    def without(self, beyond_ns: Int64) -> KernelWork:
+        """The same without some time of each work in each step, (n, k), in single launches."""
+        return replace(self, sums_ns=self.sums_ns - beyond_ns, longest_ns=np.minimum(self.longest_ns, self.sums_ns - beyond_ns))
+
     def undisturbed(self) -> KernelWork:
         """The same without what another process took."""
         if self.slices is None:
             return self
         rest = np.rint(self.rest_ns * (1 - self.taken_share)).astype(np.int64)
-        return replace(self, sums_ns=self.sums_ns - self.slices.beyond_ns, rest_ns=rest, slices=None)
+        unknown = np.zeros_like(self.longest_ns)  # which launches were interrupted
+        return replace(self, sums_ns=self.sums_ns - self.slices.beyond_ns, longest_ns=unknown, rest_ns=rest, slices=None)
 
 
 def kernel_work(rank: Rank, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
@@ -77,10 +83,14 @@ def kernel_work(rank: Rank, mine: NDArray[np.bool_], step: Int64, steps: int) ->
     by_cell = np.zeros(steps * count, np.int64)
     np.add.at(by_cell, cell, length)
     sums: Int64 = by_cell.reshape(steps, count)
+    by_cell = np.zeros(steps * count, np.int64)
+    np.maximum.at(by_cell, cell, length)
+    longest: Int64 = by_cell.reshape(steps, count)
     top = np.sort(np.argsort(-sums.sum(axis=0), kind="stable")[:_MOST_WORKS])
     place = np.full(count, -1)
     place[top] = np.arange(len(top))
     kept = place[code] >= 0
     launches = Launches(np.flatnonzero(mine)[kept], step[kept], place[code[kept]])
     slices = time_slices(starts, ends, launches, works[0, top], sums[:, top])
-    return KernelWork(works.T[top], counts[:, top], sums[:, top], sums.sum(axis=1) - sums[:, top].sum(axis=1), slices)
+    rest = sums.sum(axis=1) - sums[:, top].sum(axis=1)
+    return KernelWork(works.T[top], counts[:, top], sums[:, top], longest[:, top], rest, slices)

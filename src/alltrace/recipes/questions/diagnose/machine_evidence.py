@@ -12,7 +12,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.machine_state import MachineState
 
-_SLOW = ("straggler", "slow-host", "jitter")
+_SLOW = ("straggler", "slow-host", "throttling", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""
 
 _TRANSFERS = ("low-bandwidth", "slow-communicator")

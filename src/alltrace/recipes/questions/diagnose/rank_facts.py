@@ -64,6 +64,13 @@ class RankFacts:
         """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
         return replace(self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times))
 
+    def without(self, beyond_ns: Int64) -> RankFacts:
+        """The facts without some time of each work in each step (`KernelWork.without`); for a rank with steps."""
+        times = self.times.copy()
+        compute = CLASSES.index("compute")
+        times[:, compute] = np.maximum(times[:, compute] - beyond_ns.sum(axis=1), 0)
+        return replace(self, times=times, work=self.work.without(beyond_ns))
+
     def undisturbed(self) -> RankFacts:
         """The facts without what another process took from the rank's kernels."""
         if self.work.slices is None:

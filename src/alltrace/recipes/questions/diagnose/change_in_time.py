@@ -1,0 +1,170 @@
+"""Devices that change in time: slower from a step on or again and again, or with single launches that stall.
+
+A rank's ratio (`same_work`) in a step is compared with its own in other steps. It has two levels if the split of its steps in two,
+by time or by size, has parts that are far apart; a device that is always slow has one. A launch stalls if it takes far longer than
+the longest launches of the same work usually take, on any rank, and the rest of its step does not. Stalls that a few ranks have are
+those of their devices; stalls of all ranks are none, for their work then varies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+from alltrace.trace.arrays import Int64
+from alltrace.trace.distinct import distinct_rows
+
+Float = NDArray[np.float64]
+
+_FEWEST_STEPS = 5
+"""From this number of steps on, a change is distinguished from chance."""
+
+_AT_THE_END = 2
+"""A device that is slower from a step on is so in this many steps at least."""
+
+_SURE = 4.0
+"""The parts of a rank's steps differ if their means are this many of their standard errors apart, and what the largest of all
+splits of all ranks reaches by chance."""
+
+_MOSTLY = 0.8
+"""This share of the steps of each part is on its side of the middle between the parts."""
+
+_ALREADY_SLOW = 0.5
+"""A rank whose better steps are slower than the peers by this share of the change or more is slow all the time, too."""
+
+_STALL_NS = 1_000_000
+"""A launch that takes less than this longer than usual does not stall."""
+
+_STALL_TIMES, _STALL_DEVIATIONS = 3.0, 10.0
+"""It takes this many times as long as usual, and is this many deviations away."""
+
+_NORMAL = 1.4826
+_FEW, _OWNED = 0.25, 0.75
+"""Stalls belong to a quarter of the ranks, or one, if these have three quarters of the time."""
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """A rank with two paces."""
+
+    row: int  # the place of the rank
+    slow: NDArray[np.bool_]  # the steps in which it is slower, (steps)
+    factor: float  # how many times as long its work takes in them
+    lasts: bool  # whether these are all steps from the first of them on
+
+
+def to_fastest(ratios: Float) -> Float:
+    """Ratios of ranks by the lower quartile of their step, of few ranks the least: one that changes does not change the others."""
+    there = ~np.isnan(ratios).all(axis=0)
+    found = np.full(ratios.shape, np.nan)
+    if there.any():
+        usual = np.nanpercentile(ratios[:, there], 25, axis=0, method="lower")
+        found[:, there] = ratios[:, there] / np.where(usual > 0, usual, np.nan)
+    return found
+
+
+def throttled(values: Float, least: float) -> list[Throttled]:
+    """The ranks that are slower in some steps than in others.
+
+    `values`: Ratios to the fastest in the step, (ranks, steps); NaN if not known. `least`: The least change.
+    """
+    found = []
+    count = max(int((~np.isnan(values)).sum()), 2)
+    needed = _SURE + float(np.sqrt(2 * np.log(count)))
+    known = (~np.isnan(values)).sum(axis=1) > 1
+    usual = float(np.percentile(np.nanstd(values[known], axis=1), 50, method="lower")) if known.any() else 0.0
+    for row, own in enumerate(values):
+        there = np.flatnonzero(~np.isnan(own))
+        if len(there) < _FEWEST_STEPS:
+            continue
+        for lasts in (True, False):
+            slow = _split(own[there], least, needed, usual, by_time=lasts)
+            if slow is None:
+                continue
+            steps = np.zeros(len(own), np.bool_)
+            steps[there[slow]] = True
+            found.append(Throttled(row, steps, float(own[steps].mean() / own[there[~slow]].mean()), lasts))
+            break
+    return found
+
+
+def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
+    """The steps from a step on in which values are larger than before; None if they do not change."""
+    if len(values) < _FEWEST_STEPS or np.isnan(values).any():
+        return None
+    return _split(values, least, _SURE + float(np.sqrt(2 * np.log(len(values)))), 0.0, by_time=True)
+
+
+def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:
+    """Which values are in the slower of two parts, the later one or the larger one; None if there are no two parts.
+
+    `usual`: The usual deviation of a rank.
+    """
+    order = np.arange(len(values)) if by_time else np.argsort(values, kind="stable")
+    ordered = values[order]
+    low = np.arange(1, len(values) - _AT_THE_END + 1)
+    total, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    high = len(values) - low
+    before, after = total[low - 1] / low, (total[-1] - total[low - 1]) / high
+    at = int(np.where(after > before, low * high * (after - before) ** 2, -1.0).argmax())
+    change = after[at] - before[at]
+    within = squares[-1] - low[at] * before[at] ** 2 - high[at] * after[at] ** 2
+    deviation = max(float(np.sqrt(max(within, 0.0) / max(len(values) - 2, 1))), usual)
+    error = deviation * np.sqrt(1 / low[at] + 1 / high[at])
+    if change <= least or change < needed * error or before[at] - 1 >= _ALREADY_SLOW * change:
+        return None
+    middle = (before[at] + after[at]) / 2
+    if (ordered[: low[at]] < middle).mean() < _MOSTLY or (ordered[low[at] :] > middle).mean() < _MOSTLY:
+        return None
+    if not by_time and (high[at] > low[at] or change < needed * deviation):  # sorted values differ by order alone
+        return None
+    slow = np.zeros(len(values), np.bool_)
+    slow[order[low[at] :]] = True
+    return slow
+
+
+def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
+    """By rank, what stalled launches of its works took beyond the usual, ns, (its steps, its works); of few ranks, else none."""
+    facts = all_ranks.facts
+    sizes = [f.work.longest_ns.shape for f in facts.values()]
+    if not sum(n * k for n, k in sizes):
+        return {}
+    code = distinct_rows(*np.concatenate([f.work.works for f in facts.values()]).T)[1]
+    parts = np.split(code, np.cumsum([k for _, k in sizes])[:-1])
+    of_cell = np.concatenate([np.broadcast_to(codes, size).ravel() for codes, size in zip(parts, sizes, strict=True)])
+    longest = np.concatenate([f.work.longest_ns.ravel() for f in facts.values()])
+    ran = longest > 0
+    usual, deviation = _middles(longest[ran], of_cell[ran], int(code.max()) + 1)
+    beyond = longest - usual[of_cell]
+    stalled = ran & (beyond >= _STALL_NS) & (longest >= _STALL_TIMES * usual[of_cell])
+    stalled &= beyond >= _STALL_DEVIATIONS * deviation[of_cell]
+    taken = np.where(stalled, beyond, 0).astype(np.int64)
+    split = np.split(taken, np.cumsum([n * k for n, k in sizes])[:-1])
+    of_rank = {rank: own.reshape(size) for rank, own, size in zip(facts, split, sizes, strict=True)}
+    totals = np.array([own.sum() for own in of_rank.values()], np.float64)
+    order = np.argsort(-totals, kind="stable")
+    if not totals.any():
+        return {}
+    few = int(np.searchsorted(np.cumsum(totals[order]), _OWNED * totals.sum())) + 1
+    if few > max(_FEW * len(totals), 1):
+        return {}
+    least = totals[order[few - 1]]
+    return {rank: own for rank, own in of_rank.items() if own.any() and own.sum() >= least}
+
+
+def _middles(values: Int64, group: Int64, groups: int) -> tuple[Float, Float]:
+    """The median of each group's values, and their deviation from it (MAD)."""
+
+    def medians(of: Float) -> Float:
+        order = np.lexsort((of, group))
+        counts = np.bincount(group, minlength=groups)
+        first = np.cumsum(counts) - counts
+        at = np.minimum(first + counts // 2, len(of) - 1)
+        return np.where(counts > 0, of[order[at]], np.inf)
+
+    middle = medians(values.astype(np.float64))
+    return middle, _NORMAL * medians(np.abs(values - middle[group]))

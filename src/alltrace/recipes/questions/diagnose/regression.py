@@ -1,0 +1,87 @@
+"""Jobs that become slower: what all ranks do takes longer from a step on, such as with a leak or with longer sequences."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+from alltrace.recipes.questions.diagnose.change_in_time import later_part
+from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
+from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.arrays import Int64
+
+_LEAST_GROWTH = MEDIUM_SHARE
+
+_ADVICE = {
+    "compute": "kernels take longer, or are more",
+    "data": "loading takes longer",
+    "allocation": "allocations take longer, as with a leak or a fragmented allocator",
+    "host-pause": "the host pauses for longer, as with garbage collection of more objects",
+    "launch": "the host launches more slowly, as with longer lists or more hooks",
+}
+
+
+def find(all_ranks: AllRankFacts) -> list[Finding]:
+    """`regression`, if the own time of three quarters of the ranks grows; a rank that alone becomes slower is none."""
+    if all_ranks.whole_run or not len(all_ranks.steps):
+        return []
+    times = np.where(np.isnan(all_ranks.times[:, :, :1]), np.nan, all_ranks.times)
+    own = np.nansum(times, axis=2) - np.nan_to_num(times[:, :, CLASSES.index("communication")])
+    own[np.isnan(times[:, :, 0])] = np.nan
+    usual = np.nanpercentile(own, 25, axis=0, method="lower")
+    middle = float(np.median(usual))
+    late = later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
+    if late is None:
+        return []
+    growth = {
+        name: float(np.nanpercentile(np.nanmean(times[:, late, at], axis=1) - np.nanmean(times[:, ~late, at], axis=1), 25))
+        for at, name in enumerate(CLASSES)
+        if name != "communication"
+    }
+    grows = max(growth, key=lambda name: growth[name])
+    values = all_ranks.of(grows)
+    before = np.median(values[:, ~late], axis=1, keepdims=True)
+    lost = np.where(late, np.maximum(values - before, 0.0), 0.0)
+    share = np.divide(lost, values, out=np.zeros_like(lost), where=values > 0)
+    change = partial(_as_before, all_ranks.ranks, all_ranks.steps.tolist(), share) if grows == "compute" else None
+    loss = all_ranks.loss((grows,), lost, change, shared=HOST_CLASSES if grows in HOST_CLASSES else ())
+    first = int(late.argmax())
+    evidence = {
+        "slowdown": round(float(usual[late].mean() / usual[~late].mean()), 3),
+        "since_step": int(all_ranks.steps[first]),
+        "excess_ns_per_step": float(np.round(growth[grows])),
+        "steps_affected": int(late.sum()),
+        "steps": len(all_ranks.steps),
+    }
+    what = _ADVICE.get(grows, f"more time goes to {grows}")
+    advice = (
+        f"From step {all_ranks.steps[first]} on every rank takes longer: {what}; compare "
+        "steps before and after it, and look for what grows: sequence lengths, lists, caches, memory in use."
+    )
+    ranks = tuple(all_ranks.ranks.tolist())
+    where = _kernel(all_ranks, late) if grows == "compute" else grows
+    return [Finding("regression", loss, ranks, where, advice, evidence, 0.85, all_ranks.hosts_of(ranks))]
+
+
+def _as_before(ranks: Int64, steps: list[int], share: NDArray[np.float64], run: RecoveredTime) -> Int64:
+    return run.less_compute(ranks, steps, share)
+
+
+def _kernel(all_ranks: AllRankFacts, late: NDArray[np.bool_]) -> str:
+    """The kernel of which the time grows most."""
+    growth: dict[int, float] = {}
+    for facts in all_ranks.facts.values():
+        at = np.searchsorted(all_ranks.steps, facts.steps)
+        judged = np.isin(facts.steps, all_ranks.steps)
+        after = late[np.minimum(at, len(late) - 1)]
+        sums = [facts.work.sums_ns[judged & part] for part in (after, ~after)]
+        if not all(len(s) for s in sums):
+            continue
+        more = sums[0].mean(axis=0) - sums[1].mean(axis=0)
+        for name, value in zip(facts.work.names.tolist(), more.tolist(), strict=True):
+            growth[name] = growth.get(name, 0.0) + value
+    return all_ranks.name(max(growth, key=lambda name: (growth[name], -name))) if growth else ""

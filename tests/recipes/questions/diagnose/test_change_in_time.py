@@ -1,0 +1,130 @@
+"""Devices and jobs that change in time: values made by hand, and runs in which one thing changes at a known step."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.recipes.questions.diagnose.test_compute import run_of
+
+from alltrace.recipes.questions.diagnose.change_in_time import later_part, throttled, to_fastest
+
+
+def values(slow, *, ranks=4, steps=12, factor=1.3, noise=0.01, seed=1):
+    """Ratios around 1; `slow(rank, step)` says which are `factor`."""
+    draw = np.random.default_rng(seed)
+    given = 1 + noise * draw.standard_normal((ranks, steps))
+    return given * np.array([[factor if slow(r, s) else 1.0 for s in range(steps)] for r in range(ranks)])
+
+
+@pytest.mark.parametrize("first", [1, 2, 6, 10])
+def test_a_rank_that_is_slower_from_a_step_on(first):
+    (found,) = throttled(values(lambda r, s: r == 2 and s >= first), 0.005)
+    assert (found.row, found.lasts, int(found.slow.argmax())) == (2, True, first)
+    assert found.slow[first:].all()
+    assert found.factor == pytest.approx(1.3, rel=0.05)
+
+
+def test_a_rank_that_is_slower_again_and_again():
+    slow = {3, 4, 9, 10, 16}
+    (found,) = throttled(values(lambda r, s: r == 0 and s in slow, steps=20), 0.005)
+    assert (found.row, found.lasts, set(np.flatnonzero(found.slow).tolist())) == (0, False, slow)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        values(lambda *_: False, noise=0.05),
+        values(lambda r, _: r == 1),  # always slow
+        values(lambda r, s: r == 1 and s == 11),  # once
+        values(lambda r, s: r == 1 and s >= 6, factor=1.004, noise=0.001),  # less than is reported
+        values(lambda r, s: r == 1 and s >= 2, steps=4),  # too few steps
+        values(lambda r, s: (r + s) % 3 == 0, factor=1.0, noise=0.3),
+    ],
+    ids=["noise", "always", "once", "little", "few", "much noise"],
+)
+def test_what_is_no_change(given):
+    assert throttled(given, 0.005) == []
+
+
+def test_noise_is_no_change_whatever_is_drawn():
+    changes = [throttled(values(lambda *_: False, ranks=16, steps=30, noise=0.03, seed=seed), 0.005) for seed in range(40)]
+    assert sum(map(len, changes)) == 0
+
+
+def test_a_rank_that_changes_does_not_change_the_others():
+    given = np.array([[1.0, 1.0, 1.0], [1.0, 1.3, 1.3]])
+    assert to_fastest(given * np.array([1.0, 2.0, 3.0])) == pytest.approx(given)
+    assert np.isnan(to_fastest(np.full((2, 1), np.nan))).all()
+
+
+def test_later_steps_that_are_longer():
+    late = later_part(np.array([1.0, 1.01, 0.99, 1.0, 1.2, 1.21, 1.19]), 0.03)
+    assert late.tolist() == [False] * 4 + [True] * 3
+    assert later_part(np.array([1.2, 1.21, 1.19, 1.0, 1.01, 0.99, 1.0]), 0.03) is None
+    assert later_part(np.linspace(1.0, 1.5, 20), 0.03).sum() == 10
+
+
+def noisy(seed, deviation=0.01):
+    draw = random.Random(seed)
+    return lambda: max(draw.gauss(1, deviation), 0.5)
+
+
+def findings(run):
+    return [r for r in run.recipe("diagnose").to_pylist() if r["kind"] != "exposed-communication"]
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_device_that_throttles(tmp_path, ranks):
+    noise = noisy(ranks)
+    run = run_of(tmp_path, ranks, 14, lambda r, s, _: (1.3 if r == 1 and s >= 7 else 1) * noise())
+    first = findings(run)[0]
+    assert (first["kind"], first["ranks"], first["severity"]) == ("throttling", [1], "high")
+    assert (first["evidence"]["since_step"], first["evidence"]["steps_affected"]) == (7, 7)
+    assert first["evidence"]["slowdown"] == pytest.approx(1.3, abs=0.02)
+    # 30 % of 1.05 ms in half of the steps, of steps of 1.1 and 1.415 ms
+    assert first["lost_share"] == pytest.approx(0.315 * 7 / (7 * 1.1 + 7 * 1.415), abs=0.01)
+    assert "30 % slower than before in 7 of 14 steps, the first of them step 7" in run.diagnosis().verdict.replace("29 %", "30 %")
+
+
+def test_ranks_that_throttle_together_are_one_finding(tmp_path):
+    noise = noisy(3)
+    run = run_of(tmp_path, 8, 12, lambda r, s, _: (1.3 if r < 4 and s >= 6 else 1) * noise())
+    first = findings(run)[0]
+    assert (first["kind"], first["ranks"], first["hosts"]) == ("throttling", [0, 1, 2, 3], ["host0"])
+
+
+def test_single_kernels_that_stall(tmp_path):
+    noise = noisy(5)
+    run = run_of(tmp_path, 4, 14, lambda r, s, place: 60 if (r, s, place) in ((1, 4, 2), (1, 9, 2)) else noise())
+    rows = findings(run)
+    assert [(r["kind"], r["ranks"]) for r in rows] == [("device-stall", [1])]
+    assert rows[0]["evidence"]["since_step"] == 4
+    assert rows[0]["evidence"]["steps_affected"] == 2
+    assert rows[0]["lost_share"] == pytest.approx(2 * 5.9 / (14 * 1.1 + 2 * 5.9), abs=0.01)
+    assert "vectorized_elementwise_kernel" in rows[0]["where"]
+
+
+def test_kernels_that_are_long_on_every_rank_now_and_then_are_not_stalls(tmp_path):
+    noise = noisy(6)
+    run = run_of(tmp_path, 4, 12, lambda r, s, place: 60 if (r + s) % 4 == 0 and place == 2 else noise())
+    assert "device-stall" not in {r["kind"] for r in findings(run)}
+
+
+def test_all_ranks_that_become_slower(tmp_path):
+    noise = noisy(7)
+    run = run_of(tmp_path, 4, 14, lambda _r, s, _: (1.2 if s >= 8 else 1) * noise())
+    first = findings(run)[0]
+    assert (first["kind"], first["ranks"]) == ("regression", [0, 1, 2, 3])
+    assert (first["evidence"]["since_step"], first["evidence"]["slowdown"]) == (8, pytest.approx(1.2, abs=0.02))
+    assert first["lost_share"] == pytest.approx(0.21 * 6 / (14 * 1.1 + 6 * 0.21), abs=0.01)
+
+
+def test_steps_that_differ_by_their_data_are_none_of_these(tmp_path):
+    draw = random.Random(8)
+    length = {s: draw.uniform(0.7, 1.4) for s in range(20)}
+    own = {(r, s): draw.uniform(0.8, 1.3) for r in range(4) for s in range(20)}
+    for name, duration in (("alike", lambda _r, s, _: length[s]), ("apart", lambda r, s, _: own[r, s])):
+        kinds = {r["kind"] for r in findings(run_of(tmp_path / name, 4, 20, duration))}
+        assert not kinds & {"throttling", "device-stall", "regression"}
