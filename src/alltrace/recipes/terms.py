@@ -18,7 +18,7 @@ KIND_MEANINGS = {
     "slow-host": "all ranks of a host take longer for the same work",
     "imbalance": "some ranks have more work than others, who wait for them",
     "throttling": "a device is slower from a step on, or again and again in some steps",
-    "device-stall": "single kernels take far longer than usual on a device, now and then",
+    "device-stall": "single kernels sometimes take far longer than usual on a device",
     "regression": "what all ranks do takes longer from a step on",
     "jitter": "the same work takes a varying time, now on one rank, now on another",
     "shared-device": "another process computes on a rank's device, and its time slices interrupt the rank's kernels",

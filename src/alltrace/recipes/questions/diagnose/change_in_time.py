@@ -42,6 +42,9 @@ _STALL_NS = 1_000_000
 _STALL_TIMES, _STALL_DEVIATIONS = 3.0, 10.0
 """It takes this many times as long as usual, and is this many deviations away."""
 
+_RARELY = 1 / 3
+"""A work that takes longer in more of the steps is slow, and does not stall."""
+
 _NORMAL = 1.4826
 _FEW, _OWNED = 0.25, 0.75
 """Stalls belong to a quarter of the ranks, or one, if these have three quarters of the time."""
@@ -138,6 +141,8 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     of_cell = np.concatenate([np.broadcast_to(codes, size).ravel() for codes, size in zip(parts, sizes, strict=True)])
     longest = np.concatenate([f.work.longest_ns.ravel() for f in facts.values()])
     ran = longest > 0
+    if not ran.any():
+        return {}
     usual, deviation = _middles(longest[ran], of_cell[ran], int(code.max()) + 1)
     beyond = longest - usual[of_cell]
     stalled = ran & (beyond >= _STALL_NS) & (longest >= _STALL_TIMES * usual[of_cell])
@@ -145,6 +150,7 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     taken = np.where(stalled, beyond, 0).astype(np.int64)
     split = np.split(taken, np.cumsum([n * k for n, k in sizes])[:-1])
     of_rank = {rank: own.reshape(size) for rank, own, size in zip(facts, split, sizes, strict=True)}
+    of_rank = {rank: np.where((own > 0).mean(axis=0) <= _RARELY, own, 0) if len(own) else own for rank, own in of_rank.items()}
     totals = np.array([own.sum() for own in of_rank.values()], np.float64)
     order = np.argsort(-totals, kind="stable")
     if not totals.any():
