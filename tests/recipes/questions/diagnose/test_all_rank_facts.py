@@ -47,7 +47,7 @@ def test_a_rank_without_steps_does_not_bring_the_start_up_of_all_into_what_is_ju
     assert judged[0] == judged[1]
     assert all(kind in ("exposed-communication", "unexplained") for kind, lost, *_ in found if lost is None)
     assert any(note.startswith("it is unknown which ranks wait for which") for note in answer.notes)
-    assert "9 steps are judged; warm-up and checkpoint steps are left out" in answer.notes
+    assert "9 steps are judged; left out: warm-up (step 0, 69.2 % of the time)" in answer.notes
     assert "no usable step was found on rank 3, so it is left out" in answer.notes
     assert all(3 not in r["ranks"] for r in answer.to_pylist() if r["kind"] != "capture-fault")
 

@@ -17,6 +17,9 @@ from alltrace.trace.columns import table_of
 HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
 
 
+MS = 1_000_000
+
+
 def row(kind, ranks=(11,), **given) -> dict[str, Any]:
     """A row of `diagnose` with a loss of 46 ms; `given` are other values, and numbers of the evidence."""
     numbers = {name: given.pop(name) for name in tuple(given) if name in EVIDENCE}
@@ -62,6 +65,16 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
     assert found.cards[0].who == "rank 11 on node1"
     assert found.cards[0].cost == "46.2 ms, 17.4 % of the judged time; 6.60 ms a step"
     assert found.cards[2].cost == "no time by itself"
+
+
+def test_an_opportunity_that_is_far_larger_than_all_faults_comes_first():
+    fault = row("sync", (0, 3), lost_ns=8 * MS, lost_share=0.008, where="cudaDeviceSynchronize")
+    chance = row("precision", range(16), lost_ns=None, lost_share=None, opportunity_share=0.31, severity="low")
+    verdict = told(fault, chance).verdict
+    assert verdict.startswith("No fault costs much. Matrix products run in fp32 or TF32")
+    assert verdict.endswith("and the device runs dry, which costs 0.8 % of the time (8.00 ms).")
+    assert told({**fault, "lost_share": 0.04}, chance).verdict.startswith("The host of ranks 0, 3 waits")
+    assert told({**fault, "lost_ns": None, "lost_share": None}, chance).verdict.startswith("The host of ranks 0, 3 waits")
 
 
 @pytest.mark.parametrize(

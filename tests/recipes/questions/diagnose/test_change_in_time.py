@@ -128,3 +128,14 @@ def test_steps_that_differ_by_their_data_are_none_of_these(tmp_path):
     for name, duration in (("alike", lambda _r, s, _: length[s]), ("apart", lambda r, s, _: own[r, s])):
         kinds = {r["kind"] for r in findings(run_of(tmp_path / name, 4, 20, duration))}
         assert not kinds & {"throttling", "device-stall", "regression"}
+
+
+@pytest.mark.parametrize(("steps", "severity"), [(4, "high"), (3, "medium")])
+def test_what_was_seen_in_two_steps_is_not_high(tmp_path, steps, severity):
+    """The first step is taken for warming up."""
+    run = run_of(tmp_path, 4, steps, lambda r, s, _: (1.5 if r == 1 else 1) * (4 if s == 0 else 1))
+    first = findings(run)[0]
+    assert (first["kind"], first["ranks"], first["severity"]) == ("straggler", [1], severity)
+    notes = run.recipe("diagnose").notes
+    assert ("of fewer than 3 judged steps nothing is `high`" in notes) == (severity == "medium")
+    assert any(note.startswith(f"{steps - 1} steps are judged; left out: warm-up (step 0, ") for note in notes)

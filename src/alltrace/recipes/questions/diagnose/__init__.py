@@ -22,12 +22,21 @@ from alltrace.recipes.analysis.traffic import READS as NETWORK
 from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
-from alltrace.recipes.questions.diagnose.finding import EVIDENCE, HIGH_SHARE, MEDIUM_SHARE, Finding
+from alltrace.recipes.questions.diagnose.finding import (
+    DOUBTFUL,
+    EVIDENCE,
+    FEWEST_STEPS,
+    HIGH_SHARE,
+    MEDIUM_SHARE,
+    SEVERITIES,
+    Finding,
+)
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.diagnose.ranking import Ranked
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
+from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.number_text import counted, number_ranges
 
 # `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family
@@ -149,7 +158,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
     origins = {rank: given_by.origins for rank, given_by in given.items()}
     in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
-    rows = [_row(r, all_ranks, in_order, origins) for r in in_order]
+    rows = _by_severity([_row(r, all_ranks, in_order, origins) for r in in_order], all_ranks)
     notes = [*_limits(all_ranks), *sharing.notes(run)]
     if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
         first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
@@ -159,6 +168,17 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     if all(row["kind"] == "capture-fault" for row in rows):
         notes.insert(0, unexplained.verdict(all_ranks))
     return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes))
+
+
+def _by_severity(rows: Sequence[dict[str, Any]], all_ranks: AllRankFacts) -> list[dict[str, Any]]:
+    """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps were judged."""
+    few = not all_ranks.whole_run and len(all_ranks.steps) < FEWEST_STEPS
+    for row in rows:
+        if row["confidence"] < DOUBTFUL:
+            row["severity"] = "low"
+        elif few and row["severity"] == "high":
+            row["severity"] = "medium"
+    return sorted(rows, key=lambda row: (row["opportunity_share"] is not None, SEVERITIES.index(row["severity"])))
 
 
 def _schema() -> Any:
@@ -232,7 +252,9 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         notes.append("no steps were found, so the whole run, including its start-up, is judged as one step")
     else:
         judged = counted(len(all_ranks.steps), "step is", "steps are")
-        notes.append(f"{judged} judged; warm-up and checkpoint steps are left out")
+        notes.append(f"{judged} judged{_left_out(all_ranks)}")
+        if len(all_ranks.steps) < FEWEST_STEPS:
+            notes.append(f"of fewer than {FEWEST_STEPS} judged steps nothing is `high`")
     if all_ranks.partly:
         left = counted(len(all_ranks.partly), "step is", "steps are")
         notes.append(f"{left} left out, because not all reports contain them")
@@ -262,6 +284,22 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
     if not any(f.ranges for f in all_ranks.facts.values()):
         notes.append("without ranges, waiting for data can only be detected from calls that read or wait")
     return notes
+
+
+def _left_out(all_ranks: AllRankFacts) -> str:
+    """Which steps are left out because of what they are, and how much of the time of all steps they take."""
+    steps = all_ranks.alignment.steps if all_ranks.alignment is not None else None
+    if steps is None or not steps.num_rows:
+        return ""
+    took = integers(steps.column("end")) - integers(steps.column("start"))
+    parts = []
+    for kind in ("warm-up", "checkpoint"):
+        mine = is_one_of(steps.column("kind"), (kind,))
+        if mine.any():
+            numbers = number_ranges(sorted(set(integers(steps.column("step"))[mine].tolist())))
+            share = f"{100 * took[mine].sum() / max(int(took.sum()), 1):.1f} % of the time"
+            parts.append(f"{kind} ({'step' if numbers.isdecimal() else 'steps'} {numbers}, {share})")
+    return f"; left out: {', '.join(parts)}" if parts else ""
 
 
 def _basis(all_ranks: AllRankFacts) -> str:

@@ -42,6 +42,10 @@ _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_FAR_MORE = 10
+"""An opportunity that is this many times what all faults cost is what the verdict begins with."""
+
+
 class Proof(NamedTuple):
     """The table that a finding rests on: a recipe and its options."""
 
@@ -86,11 +90,14 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
     causes = [row for row in rows if row["kind"] not in ("capture-fault", *_OPPORTUNITIES)]
     possible = [row for row in rows if row["kind"] in _OPPORTUNITIES]
     faults = [row for row in rows if row["kind"] == "capture-fault" and row["severity"] != "low"]
-    if causes:
-        verdict = _verdict(causes, hosts)
-    elif possible:
+    known = all(row["lost_share"] is not None for row in causes)
+    lost = sum(row["lost_share"] or 0.0 for row in causes)
+    if possible and known and lost * _FAR_MORE <= possible[0]["opportunity_share"]:
         saved = _percent(possible[0]["opportunity_share"])
-        verdict = f"No fault was found. {headline(possible[0], len(hosts))}: up to {saved} of the time can be saved."
+        verdict = f"{headline(possible[0], len(hosts))}: up to {saved} of the time can be saved."
+        verdict = f"No fault costs much. {verdict} {_verdict(causes, hosts)}" if causes else f"No fault was found. {verdict}"
+    elif causes:
+        verdict = _verdict(causes, hosts)
     else:
         reason = next((note for note in notes if note.startswith("nothing ")), None)
         if reason is not None:

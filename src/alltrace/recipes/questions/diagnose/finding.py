@@ -119,6 +119,14 @@ EVIDENCE = {
 }
 """The numbers in the evidence; each kind has some of them, and `basis`."""
 
+SEVERITIES = ("high", "medium", "low")
+
+DOUBTFUL = 0.5
+"""A finding with less confidence is `low`."""
+
+FEWEST_STEPS = 3
+"""Of fewer judged steps no finding is `high`: what happened once says nothing of the program."""
+
 HIGH_SHARE = 0.10
 """From this share of the judged time on a finding is `high`."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, NEVER_HIGH, Finding
+from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, NEVER_HIGH, SEVERITIES, Finding
 
-_SEVERITIES = ("high", "medium", "low")
 _STATED = "this time is already included in the losses of other findings"
 
 _ONE_CAUSE = frozenset({"exposed-communication"})
@@ -106,7 +105,7 @@ def _place(claim: Ranked) -> tuple[bool, int, float, int]:
     """Losses first, then opportunities; by severity, then by what is given back."""
     opportunity = claim.finding.opportunity
     back = -_of_cause(claim) if opportunity is None else -opportunity
-    return opportunity is not None, _SEVERITIES.index(claim.severity), back, -claim.claim_ns
+    return opportunity is not None, SEVERITIES.index(claim.severity), back, -claim.claim_ns
 
 
 def _most(finding: Finding) -> int:
