@@ -17,15 +17,22 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import alltrace
 from alltrace.run.importer import import_reports
 from benchmarks.programs.draw import KINDS, draw
-from benchmarks.programs.losses import judged_ns, truth_of
+from benchmarks.programs.draw_changes import CHANGES, HEALTHY, draw_change
+from benchmarks.programs.losses import judged_ns, measure, truth_of
+from benchmarks.programs.model import Without
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.score import Judgement, described, judge, summary
+from benchmarks.programs.score_changes import ChangeJudgement, judge_change, summary_of_changes
 from benchmarks.programs.training import Lowered
+
+if TYPE_CHECKING:
+    from benchmarks.programs.machine import Timeline
+    from benchmarks.programs.model import Program
 
 SPLITS = ("dev", "unseen")
 
@@ -40,6 +47,15 @@ def seed_of(seed: int, index: int) -> int:
 def drawing_seed(split: str, seed: int) -> int:
     """What a program is drawn from: different for each split."""
     return int.from_bytes(hashlib.blake2b(f"{split} {seed}".encode(), digest_size=7).digest())
+
+
+def findings_of(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> list[dict[str, Any]]:
+    """Write what a profiler would export of an execution, import it, and diagnose it."""
+    (folder / "reports").mkdir(parents=True, exist_ok=True)
+    write_reports(program, lowered, timeline, folder / "reports")
+    import_reports([str(folder / "reports")], folder / "run", jobs=1)
+    findings: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()
+    return findings
 
 
 def run_program(split: str, seed: int, kind: str | None, least: float, folder: Path, *, ideal: bool = False) -> Judgement:
@@ -57,11 +73,8 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
     lowered = Lowered(program)
     timeline = lowered.execute(record=True)
     truth = truth_of(program, judged_ns(program, timeline))
-    (folder / "reports").mkdir(parents=True, exist_ok=True)
-    write_reports(program, lowered, timeline, folder / "reports")
     try:
-        import_reports([str(folder / "reports")], folder / "run", jobs=1)
-        findings: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()
+        findings = findings_of(program, lowered, timeline, folder)
     except Exception as error:
         failed = judge(seed, program, truth, [], least)
         failed.error = f"{type(error).__name__}: {error}"
@@ -73,6 +86,24 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
     return made
 
 
+def run_change(split: str, seed: int, kind: str, least: float, folder: Path, *, ideal: bool = False) -> ChangeJudgement:
+    """The same with a cause that changes in time, or a healthy program; arguments as of `run_program`."""
+    program = draw_change(drawing_seed(split, seed), kind, ideal=ideal)
+    lowered = Lowered(program)
+    timeline = lowered.execute(record=True)
+    base_ns = judged_ns(program, timeline)
+    share = 1 - measure(program, Without(frozenset([0]))) / base_ns if program.causes else 0.0
+    judgement = judge_change(seed, kind, program, share, [], least)
+    try:
+        if judgement.counts:
+            findings = findings_of(program, lowered, timeline, folder)
+            judgement = judge_change(seed, kind, program, share, findings, least)
+            (folder / "truth.json").write_text(json.dumps(judgement.as_dict(), indent=1))
+    except Exception as error:
+        judgement.error = f"{type(error).__name__}: {error}"
+    return judgement
+
+
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
@@ -80,11 +111,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
     parser.add_argument("--kind", choices=(*KINDS, "none"), help="plant this alone (default: none, one or several are drawn)")
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=(*CHANGES, HEALTHY),
+        help="programs whose cause changes in time, of these kinds in turn, and as many healthy ones whose steps differ by data "
+        f"as of each kind; {HEALTHY} alone draws only these",
+    )
     parser.add_argument("--ideal", action="store_true", help="all ends at once, and reports that name all")
     parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and truths there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's judgement there")
     args = parser.parse_args()
+    if args.kind and args.kinds:
+        parser.error("--kind plants one kind and --kinds draws other programs: name one of the two")
     if args.programs < 1:
         parser.error(f"--programs must be at least 1; {args.programs} was given")
     if not 0 <= args.least < 1:
@@ -96,24 +136,31 @@ def main() -> None:
     """Run the programs and print how right the diagnosis was."""
     args = arguments()
     judged: list[Judgement] = []
+    changes: list[ChangeJudgement] = []
+    in_turn = [*args.kinds, *([] if HEALTHY in args.kinds or args.programs == 1 else [HEALTHY])] if args.kinds else []
     begun = time.process_time()
     for index in range(args.programs):
         seed = seed_of(args.seed, index)
         folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
         try:
-            judged.append(run_program(args.split, seed, args.kind, args.least, folder, ideal=args.ideal))
+            if in_turn:
+                kind = in_turn[index % len(in_turn)]
+                changes.append(run_change(args.split, seed, kind, args.least, folder, ideal=args.ideal))
+            else:
+                judged.append(run_program(args.split, seed, args.kind, args.least, folder, ideal=args.ideal))
         finally:
             if not args.keep:
                 shutil.rmtree(folder, ignore_errors=True)
         if sys.stderr.isatty():
             print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
     if args.json:
-        args.json.write_text(json.dumps([j.as_dict() for j in judged], indent=1))
-    kind = (f" --kind {args.kind}" if args.kind else "") + " --ideal" * args.ideal
+        args.json.write_text(json.dumps([c.as_dict() for c in changes] + [j.as_dict() for j in judged], indent=1))
+    kind = (f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(in_turn)}" if in_turn else "") + " --ideal" * args.ideal
     took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):
         print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")
-        print(summary(judged, args.least))
+        print(summary_of_changes(changes, args.least) if in_turn else summary(judged, args.least))
+        kind = " --kinds ITS_KIND" + " --ideal" * args.ideal if in_turn else kind
         print(f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED")
 
 

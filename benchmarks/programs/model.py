@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,26 @@ class Communicator:
         return (members - 1) / members if operation in ("AllGather", "ReduceScatter", "AllToAll") else 1.0
 
 
+class Operation(NamedTuple):
+    """An operation of a communicator.
+
+    Attributes:
+        name: As NCCL calls it, without prefix.
+        size_bytes: Its message.
+        direction: Of an exchange of two stages: `forward`, `backward` or `both`; empty otherwise.
+        renewed: Whether the communicator was replaced before.
+    """
+
+    name: str
+    size_bytes: int
+    direction: str = ""
+    renewed: bool = False
+
+    def calls(self, members: int) -> int:
+        """How many calls of NCCL issue it on a communicator with this many members."""
+        return {"AllToAll": 2 * members, "SendRecv": 2}.get(self.name, 1)
+
+
 @dataclass(frozen=True)
 class Cause:
     """A planted cause of lost time.
@@ -95,6 +116,8 @@ class Cause:
         amount: A factor of durations, or ns a step, as the kind wants.
         steps: The steps in which it acts.
         communicator: Index of the communicator that it is about.
+        memory_amount: The factor of kernels that memory limits, of a kind that slows them less.
+        course: The amount in each step of the program, where it changes; empty if it does not.
     """
 
     kind: str
@@ -103,6 +126,12 @@ class Cause:
     amount: float
     steps: frozenset[int]
     communicator: int | None = None
+    memory_amount: float = 1.0
+    course: tuple[float, ...] = ()
+
+    def amount_in(self, step: int) -> float:
+        """The amount in a step."""
+        return self.course[step] if self.course else self.amount
 
 
 @dataclass(frozen=True)
@@ -222,6 +251,8 @@ class Program:
         batched: Whether stages of a pipeline exchange in groups of sends and receives on one communicator for each pipeline.
         special: One of `SPECIALS`, or empty.
         rooted: Whether each step begins with a broadcast of buffers and ends with a reduction of metrics to the first rank.
+        lengths: Lengths of sequences, times the usual one, in each step: of all ranks, or of each place in data parallelism; empty
+            if they do not differ.
     """
 
     seed: int
@@ -262,6 +293,7 @@ class Program:
     batched: bool = False
     rooted: bool = False
     special: str = ""
+    lengths: tuple[tuple[float, ...], ...] = ()
 
     @cached_property
     def communicators_of(self) -> tuple[dict[str, int], ...]:

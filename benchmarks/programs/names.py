@@ -22,6 +22,11 @@ class Kernel(NamedTuple):
     threads: int
     registers: int
 
+    @property
+    def memory_bound(self) -> bool:
+        """Whether memory limits it: kernels that compute much have many registers."""
+        return self.registers <= 64
+
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char *, "

@@ -13,9 +13,9 @@ from benchmarks.programs.training import CALL_IN_GROUP_NS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.programs.model import Program
+    from benchmarks.programs.model import Operation, Program
     from benchmarks.programs.names import Kernel
-    from benchmarks.programs.training import Lowered, Operation
+    from benchmarks.programs.training import Lowered
 
 DOMAIN = 1
 _SCHEMAS = {"collective": 16_777_223, "message": 16_777_226, "plain": 16_777_220, "init": 16_777_227}

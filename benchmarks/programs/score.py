@@ -192,7 +192,8 @@ def described(program: Program) -> str:
     return ", ".join(w for w in words if w)
 
 
-def _percent(part: float, whole: float) -> str:
+def percent(part: float, whole: float) -> str:
+    """Such as `3 of 4 (75.0 %)`; `none` without a whole."""
     return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
 
 
@@ -201,25 +202,25 @@ def summary(judged: Sequence[Judgement], least: float) -> str:
     answered = [j for j in judged if j.error is None]
     expecting = [j for j in answered if j.expected]
     planted = [j for j in expecting if not j.natural]
-    lines = ["| what | result |", "|---|---|", f"| programs answered | {_percent(len(answered), len(judged))} |"]
-    lines.append(f"| a cause costs {100 * least:g} % or more | {_percent(len(expecting), len(answered))} |")
-    lines.append(f"| first finding has the costliest kind | {_percent(sum(j.right for j in expecting), len(expecting))} |")
-    lines.append(f"| the same, where that was planted | {_percent(sum(j.right for j in planted), len(planted))} |")
+    lines = ["| what | result |", "|---|---|", f"| programs answered | {percent(len(answered), len(judged))} |"]
+    lines.append(f"| a cause costs {100 * least:g} % or more | {percent(len(expecting), len(answered))} |")
+    lines.append(f"| first finding has the costliest kind | {percent(sum(j.right for j in expecting), len(expecting))} |")
+    lines.append(f"| the same, where that was planted | {percent(sum(j.right for j in planted), len(planted))} |")
     ranked = [j for j in answered if j.ranks_right is not None]
-    lines.append(f"| culprits right, kind right | {_percent(sum(bool(j.ranks_right) for j in ranked), len(ranked))} |")
+    lines.append(f"| culprits right, kind right | {percent(sum(bool(j.ranks_right) for j in ranked), len(ranked))} |")
     several = [j for j in answered if j.all_found is not None]
     what = f"every kind of several causes in the first {CAUSES_WITHIN} findings"
-    lines.append(f"| {what} | {_percent(sum(bool(j.all_found) for j in several), len(several))} |")
+    lines.append(f"| {what} | {percent(sum(bool(j.all_found) for j in several), len(several))} |")
     lines += _losses(answered)
     healthy = [j for j in answered if not j.planted]
     loud = sum(any(f["severity"] in ("high", "medium") and f["kind"] != NO_LOSS for f in j.findings) for j in healthy)
-    lines.append(f"| nothing planted, and a `high` or `medium` finding | {_percent(loud, len(healthy))} |")
+    lines.append(f"| nothing planted, and a `high` or `medium` finding | {percent(loud, len(healthy))} |")
     wrong = sum(bool(j.false_alarms) for j in healthy)
-    lines.append(f"| the same, of a kind that costs less than half of that | {_percent(wrong, len(healthy))} |")
+    lines.append(f"| the same, of a kind that costs less than half of that | {percent(wrong, len(healthy))} |")
     alarms = sum(bool(j.false_alarms) for j in answered)
-    lines.append(f"| such a finding in any program | {_percent(alarms, len(answered))} |")
+    lines.append(f"| such a finding in any program | {percent(alarms, len(answered))} |")
     impossible = sum(bool(j.impossible) for j in answered)
-    lines.append(f"| a loss below 0 or above 1 | {_percent(impossible, len(answered))} |")
+    lines.append(f"| a loss below 0 or above 1 | {percent(impossible, len(answered))} |")
     return "\n".join([*lines, "", *_by_kind(answered), "", *_calibration(answered), "", *_worst(judged)])
 
 
@@ -231,9 +232,9 @@ def _losses(answered: Sequence[Judgement]) -> list[str]:
         if j.found_share is not None and j.true_shares:
             low, high = j.true_shares
             ratios.append(j.found_share / min(max(j.found_share, low), high))
-    lines = [f"| one planted cause, found: loss null | {_percent(len(found) - len(ratios), len(found))} |"]
+    lines = [f"| one planted cause, found: loss null | {percent(len(found) - len(ratios), len(found))} |"]
     lines.append(
-        f"| loss within {100 * CLOSE:g} % of the truth | {_percent(sum(abs(r - 1) <= CLOSE for r in ratios), len(ratios))} |"
+        f"| loss within {100 * CLOSE:g} % of the truth | {percent(sum(abs(r - 1) <= CLOSE for r in ratios), len(ratios))} |"
     )
     if ratios:
         ratios.sort()
@@ -268,8 +269,8 @@ def _calibration(answered: Sequence[Judgement]) -> list[str]:
     right = [c for c, r in sure if r]
     wrong = [c for c, r in sure if not r]
     pairs = sum(r > w for r in right for w in wrong)
-    lines.append(f"| pairs in which the right one has more | | {_percent(pairs, len(right) * len(wrong))} |")
-    lines.append(f"| right ones with 0.9 or more | | {_percent(sum(c >= 0.9 for c in right), len(right))} |")
+    lines.append(f"| pairs in which the right one has more | | {percent(pairs, len(right) * len(wrong))} |")
+    lines.append(f"| right ones with 0.9 or more | | {percent(sum(c >= 0.9 for c in right), len(right))} |")
     return lines
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.programs import names
+from benchmarks.programs.changing import Changing
 from benchmarks.programs.leaving import ROOTED, Scatter
 from benchmarks.programs.machine import (
     CALL,
@@ -30,7 +31,7 @@ from benchmarks.programs.machine import (
     WAIT,
     execute,
 )
-from benchmarks.programs.model import RENEWED, Without
+from benchmarks.programs.model import RENEWED, Operation, Without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,26 +52,6 @@ CAPTURED = 1
 
 _SLOWER = ("straggler", "slow-host", "missing-rank")
 _SLOTS = 512
-
-
-class Operation(NamedTuple):
-    """An operation of a communicator.
-
-    Attributes:
-        name: As NCCL calls it, without prefix.
-        size_bytes: Its message.
-        direction: Of an exchange of two stages: `forward`, `backward` or `both`; empty otherwise.
-        renewed: Whether the communicator was replaced before.
-    """
-
-    name: str
-    size_bytes: int
-    direction: str = ""
-    renewed: bool = False
-
-    def calls(self, members: int) -> int:
-        """How many calls of NCCL issue it on a communicator with this many members."""
-        return {"AllToAll": 2 * members, "SendRecv": 2}.get(self.name, 1)
 
 
 class Lowered:
@@ -171,6 +152,7 @@ class _RankCode:
         self.now: dict[str, list[Cause]] = {}
         self.slow = self.gap = self.sigma = 1.0
         self.work: dict[str, float] = {}
+        self.changing = Changing(program, rank)
         self.gathers: dict[int, int] = {}
         self.computed: list[int] = []
         self.side_works: list[tuple[int, Callable[[Cause, int], None], Cause, int]] = []
@@ -195,8 +177,8 @@ class _RankCode:
         self.sigma = (
             0.0 if "noise" in self.free else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
         )
-        self.work = {}
-        self.repeats = self.due = 0.0
+        self.due = 0.0
+        self.work, self.repeats = self.changing.begin(step, self.now)
         for cause in self.now["imbalance"]:
             if cause.variant == "launches":
                 self.repeats += cause.amount - 1
@@ -222,12 +204,15 @@ class _RankCode:
             ("module-loading", self._load_module),
             ("recompilation", self._recompile),
             ("unexplained", self._device_stalls),
+            ("regression", self._allocate),
         ):
             for cause in self.now[kind]:
+                if kind == "regression" and not cause.variant.startswith("allocations"):
+                    continue
                 times = 1 if kind in ("host-pause", "unexplained", "recompilation") else 2
                 for n in range(times):
                     place = (cause.ranks[0] if cause.ranks else 0) * 7 + self.step * 5 + n * 3
-                    self.side_works.append((place % layers, plant, cause, int(cause.amount / times)))
+                    self.side_works.append((place % layers, plant, cause, int(cause.amount_in(self.step) / times)))
 
     def _pause(self, _: Cause, took_ns: int) -> None:
         self.out.append((HOST, took_ns))
@@ -258,7 +243,8 @@ class _RankCode:
 
     def _launch(self, kernel: int, base_ns: float, part: str = "", stream: int = COMPUTE) -> None:
         work = self.work.get("*", 1.0) * self.work.get(part, 1.0) if self.work and part else 1.0
-        duration = max(1_000, int(base_ns * work * self.slow * next(self.z)))
+        slower = self.slow * self.changing.slower(self.low.kernels[kernel])
+        duration = max(1_000, int(base_ns * work * slower * next(self.z))) + self.changing.stall_ns(part)
         if self.collected is not None and stream == COMPUTE:
             self.collected.append((kernel, duration, work))
             return  # a graph has the same kernels on all ranks
@@ -668,7 +654,7 @@ class _RankCode:
         share = program.layer_ns * program.layers / program.optimizer_kernels
         if program.norm:
             norm = self.low.number(names.kernel(names.NORM_KERNEL, 512, 512, 40))
-            self._launch(norm, 0.05 * program.layer_ns * program.layers, "norm")
+            self._launch(norm, 0.05 * program.layer_ns * program.layers, "gradient norm")
             if "norm" in self.roles:
                 self._blocking("norm", "AllReduce", 8)
             if program.norm_item and "sync" not in self.free:
