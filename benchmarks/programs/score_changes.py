@@ -93,7 +93,7 @@ def judge_change(
     about = [f for f in findings if f["kind"] != NO_LOSS]
     judged.alarms = [f["kind"] for f in about if f["kind"] in CHANGES and f["kind"] != kind]
     judged.findings = [
-        {k: f[k] for k in ("kind", "lost_share", "ranks")} | {"first_step": f["evidence"].get("first_step")} for f in about[:4]
+        {k: f[k] for k in ("kind", "lost_share", "ranks")} | {"since_step": f["evidence"].get("since_step")} for f in about[:4]
     ]
     if not program.causes:
         return judged
@@ -107,7 +107,7 @@ def judge_change(
     judged.found = True
     judged.ranks_right = ranks_right(program, cause, kind, same["ranks"])
     judged.found_share = same["lost_share"]
-    judged.first_step = same["evidence"].get("first_step")
+    judged.first_step = same["evidence"].get("since_step")
     if judged.first_step is not None:
         judged.onset_right = judged.onset[0] - ONSET_WITHIN <= judged.first_step <= judged.onset[1] + ONSET_WITHIN
     return judged
@@ -145,7 +145,7 @@ def summary_of_changes(judged: Sequence[ChangeJudgement], least: float) -> str:
         truth = f"{j.variant} {100 * j.true_share:.1f} % ranks {[*j.ranks]} step {j.onset}" if j.onset else "nothing"
         found = "; ".join(
             f"{f['kind']} {'null' if f['lost_share'] is None else format(100 * f['lost_share'], '.1f')} % "
-            f"{(f['ranks'] or [])[:8]} step {f['first_step']}"
+            f"{(f['ranks'] or [])[:8]} step {f['since_step']}"
             for f in j.findings[:3]
         )
         lines.append(f"| {j.seed} | {j.program} | {j.kind} {truth} | {j.error or found or 'none'} |")

@@ -133,6 +133,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
     from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
     from alltrace.recipes.questions.diagnose.ranking import ranked
+    from alltrace.recipes.questions.diagnose.regression import resolved
 
     given = {p.rank: p.table for p in parts if p.table.facts is not None}
     if not given:
@@ -149,7 +150,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
         rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
         unjudged = ("no step has complete records, so no loss was judged",)
         return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, unjudged)
-    found = [finding for module in DETECTORS for finding in import_module(module).find(all_ranks)]
+    found = resolved([finding for module in DETECTORS for finding in import_module(module).find(all_ranks)])
     found += sharing.find(all_ranks, run)
     found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
     found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))

@@ -36,6 +36,9 @@ _MOSTLY = 0.8
 _ALREADY_SLOW = 0.5
 """A rank whose better steps are slower than the peers by this share of the change or more is slow all the time, too."""
 
+_BEGUN = 4.0
+"""A value is above what it was by this many deviations."""
+
 _STALL_NS = 1_000_000
 """A launch that takes less than this longer than usual does not stall."""
 
@@ -99,7 +102,16 @@ def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
     """The steps from a step on in which values are larger than before; None if they do not change."""
     if len(values) < _FEWEST_STEPS or np.isnan(values).any():
         return None
-    return _split(values, least, _SURE + float(np.sqrt(2 * np.log(len(values)))), 0.0, by_time=True)
+    late = _split(values, least, _SURE + float(np.sqrt(2 * np.log(len(values)))), 0.0, by_time=True)
+    if late is None:
+        return None
+    # what grows has begun to before half of it is there
+    early = values[~late][: max(int((~late).sum()) // 2, 1)]
+    usual = float(np.median(early))
+    above = values > usual + max(_BEGUN * _NORMAL * float(np.median(np.abs(early - usual))), least / 2)
+    begins = len(values) - int(np.cumprod(above[::-1]).sum())
+    late[begins:] = True
+    return late
 
 
 def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:

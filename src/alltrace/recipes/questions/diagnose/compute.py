@@ -509,7 +509,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
-        clear = cause.kind in ("straggler", "slow-host", "throttling") and cause.evidence["slowdown"] >= _CLEAR
+        clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,12 @@ from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Int64
 
 _LEAST_GROWTH = MEDIUM_SHARE
+
+_SAME_TIME = 2
+"""Changes this many steps apart can be one."""
+
+_MOSTLY = 0.6
+"""A class of which later steps lose this share is what grows."""
 
 _ADVICE = {
     "compute": "kernels take longer, or are more",
@@ -65,6 +72,29 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     ranks = tuple(all_ranks.ranks.tolist())
     where = _kernel(all_ranks, late) if grows == "compute" else grows
     return [Finding("regression", loss, ranks, where, advice, evidence, 0.85, all_ranks.hosts_of(ranks))]
+
+
+def resolved(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with one for each change: a device that becomes slower then is no regression, and one of a class is its cause.
+
+    Time of a host's class that only later steps have is lost to the regression, and else to the class.
+    """
+    changes = [f.evidence["since_step"] for f in findings if f.kind == "throttling"]
+    left = list(findings)
+    for finding in [f for f in findings if f.kind == "regression"]:
+        if any(abs(finding.evidence["since_step"] - step) <= _SAME_TIME for step in changes):
+            left.remove(finding)
+            continue
+        grown = finding.loss.classes[:1]
+        left = [
+            f
+            for f in left
+            if f.kind in ("regression", "jitter")
+            or f.loss.classes[:1] != grown
+            or grown == ("compute",)
+            or finding.loss.estimate_ns < _MOSTLY * f.loss.estimate_ns
+        ]
+    return left
 
 
 def _as_before(ranks: Int64, steps: list[int], share: NDArray[np.float64], run: RecoveredTime) -> Int64:
