@@ -51,16 +51,16 @@ def test_healthy_programs_take_turns_with_kinds_that_change_in_time(monkeypatch,
 
 
 def test_the_truth_about_a_cause_that_changes_in_time_is_what_an_execution_without_it_gains(monkeypatch, tmp_path):
-    program = draw_change(drawing_seed("dev", 5), "device-stall")
+    program = draw_change(drawing_seed("dev", 7), "device-stall")
     share = 1 - measure(program, Without(frozenset([0]))) / measure(program)
     found = {"kind": "device-stall", "lost_share": share, "ranks": [], "evidence": {"since_step": min(program.causes[0].steps)}}
     monkeypatch.setattr("benchmarks.truth.findings_of", lambda *_: [found])
-    judgement = run_change("dev", 5, "device-stall", share / 2, tmp_path)
+    judgement = run_change("dev", 7, "device-stall", share / 2, tmp_path)
     assert judgement.true_share == share > 0
     assert judgement.counts
     assert set(MARKS) - set(judgement.right) == {"culprits"}
     assert json.loads((tmp_path / "truth.json").read_text())["right"] == judgement.right
-    unimportant = run_change("dev", 5, "device-stall", 2 * share, tmp_path)
+    unimportant = run_change("dev", 7, "device-stall", 2 * share, tmp_path)
     assert (unimportant.counts, unimportant.findings) == (False, [])
 
 
