@@ -98,7 +98,7 @@ def run_change(split: str, seed: int, kind: str, least: float, folder: Path, *, 
         if judgement.counts:
             findings = findings_of(program, lowered, timeline, folder)
             judgement = judge_change(seed, kind, program, share, findings, least)
-            (folder / "truth.json").write_text(json.dumps(judgement.as_dict(), indent=1))
+            (folder / "truth.json").write_text(json.dumps(vars(judgement), indent=1))
     except Exception as error:
         judgement.error = f"{type(error).__name__}: {error}"
     return judgement
@@ -154,7 +154,7 @@ def main() -> None:
         if sys.stderr.isatty():
             print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
     if args.json:
-        args.json.write_text(json.dumps([c.as_dict() for c in changes] + [j.as_dict() for j in judged], indent=1))
+        args.json.write_text(json.dumps([vars(c) for c in changes] + [j.as_dict() for j in judged], indent=1))
     kind = (f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(in_turn)}" if in_turn else "") + " --ideal" * args.ideal
     took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from benchmarks.programs.model import Cause, Program
     from benchmarks.programs.names import Kernel
 
@@ -30,8 +28,11 @@ class Changing:
         self._stall_ns = 0
         self._until_stall = 0
 
-    def begin(self, step: int, causes: Mapping[str, Sequence[Cause]]) -> tuple[dict[str, float], float]:
-        """Begin a step in which these causes act, by kind; returns the work of its parts, and kernels more for each kernel."""
+    def begin(self, step: int, causes: dict[str, list[Cause]]) -> tuple[dict[str, float], float]:
+        """Begin a step in which these causes act, by kind; returns the work of its parts, and kernels more for each kernel.
+
+        Growing allocations are put under `leak`, for the host makes them.
+        """
         self._compute = self._memory = 1.0
         for cause in causes["throttling"]:
             self._compute *= cause.amount_in(step)
@@ -45,6 +46,8 @@ class Changing:
                 length *= cause.amount_in(step)
             elif cause.variant.startswith("kernels"):
                 more += cause.amount_in(step) - 1
+            else:
+                causes["leak"].append(cause)
         work = {part: length * length if part == "attention" else length for part in OF_TOKENS} if length != 1 else {}
         return work, more
 

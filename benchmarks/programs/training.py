@@ -204,11 +204,9 @@ class _RankCode:
             ("module-loading", self._load_module),
             ("recompilation", self._recompile),
             ("unexplained", self._device_stalls),
-            ("regression", self._allocate),
+            ("leak", self._allocate),
         ):
             for cause in self.now[kind]:
-                if kind == "regression" and not cause.variant.startswith("allocations"):
-                    continue
                 times = 1 if kind in ("host-pause", "unexplained", "recompilation") else 2
                 for n in range(times):
                     place = (cause.ranks[0] if cause.ranks else 0) * 7 + self.step * 5 + n * 3

@@ -10,6 +10,7 @@ import numpy as np
 
 from alltrace.align.clock_fit import robust_levels
 from alltrace.align.constants import FEW, OUTLIER_SIGMAS, WRONG_SHARE
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 if TYPE_CHECKING:
@@ -127,7 +128,10 @@ class Sharing:
         sigma = np.full(len(self.host), np.inf)
         np.minimum.at(sigma, cells.rank, np.sqrt(cells.scatter))
         apart, moved = clocks.ahead_ns - self.units.known_ns, np.zeros(len(self.host))
-        for rows in rows_by(np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank, -1)).values():
+        # nothing is known of how far apart clocks are that no ends connect
+        connected = _connected(cells, len(self.host))
+        known = np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank * len(self.host) + connected, -1)
+        for rows in rows_by(known).values():
             if tried[self.host[rows[0]]]:
                 moved[rows] = apart[rows] - np.median(apart[rows])
         enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
@@ -160,3 +164,13 @@ class Sharing:
             if near and clocks[0] != clocks[1]:
                 self._clock_of_host[np.isin(self._clock_of_host, clocks)] = clocks.min()
                 self.units = self._numbered()
+
+
+def _connected(cells: Cells, ranks: int) -> Int64:
+    """For each rank the lowest of those that a chain of blocks connects it with."""
+    sets = DisjointSets(ranks)
+    for rows in rows_by(cells.block[np.isfinite(cells.late_ns)]).values():
+        members = cells.rank[np.isfinite(cells.late_ns)][rows].tolist()
+        for other in members[1:]:
+            sets.join(members[0], other)
+    return sets.labels()

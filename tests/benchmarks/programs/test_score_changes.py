@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.programs.draw_changes import HEALTHY, draw_change, onsets_of
 from benchmarks.programs.model import Cause
-from benchmarks.programs.score_changes import judge_change, summary_of_changes
+from benchmarks.programs.score_changes import MARKS, judge_change, summary_of_changes
 
 CAUSE = Cause("throttling", "from a step on", (1,), 1.5, frozenset(range(12, 30)), memory_amount=1.2)
 
@@ -27,30 +27,29 @@ def judged(*findings, share=0.1, **changes):
 
 
 def test_a_finding_that_is_right_in_all():
-    judgement = judged(finding("capture-fault"), finding(first_step=13), finding("jitter"))
-    assert (judgement.named, judgement.found, judgement.ranks_right, judgement.onset_right, judgement.loss_right) == (True,) * 5
+    judgement = judged(finding("capture-fault"), finding(since_step=13), finding("jitter"))
+    assert judgement.right == list(MARKS)
     assert not judgement.wrong
 
 
 @pytest.mark.parametrize(
     ("findings", "wrong"),
     [
-        ((finding("jitter"), finding(first_step=12)), {"named"}),
-        ((finding(first_step=12, ranks=[2]),), {"ranks_right"}),
-        ((finding(first_step=12, ranks=[1, 2]),), {"ranks_right"}),
-        ((finding(first_step=15),), {"onset_right"}),
-        ((finding(first_step=9),), {"onset_right"}),
-        ((finding(),), {"onset_right"}),
-        ((finding(first_step=10, share=0.12),), {"loss_right"}),
-        ((finding(first_step=14, share=None),), {"loss_right"}),
-        ((finding("jitter"),), {"named", "found", "ranks_right", "onset_right", "loss_right"}),
-        ((), {"named", "found", "ranks_right", "onset_right", "loss_right"}),
+        ((finding("jitter"), finding(since_step=12)), {"first finding"}),
+        ((finding(since_step=12, ranks=[2]),), {"culprits"}),
+        ((finding(since_step=12, ranks=[1, 2]),), {"culprits"}),
+        ((finding(since_step=15),), {"onset within 2 steps"}),
+        ((finding(since_step=9),), {"onset within 2 steps"}),
+        ((finding(),), {"onset within 2 steps"}),
+        ((finding(since_step=10, share=0.12),), {"loss within 15 %"}),
+        ((finding(since_step=14, share=None),), {"loss within 15 %"}),
+        ((finding("jitter"),), {"first finding", "any finding", "culprits", "onset within 2 steps", "loss within 15 %"}),
+        ((), {"first finding", "any finding", "culprits", "onset within 2 steps", "loss within 15 %"}),
     ],
 )
 def test_what_is_wrong_is_counted_as_that(findings, wrong):
     judgement = judged(*findings)
-    marks = ("named", "found", "ranks_right", "onset_right", "loss_right")
-    assert {m for m in marks if not getattr(judgement, m)} == wrong
+    assert set(MARKS) - set(judgement.right) == wrong
     assert judgement.wrong
 
 
@@ -58,9 +57,9 @@ def test_the_onset_of_what_grows_gradually_is_where_it_begins_up_to_half_of_it()
     steps = frozenset(range(10, 30))
     assert onsets_of(replace(CAUSE, steps=steps)) == (10, 10)
     assert onsets_of(replace(CAUSE, steps=steps, variant="kernels, gradually")) == (10, 19)
-    assert [judged(finding(first_step=s), steps=steps, variant="kernels, gradually").onset_right for s in (7, 8, 21, 22)] == [
-        False, True, True, False,
-    ]  # fmt: skip
+    for step, right in {7: False, 8: True, 21: True, 22: False}.items():
+        judgement = judged(finding(since_step=step), steps=steps, variant="kernels, gradually")
+        assert ("onset within 2 steps" in judgement.right) == right
 
 
 def test_healthy_programs_have_none_of_the_kinds_and_small_causes_do_not_count():
@@ -69,8 +68,8 @@ def test_healthy_programs_have_none_of_the_kinds_and_small_causes_do_not_count()
     loud = judge_change(2, HEALTHY, healthy, 0.0, [finding("jitter"), finding("regression")], 0.01)
     small = judged(share=0.005)
     assert (quiet.alarms, loud.alarms, small.counts) == ([], ["regression"], False)
-    assert judged(finding(first_step=12), finding("regression")).alarms == ["regression"]
-    right, late = judged(finding(first_step=12)), judged(finding(first_step=20))
+    assert judged(finding(since_step=12), finding("regression")).alarms == ["regression"]
+    right, late = judged(finding(since_step=12)), judged(finding(since_step=20))
     words = summary_of_changes([quiet, loud, small, right, late], 0.01)
     assert "Healthy programs with one of these kinds: 1 of 2 (50.0 %)" in words
     assert "costs less than 1 %: 1" in words

@@ -501,7 +501,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         alone = alone and all(all_ranks.facts[rank].work.slices is None for rank in ranks)
-        if alone and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
+        # nothing of what changes in time is so in all steps
+        if alone and cause.kind not in ("throttling", "device-stall") and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
         if cause.even is not None:

@@ -79,12 +79,14 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
 
     Time of a host's class that only later steps have is lost to the regression, and else to the class.
     """
-    changes = [f.evidence["since_step"] for f in findings if f.kind == "throttling"]
     left = list(findings)
     for finding in [f for f in findings if f.kind == "regression"]:
-        if any(abs(finding.evidence["since_step"] - step) <= _SAME_TIME for step in changes):
+        growth, since = finding.evidence["slowdown"] - 1, finding.evidence["since_step"]
+        changes = [f for f in findings if f.kind == "throttling" and abs(f.evidence["since_step"] - since) <= _SAME_TIME]
+        if any(f.evidence["slowdown"] - 1 >= growth / 2 for f in changes):
             left.remove(finding)
             continue
+        left = [f for f in left if f not in changes]
         grown = finding.loss.classes[:1]
         left = [
             f
