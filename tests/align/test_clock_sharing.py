@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from alltrace.align.clocks import solve
+from alltrace.align.members import Evidence
 from benchmarks.accuracy_clocks import Job, errors_ns, simulate
 
 JOB = Job(hosts=3, per_host=4, tensor=2, steps=12, layers=2, span_s=20.0, drift_ppm=0.0, seed=3)
@@ -64,3 +65,25 @@ def test_hosts_that_are_containers_of_one_machine_share_its_monotonic_clock():
         assert len(set(shared.values())) == 3
     unknown = [replace(p, system_ns=None) for p in ranks]
     assert len(set(solve(simulated.evidence, unknown).shared.values())) == 12
+
+
+def test_ranks_that_end_far_later_keep_their_hosts_clock_if_another_one_would_break_the_law():
+    """Two pairs that only their host connects; one rank leaves all its operations 0.2 ms late, and starts some as its mate leaves."""
+    long_ns, starts = 30_000, np.arange(40) * 1_000_000
+    late = np.where(np.arange(40) % 4 == 0, 0, long_ns - 1_000)
+    instance, communicator, rank, start, end = [], [], [], [], []
+    for pair in range(2):
+        for n, (begin, delay) in enumerate(zip(starts.tolist(), late.tolist(), strict=True)):
+            for member in range(2):
+                slow = pair == 0 and member == 1
+                instance.append(40 * pair + n)
+                communicator.append(pair)
+                rank.append(2 * pair + member)
+                start.append(begin + delay * slow)
+                end.append(begin + long_ns + 200_000 * slow)
+    columns = [np.array(c, np.int64) for c in (instance, communicator, rank, start, end)]
+    evidence = Evidence(*columns, np.ones(len(rank), np.bool_), np.zeros(len(rank), np.int8))
+    simulated = simulate(replace(JOB, stamp_ms=0.0))
+    ranks = [replace(p, rank=n, host="node0", shift_ns=0, report=n) for n, p in enumerate(simulated.ranks[:4])]
+    solution = solve(evidence, ranks)
+    assert len({solution.shared[p.rank] for p in ranks}) == 1

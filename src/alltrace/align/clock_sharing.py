@@ -136,15 +136,9 @@ class Sharing:
                 moved[rows] = apart[rows] - np.median(apart[rows])
         enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
         far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0
-        of = self.host[ends.rank]
-        instances, group = distinct_rows(ends.instance, of)
-        start, end = (replace(clocks, ahead_ns=clocks.ahead_ns - moved).true(ends.rank, t) for t in (ends.start, ends.end))
-        last, first = np.full(instances.shape[1], -np.inf), np.full(instances.shape[1], np.inf)
-        np.maximum.at(last, group, start)
-        np.minimum.at(first, group, end)
-        several = np.bincount(group) > 1
-        number, less = (np.bincount(instances[1], which, len(tried)) for which in (several, first < last))
-        broken = less > np.maximum(WRONG_SHARE * number, FEW)
+        broken = _broken(ends, self.host, replace(clocks, ahead_ns=clocks.ahead_ns - moved), len(tried))
+        # ends that differ by more than they scatter are of clocks apart, unless these would break the law: then ranks end late
+        far &= broken | ~_broken(ends, self.host, clocks, len(tried))
         wrong = tried & (far | broken)
         self.contradicted |= bool(wrong.any()) and by == _MONOTONIC
         self._by[wrong] = _APART
@@ -164,6 +158,19 @@ class Sharing:
             if near and clocks[0] != clocks[1]:
                 self._clock_of_host[np.isin(self._clock_of_host, clocks)] = clocks.min()
                 self.units = self._numbered()
+
+
+def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> NDArray[np.bool_]:
+    """For each host whether a member ends before another of it has started, in more instances than are matched wrongly."""
+    instances, group = distinct_rows(ends.instance, host[ends.rank])
+    start, end = (clocks.true(ends.rank, times) for times in (ends.start, ends.end))
+    last, first = np.full(instances.shape[1], -np.inf), np.full(instances.shape[1], np.inf)
+    np.maximum.at(last, group, start)
+    np.minimum.at(first, group, end)
+    several = np.bincount(group) > 1
+    number, less = (np.bincount(instances[1], which, hosts) for which in (several, first < last))
+    result: NDArray[np.bool_] = less > np.maximum(WRONG_SHARE * number, FEW)
+    return result
 
 
 def _connected(cells: Cells, ranks: int) -> Int64:
