@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alltrace.align.banded_alignment import align_within_band
+from alltrace.align.log_call_matching import align_within_band
 from alltrace.core import sequences
 
 ALIKE, MARGIN = 0.35, 1.03

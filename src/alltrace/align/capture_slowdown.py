@@ -7,11 +7,13 @@ steps within and outside of the capture too (`slowdown_by_recorder`).
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
+from alltrace.align.constants import MAD_TO_SIGMA
 from alltrace.trace.step_time_mark import PREFIX, StepTimeMark, parse_mark
 
 if TYPE_CHECKING:
@@ -24,10 +26,7 @@ if TYPE_CHECKING:
 LOG, PROGRAM, RECORDER = "the training log", "alltrace.instrument.steps", "the flight recorder"
 _FEWEST_INSIDE, _FEWEST_OUTSIDE = 3, 5
 _WARM_UP = 3
-_NORMAL = 1.4826
-"""The standard deviation of a normal distribution over its median absolute deviation."""
-
-_OF_A_MEDIAN = 1.2533
+_OF_A_MEDIAN = math.sqrt(math.pi / 2)
 """The ratio of the standard errors of a median and of a mean, for a normal distribution."""
 
 _SIGMAS = 3.0
@@ -154,4 +153,4 @@ def step_time_marks(names: Any) -> list[StepTimeMark]:
 
 def _error(values: NDArray[np.float64]) -> float:
     """The standard error of a median."""
-    return _NORMAL * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))
+    return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))

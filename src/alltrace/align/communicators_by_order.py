@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from alltrace.align.message_pairs import Lane, message_pairs
+from alltrace.align.constants import WRONG_SHARE
+from alltrace.align.message_pairs import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.timelines import PART
 from alltrace.trace.distinct import rows_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,17 +43,12 @@ if TYPE_CHECKING:
 
 _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""
-_LAWFUL = 0.98
 _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
-_FLOOR_NS = 500.0
-_EVIDENCE, _CLEAR, _LEAST_SCORE = 0.5, 4.0, 0.4
-"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
 _BY_GRID = 0.6
 """How sure a communicator is that times do not show and others of the run suggest."""
 _BY_MODES = 0.1
 """How much likelier (logarithm, of one operation of a stream) another partition can be because ends scatter in modes."""
-_IMPOSSIBLE = 1e9
 _UNLAWFUL = 4.0
 
 
@@ -97,6 +93,10 @@ class _Verdict(NamedTuple):
     scores: list[float]
 
 
+def _partitions_of(verdict: _Verdict) -> set[_Partition]:
+    return {frozenset(g for g in groups if g) for groups in verdict.groups}
+
+
 def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
     """The communicators of operations that nothing names.
 
@@ -116,15 +116,19 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
         return number
 
     rest: list[Lane] = []
-    known: set[_Partition] = set()
+    known: dict[_Partition, set[int]] = {}  # with the operations that they explain
     for kind, alike in enumerate(_classes(timelines, clocks)):
         verdict = _judged(alike, known) if len(alike.lanes) > 1 else None
+        if verdict is not None and len(own := _partitions_of(verdict)) > 1:
+            # one stream has several, which may lie across each other
+            verdict = _judged(alike, {**{p: set() for p in own}, **known})
         exchanging = all(lane.messages for lane in alike.lanes)
-        if verdict is None or (exchanging and any(len(its) < 3 for g in verdict.groups for its in g)):
-            # kernels that send and receive meet in one partition if more than two exchange at once, and else in pairs
+        if verdict is None or (exchanging and _in_pairs(verdict, known, len(timelines.extents))):
             rest += [lane for lane in alike.lanes if lane.exchanging]
             continue
-        known |= {frozenset(g for g in groups if g) for groups in verdict.groups}
+        for number, groups in enumerate(verdict.groups):
+            ops = known.setdefault(frozenset(g for g in groups if g), set())
+            ops.update(alike.op[verdict.place == number].tolist())
         for column, (lane, row) in enumerate(zip(alike.lanes, alike.places, strict=True)):
             of_place = np.array(
                 [
@@ -134,28 +138,58 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
             )
             label = np.where(row >= 0, of_place[verdict.place[row]], -1)
             labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, label, _between(label, row))))
-    for members, score, parts in message_pairs(rest):
+    for members, score, parts in message_pairs(rest, {g for partition in known for g in partition}):
         number = number_of(-1, members, score)
         for part, places in enumerate(parts):
             for rank, place in places:
                 labels.setdefault(rank, []).append((place, np.full(len(place), number + part * PART)))
 
+    kinds = timelines.kinds
+    rooted = (kinds.communicator < 0) & ~kinds.synchronising & ~kinds.exchanging & (kinds.paired == 0)
+
     def of(rank: int) -> Numbers:
-        label = np.full(len(timelines.of(rank).end), -1, np.int64)
-        for place, its in labels.get(rank, ()):
-            label[place] = its
+        its = timelines.of(rank)
+        label = np.full(len(its.end), -1, np.int64)
+        for place, of_lane in labels.get(rank, ()):
+            label[place] = of_lane
+            lane = np.flatnonzero(kinds.stream[its.kind] == kinds.stream[its.kind[place[0]]])
+            lane = lane[np.argsort(its.start[lane], kind="stable")]
+            # what some members leave before others arrive is of the communicator that its stream has before and after it
+            row = np.where(rooted[its.kind[lane]], -1, np.arange(len(lane)))
+            label[lane] = np.where(row < 0, _between(label[lane], row), label[lane])
         return label
 
     return Inferred(of, [float(np.mean(s)) for s in scores])
 
 
+def _in_pairs(verdict: _Verdict, known: Iterable[_Partition], count: int) -> bool:
+    """Whether kernels that send and receive meet in pairs that must be found one by one, as those of a pipeline.
+
+    Such a kernel exchanges with one member before and another after it. Members of a smaller known group only run in step.
+
+    Args:
+        verdict: Who seems to meet.
+        known: Partitions that explain other operations.
+        count: The members of the run.
+    """
+    found = _partitions_of(verdict)
+    if len(found) > 1 or not all(map(all, verdict.groups)):
+        return True
+    pairs = [set(its) for partition in found for its in partition if len(its) == 2]
+    smaller = [set(group) for partition in known for group in partition if len(group) < count]
+    return any(group.issuperset(pair) for pair in pairs for group in smaller)
+
+
 def _between(label: Numbers, row: Numbers) -> Numbers:
-    """For operations that the reference of their class lacks, the communicator of those before and after, -1 if these differ."""
+    """For operations that the reference of their class lacks, the communicator of those before and after, -1 if these differ.
+
+    The last are followed by the first, as in steps that repeat.
+    """
     known = np.flatnonzero(row >= 0)
     if not len(known):
         return label
-    after = np.minimum(np.searchsorted(known, np.arange(len(row))), len(known) - 1)
-    before = np.maximum(np.searchsorted(known, np.arange(len(row)), "right") - 1, 0)
+    after = np.searchsorted(known, np.arange(len(row))) % len(known)
+    before = np.searchsorted(known, np.arange(len(row)), "right") - 1
     earlier, later = label[known[before]], label[known[after]]
     return np.where(earlier == later, earlier, -1)
 
@@ -186,11 +220,11 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
 
 
 def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
-    """Streams that do the same, those with most operations first; each stream is in one class, at most one of a rank."""
+    """Streams that do the same, messages last, of others those with most operations first; each stream is in one class."""
     lanes = list(_lanes(timelines, clocks))
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
     component = {rank: clock.component for rank, clock in clocks.items()}
-    left = sorted(lanes, key=lambda lane: (-len(lane.op), lane.rank, float(lane.start[0])))
+    left = sorted(lanes, key=lambda lane: (lane.messages, -len(lane.op), lane.rank, float(lane.start[0])))
     while left:
         first = left[0]
         chosen: dict[int, tuple[float, Lane, Numbers]] = {}
@@ -228,8 +262,8 @@ def _member(lane: Lane, clock: int) -> Member:
     return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0, together=False)
 
 
-def _partitions(ranks: Sequence[int]) -> list[Numbers]:
-    """Partitions of ranks into groups of equal size at a constant stride: for each the group of every rank."""
+def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Numbers]:
+    """Partitions of ranks into groups of equal size at a constant stride, and across groups that are known: each rank's group."""
     count = max(ranks) + 1
     at = np.array(ranks)
     partitions: dict[bytes, Numbers] = {}
@@ -240,6 +274,12 @@ def _partitions(ranks: Sequence[int]) -> list[Numbers]:
                 label = np.unique(label, return_inverse=True)[1].reshape(-1)
                 if (np.bincount(label) > 1).any():
                     partitions.setdefault(label.tobytes(), label)
+    for partition in known:
+        position = {r: n for group in partition for n, r in enumerate(group)}
+        label = np.array([position.get(r, -1) for r in ranks])
+        if (label >= 0).all() and (np.bincount(label) > 1).any():
+            label = np.unique(label, return_inverse=True)[1].reshape(-1)
+            partitions.setdefault(label.tobytes(), label)
     return list(partitions.values())
 
 
@@ -279,8 +319,7 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Ju
     several = np.add.reduceat(there, heads, axis=1, dtype=np.int64) > 1
     last = np.maximum.reduceat(np.where(there, start[:, order], -np.inf), heads, axis=1)
     first = np.minimum.reduceat(np.where(there, end[:, order], np.inf), heads, axis=1)
-    error = np.maximum.reduceat(slack[order], heads)
-    broken = several & (first - last < -error)
+    broken = several & (first - last < -slack.max())  # clocks are as far off as those that scatter most
     unlawful = np.divide(broken.sum(axis=1), several.sum(axis=1), out=np.zeros(len(end)), where=several.any(axis=1))
     stay = np.full(end.shape, np.nan)
     shared = there & np.repeat(several, many, axis=1)
@@ -309,16 +348,16 @@ def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
     return apart, mean
 
 
-def _judged(alike: _Class, known: Collection[_Partition]) -> _Verdict | None:
+def _judged(alike: _Class, known: Mapping[_Partition, set[int]]) -> _Verdict | None:
     """Who meets in the operations of a class; None if no partition explains them.
 
     Args:
         alike: The class.
-        known: Partitions that explain other operations.
+        known: Partitions that explain other streams, with the numbers of their operations.
     """
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
     ranks = [lane.rank for lane in alike.lanes]
-    evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in _partitions(ranks)]
+    evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in _partitions(ranks, known)]
     place = np.zeros(len(alike.op), np.int64)
     of_places: list[list[_Judged]] = []
     costs: list[Floats] = []
@@ -334,11 +373,13 @@ def _judged(alike: _Class, known: Collection[_Partition]) -> _Verdict | None:
     groups: list[list[Members]] = []
     scores: list[float] = []
     of_labels = [_groups(ranks, one.label) for one in evidence]
-    distance = np.array([_distance(frozenset(g for g in its if g), known, len(ranks)) for its in of_labels])
+    ops = set(alike.op.tolist())
+    other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
+    distance = np.array([_distance(frozenset(g for g in its if g), other, known, len(ranks)) for its in of_labels])
     sizes = np.array([len(one.groups) for one in evidence])
-    observations = np.asarray(many * len(ranks) * _EVIDENCE, np.float64)
+    observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     for at, score in _few(np.array(costs), observations, distance, sizes):
-        clear = at is not None and score >= _LEAST_SCORE
+        clear = at is not None and score >= LEAST_SCORE
         groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
         scores.append(score if clear else 0.0)
     return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
@@ -350,14 +391,14 @@ def _groups(ranks: Sequence[int], label: Numbers) -> list[Members]:
     return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
 
 
-def _distance(partition: _Partition, known: Collection[_Partition], count: int) -> int:
-    """0 for a partition that explains other operations, 1 for one that makes a grid with such a one, and else 2."""
-    if partition in known:
+def _distance(partition: _Partition, other: Collection[_Partition], known: Collection[_Partition], count: int) -> int:
+    """0 for a partition that explains other operations, 1 for one that makes a grid with one that explains any, and else 2."""
+    if partition in other:
         return 0
     size = max(map(len, partition), default=0)
-    for other in known:
-        across = all(len(set(a).intersection(b)) <= 1 for a in partition for b in other)
-        if across and size * max(map(len, other), default=0) == count:
+    for one in known:
+        across = all(len(set(a).intersection(b)) <= 1 for a in partition for b in one)
+        if across and size * max(map(len, one), default=0) == count:
             return 1
     return 2
 
@@ -388,7 +429,7 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
         stay, apart = np.where(there, stay, 0.0), np.where(there, apart, 0.0)
         sums = [there.sum(axis=1, dtype=np.float64), stay.sum(axis=1), np.square(stay).sum(axis=1), apart.sum(axis=1), one.unlawful]
         parts.append((sums, one.free, one.groups))
-    weight = _EVIDENCE * len(evidence[0].label)
+    weight = EVIDENCE * len(evidence[0].label)
     best, most, size_period, least = 1, 0.0, 1, np.inf
     for period in range(1, count // 4 + 1):
         place = np.arange(count) % period
@@ -424,8 +465,8 @@ def _likelihood(apart: Floats, variation: Floats, free: float, groups: Numbers) 
 
     The mean of m streams varies by the root of m less than a stream.
     """
-    means = len(groups) * np.log(variation + _FLOOR_NS) + np.log(groups).sum() / 2.0
-    return np.asarray((free * np.log(apart + _FLOOR_NS) + means) / (free + len(groups)), np.float64)
+    means = len(groups) * np.log(variation + FLOOR_NS) + np.log(groups).sum() / 2.0
+    return np.asarray((free * np.log(apart + FLOOR_NS) + means) / (free + len(groups)), np.float64)
 
 
 def _costs(evidence: Sequence[_Judged]) -> Floats:
@@ -439,7 +480,7 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
         unlawful = float(one.unlawful.mean())
         apart, stay = _group_stays(one.stay - _median(one.stay), one.label)  # without what clocks are off
         there = np.isfinite(stay)
-        if not there.any() or unlawful > 1.0 - _LAWFUL:
+        if not there.any() or unlawful > WRONG_SHARE:
             continue
         transfer = _group_stays(one.stay, one.label)[1]
         usual = np.nanmedian(one.stay)
@@ -448,7 +489,7 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
             float(_likelihood(_spread(apart[there]), _spread(np.abs(transfer - middle)[there]), one.free, one.groups))
             for middle in (usual, _median(transfer))
         )
-        parameters = len(one.groups) * math.log(len(transfer)) / (2.0 * _EVIDENCE * np.isfinite(one.stay).sum())
+        parameters = len(one.groups) * math.log(len(transfer)) / (2.0 * EVIDENCE * np.isfinite(one.stay).sum())
         costs[place] = min(alike, own + parameters) + _UNLAWFUL * unlawful
     return costs
 
@@ -469,12 +510,13 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
         groups: How many groups each has: of those as near, the one with fewest counts.
     """
     weighed = costs * many[:, None]
+    penalty = float(np.log(costs.shape[1] + 1.0))
     possible = np.isfinite(costs).any(axis=1)
     if not possible.any():
         return [(None, 0.0)] * len(costs)
-    bounded = np.where(np.isfinite(weighed), weighed, _IMPOSSIBLE)[possible]
+    dearest = 2.0 * float(np.abs(weighed[np.isfinite(weighed)]).sum()) + penalty
+    bounded = np.where(np.isfinite(weighed), weighed, dearest)[possible]
     bounded[:, np.arange(bounded.shape[1]) != bounded.sum(axis=0).argmin()] += (_BY_MODES * many[possible])[:, None]
-    penalty = np.log(costs.shape[1] + 1.0)
     chosen: list[int] = []
     explained = np.full(len(bounded), np.inf)
     while len(chosen) < bounded.shape[1]:
@@ -489,9 +531,9 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
     for one in np.unique(of_place).tolist():
         its = of_place == one
         worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - _BY_MODES * many[possible][its].sum()
-        surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / _CLEAR)
+        surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / CLEAR)
         surely[one] = 0.0
-        equal = np.flatnonzero(surely < _LEAST_SCORE)
+        equal = np.flatnonzero(surely < LEAST_SCORE)
         if len(equal) > 1:
             best = int(equal[np.lexsort((groups[equal], distance[equal]))[0]])
             of_place[its] = best

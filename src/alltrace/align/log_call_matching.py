@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.banded_alignment import align_within_band
+from alltrace.core import sequences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,8 +37,8 @@ _PURE = 0.9
 _MARGIN = 1.0
 _ANOTHER_MARGIN = 6.0
 _CLOSE_NS = 3_000_000_000
-_QUARTER_NS = 900_000_000_000
-_ZONES = 14 * 4
+QUARTER_NS = 900_000_000_000
+ZONES = 14 * 4
 _ALIKE = 0.35
 """Two durations are alike if their logarithms differ by less."""
 
@@ -166,7 +166,7 @@ def _covered(call: Int64, m: int) -> int:
 
 def _tokens(trace: TracedOps, log: LoggedCalls) -> tuple[Int64, Int64]:
     """Operations, with their sizes if both sides mostly have them."""
-    if (trace.bytes >= 0).mean() < 0.9 or (log.bytes >= 0).mean() < 0.9:
+    if min((trace.bytes >= 0).mean(), (log.bytes >= 0).mean()) < _PURE:
         return trace.op, log.op
     pairs = np.stack((np.concatenate((trace.op, log.op)), np.concatenate((trace.bytes, log.bytes))))
     _, numbers = np.unique(pairs, axis=1, return_inverse=True)
@@ -191,8 +191,8 @@ def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:
     first, last = int(trace.utc_ns.min()) - _CLOSE_NS, int(trace.utc_ns.max()) + _CLOSE_NS
     reached = np.maximum.accumulate(log.utc_ns)
     windows = []
-    for quarters in sorted(range(-_ZONES, _ZONES + 1), key=abs):
-        ahead = quarters * _QUARTER_NS
+    for quarters in sorted(range(-ZONES, ZONES + 1), key=abs):
+        ahead = quarters * QUARTER_NS
         low = int(np.searchsorted(reached, first + ahead))
         high = int(np.searchsorted(reached, last + ahead, side="right"))
         if high - low >= min(_FEWEST, len(trace.op)):
@@ -363,6 +363,71 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
         sure[low:high] = certain & fresh
         score += float(worth)
     return _Path(call, sure, score)
+
+
+class Alignment(NamedTuple):
+    """The best alignment of n operations and some calls.
+
+    Attributes:
+        call: The call of each operation, -1 without one: int64 array of n.
+        sure: Whether every alignment in which the operation has a call of another kind scores less by a margin: bool array of n.
+        score: The score of the whole.
+    """
+
+    call: NDArray[np.int64]
+    sure: NDArray[np.bool_]
+    score: float
+
+
+def align_within_band(
+    op: Any,
+    size: Any,
+    duration: Any,
+    lane: Any,
+    call_op: Any,
+    call_size: Any,
+    kind: Any,
+    kind_duration: Any,
+    kind_lane: Any,
+    first: int,
+    band: int,
+    alike: float,
+    margin: float,
+) -> Alignment:
+    """Align the operations of a trace with the calls of a log.
+
+    A match scores 1, more where sizes, durations and lanes agree and less where they do not; skipping costs. Operations before
+    the first call and after the last cost nothing.
+
+    Args:
+        op: Operation numbers, int64 array of n.
+        size: Sizes, int64, -1 if not known.
+        duration: Logarithms of durations, float64, NaN if not known.
+        lane: Streams, int64, -1 if not known.
+        call_op: Operation numbers of the calls, int64 array of m.
+        call_size: Their sizes, int64, -1 if not known.
+        kind: Kind of each call, int64.
+        kind_duration: For each kind the usual logarithm of its durations, float64, NaN if not known.
+        kind_lane: For each kind its usual lane, int64, -1 if not known.
+        first: The call that is expected at the first operation.
+        band: How far from there a match may be.
+        alike: How far logarithms of equal durations are apart.
+        margin: By how much other alignments must score less for a match to be sure.
+    """
+    ops, sizes, durations, lanes, call_ops, call_sizes, kinds, kind_durations, kind_lanes = (
+        np.ascontiguousarray(c) for c in (op, size, duration, lane, call_op, call_size, kind, kind_duration, kind_lane)
+    )
+    n, m, width = len(ops), len(call_ops), 2 * band + 1
+    scores, prefix, suffix = np.empty((n, width)), np.empty((n + 1, width + 1)), np.zeros((n + 1, width + 1))
+    sequences.match_scores(
+        ops, sizes, durations, lanes, call_ops, call_sizes, kinds, kind_durations, kind_lanes, first, alike, scores
+    )
+    sequences.prefix_scores(scores, m, first, prefix)
+    sequences.suffix_scores(scores, m, first, suffix)
+    call, sure = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
+    sequences.best_path(scores, prefix, m, first, call)
+    sequences.certain_matches(scores, prefix, suffix, call, kinds, first, margin, sure)
+    return Alignment(call, sure, float(prefix[-1].max()))
 
 
 def _pieces(begin: int, n: int) -> list[tuple[int, int, bool]]:

@@ -160,7 +160,7 @@ def _times(column: Any, keep: Int64) -> Int64 | None:
     if column.null_count == len(column):
         return None
     valid = column.is_valid().to_numpy()
-    if valid.mean() < 0.5:
+    if 2 * valid.mean() < 1:
         return None
     last = np.maximum.accumulate(np.where(valid, np.arange(len(valid)), 0))
     last = np.maximum(last, int(np.flatnonzero(valid)[0]))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.align.communicators_by_order import communicators_by_order
+from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.matching_score import Explained, connected, lacking, reason_of
 from alltrace.align.members import Evidence
 from alltrace.align.order_matching import Member, matched
@@ -42,13 +43,14 @@ MOST_EVIDENCE = 500_000
 _ALWAYS = 16
 """Of each communicator so many instances are evidence whatever the number of all."""
 _MANY_UNMATCHED = 0.1
-_SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 0.98, 0.9, 0.9
+_SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 1 - WRONG_SHARE, 0.9, 0.9
 """How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if it is inferred."""
-_APART = 0.5
+_APART = 1 / 2
 """The same if only stamps relate the clocks of its members."""
 _DENSE = 0.9
 """The least share of pairs of members that send to each other if each sends to every other."""
 _MEMBERS_AT_ONCE = 64
+_ROUNDS = 4
 
 
 @dataclass
@@ -176,13 +178,18 @@ def match(operations: Timelines, placing: Placing | None = None) -> Matching:
         return Matching(operations, {}, {}, {}, none, none, (), unmatched, _notes(operations.calls_only, 0, {}))
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
-    timelines: AnyTimelines = operations
-    if inferred.scores:
+    for _ in range(_ROUNDS):
+        if not inferred.scores:
+            break
         # with communicators, the clocks use all shared operations, and more precise clocks distinguish more communicators
         again = related_clocks(operations.named(inferred.of, len(inferred.scores)), placing)
-        if _components(again) <= _components(clocks):
-            clocks, inferred = again, communicators_by_order(operations, again)
-        timelines = operations.named(inferred.of, len(inferred.scores))
+        if _components(again) > _components(clocks):
+            break
+        clocks, before = again, inferred
+        inferred = communicators_by_order(operations, clocks)
+        if len(inferred.scores) == len(before.scores) and all((inferred.of(m) == before.of(m)).all() for m in operations.extents):
+            break
+    timelines: AnyTimelines = operations.named(inferred.of, len(inferred.scores)) if inferred.scores else operations
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
     instances = _instances(timelines, clocks)
@@ -275,7 +282,7 @@ def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64)
 def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64, related: float) -> Floats:
     its, kinds = timelines.of(member), timelines.kinds
     meets = (kinds.synchronising | kinds.exchanging)[its.kind[rows]]
-    by_clock = related * (0.5 + 0.5 * clock.certainty)
+    by_clock = related * (1.0 + clock.certainty) / 2
     return np.where(its.sequence[rows] >= 0, _SURE, by_clock * np.where(meets, _BY_LAW, _BY_ORDER))
 
 

@@ -194,5 +194,5 @@ def _errors(error_ns: Callable[[int, int], int | None], rank: NDArray[np.int64],
     """How far the clocks of each rank and the one that it waits for may be off, -1 if not known."""
     key = rank.astype(np.int64) << 32 | awaited
     distinct, back = np.unique(key, return_inverse=True)
-    errors = [error_ns(int(k) >> 32, int(k) & 0xFFFFFFFF) for k in distinct]
+    errors = [error_ns(*divmod(int(k), 1 << 32)) for k in distinct]
     return np.array([-1 if f is None else f for f in errors] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.constants import WRONG_SHARE
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_QUANTILE = 0.02
-"""The share of extreme messages that are ignored."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def bounds_between(
     cuts = np.flatnonzero((source[1:] != source[:-1]) | (target[1:] != target[:-1])) + 1
     for first, last in zip([0, *cuts], [*cuts, len(slack)], strict=True):
         if first < last:
-            limit = float(np.quantile(slack[first:last], _QUANTILE, method="lower"))
+            limit = float(np.quantile(slack[first:last], WRONG_SHARE, method="lower"))
             most[int(source[first]), int(target[first])] = limit, int(last - first)
     found = []
     for (a, b), (upper, there) in most.items():

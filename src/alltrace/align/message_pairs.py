@@ -6,21 +6,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from alltrace.trace.distinct import distinct_rows
+from alltrace.align.disjoint_sets import DisjointSets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
     Floats = NDArray[np.float64]
+    Members = tuple[int, ...]
 
 _LEAST, _ROUNDS = 3, 8
-_LEAST_SHARE, _LEAST_SCORE = 0.7, 0.4
-"""Of the messages that fit, and how sure it must be whom ranks exchange them with."""
-_UNMATCHED, _FLOOR_NS = 4.0, 500.0
-_EVIDENCE, _CLEAR = 0.5, 4.0
+_LEAST_SHARE = 0.7
+"""Of the messages that fit."""
+_UNMATCHED = 4.0
+FLOOR_NS = 500.0
+EVIDENCE, CLEAR, LEAST_SCORE = 0.5, 4.0, 0.4
+"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
 
 
 class Lane(NamedTuple):
@@ -44,13 +47,17 @@ class Lane(NamedTuple):
     messages: bool = True
 
 
-def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Numbers]]]]]:
+def message_pairs(
+    lanes: Sequence[Lane], groups: Collection[Members] = ()
+) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Numbers]]]]]:
     """The pairs of ranks that exchange messages: the two, how sure that is from 0 to 1, and the places of their operations.
 
-    These are in parts of which each is in order: those of one stream of each of the two.
+    These are in parts of which each is in order: those of one stream of each of the two. Messages connect what
+    groups do not: pairs that are not between groups are not believed where others are.
 
     Args:
         lanes: Streams with sends and receives.
+        groups: Ranks that other operations connect.
     """
     rank_of = [lane.rank for lane in lanes]
     ranks = sorted(set(rank_of))
@@ -60,61 +67,86 @@ def message_pairs(lanes: Sequence[Lane]) -> Iterator[tuple[tuple[int, ...], floa
     start, end = {r: t.start for r, t in of_rank.items()}, {r: t.end for r, t in of_rank.items()}
     nearest = _Nearest(start, end)
     of_stride = [(stride, _pattern(ranks, mates, start, end, nearest)) for stride, mates in _strides(ranks)]
-    patterns = sorted(((p, stride) for stride, p in of_stride if p is not None), key=lambda p: (p[0].cost, p[1]))
+    patterns = [(p, stride) for stride, p in of_stride if p is not None]
+    parts, without = [_parts(ranks, groups, p) for p, _ in patterns], _parts(ranks, groups)
+    if min(parts, default=without) < without:
+        patterns = [p for p, many in zip(patterns, parts, strict=True) if many < without]
+    patterns.sort(key=lambda p: (p[0].cost, p[1]))
     if not patterns or patterns[0][0].share < _LEAST_SHARE:
         return
     best, stride = patterns[0]
     total = sum(len(e) for e in end.values())
     rival = min((p.cost for p, other in patterns if other != stride), default=np.inf)
-    sure = 1.0 - float(np.exp((best.cost - rival) * total * _EVIDENCE / _CLEAR))
-    if sure < _LEAST_SCORE:
+    sure = 1.0 - float(np.exp((best.cost - rival) * total * EVIDENCE / CLEAR))
+    if sure < LEAST_SCORE:
         return
     streams = {n: _joined([lane]) for n, lane in enumerate(lanes)}
     start, end = {n: t.start for n, t in streams.items()}, {n: t.end for n, t in streams.items()}
-    exact = _pattern(list(streams), _stream_mates(best, of_rank, lanes), start, end, _Nearest(start, end))
+    nearest = _Nearest(start, end)
+    exact = _pattern(list(streams), _stream_mates(best, lanes, nearest, end), start, end, nearest)
     if exact is None:
         return
     exact = _completed(exact, start, end)
-    parts: dict[tuple[int, int], list[list[tuple[int, Numbers]]]] = {}
+    of_pairs: dict[tuple[int, int], list[list[tuple[int, Numbers]]]] = {}
     for low in streams:
         for high in np.unique(exact.mate[low][exact.mate[low] > low]).tolist():
             rows = np.flatnonzero(exact.mate[low] == high)
             its = [(rank_of[low], streams[low].place[rows]), (rank_of[high], streams[high].place[np.sort(exact.other[low][rows])])]
-            parts.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
-    for pair, of_pair in sorted(parts.items()):
+            of_pairs.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
+    for pair, of_pair in sorted(of_pairs.items()):
         if sum(len(place) for part in of_pair for _, place in part) >= 2 * _LEAST:
             yield pair, min(sure, 0.99) * exact.share, of_pair
 
 
+def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern | None = None) -> int:
+    """How many parts of a run are left that neither groups nor each rank and its most frequent mate in a pattern connect."""
+    place = {rank: n for n, rank in enumerate(ranks)}
+    sets = DisjointSets(len(place))
+    mates = pattern.mate.items() if pattern is not None else ()
+    for group in [*groups, *((r, int(np.bincount(m[m >= 0]).argmax())) for r, m in mates if (m >= 0).any())]:
+        its = [place[r] for r in group if r in place]
+        for other in its[1:]:
+            sets.join(its[0], other)
+    return len(set(sets.labels().tolist()))
+
+
 class _Times(NamedTuple):
-    """Operations of some streams, by their end; `stream` is the number of each one's among these."""
+    """Operations of some streams, by their end."""
 
     place: Numbers
     start: Floats
     end: Floats
-    stream: Numbers
 
 
 def _joined(lanes: Sequence[Lane]) -> _Times:
     place, start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in ("place", "start", "end"))
     order = np.argsort(end, kind="stable")
-    return _Times(place[order], start[order], end[order], np.repeat(np.arange(len(lanes)), [len(x.op) for x in lanes])[order])
+    return _Times(place[order], start[order], end[order])
 
 
-def _stream_mates(pattern: _Pattern, of_rank: dict[int, _Times], lanes: Sequence[Lane]) -> dict[int, list[int]]:
-    """The streams that the messages of each stream go to or come from: those that most of them have, as messages are in order."""
+def _stream_mates(pattern: _Pattern, lanes: Sequence[Lane], nearest: _Nearest, end: dict[int, Floats]) -> dict[int, list[int]]:
+    """The streams that the messages of each stream go to or come from: one on each rank that it exchanges with.
+
+    Messages on two streams can end at once, but over the run more of a stream's have a counterpart on one stream than on another.
+    """
     numbers: dict[int, list[int]] = {}
     for number, lane in enumerate(lanes):
         numbers.setdefault(lane.rank, []).append(number)
     mates: dict[int, list[int]] = {number: [] for number in range(len(lanes))}
     for low, mate in pattern.mate.items():
         for high in np.unique(mate[mate > low]).tolist():
-            rows = np.flatnonzero(mate == high)
-            pairs, code = distinct_rows(of_rank[low].stream[rows], of_rank[high].stream[pattern.other[low][rows]])
-            many = np.bincount(code)
-            for (own, other), count in zip(pairs.T.tolist(), many.tolist(), strict=True):
-                if 2 * count > max(many[pairs[0] == own].max(), many[pairs[1] == other].max()):
-                    one, two = numbers[low][own], numbers[high][other]
+            fits: list[tuple[float, int, int]] = []
+            for one in numbers[low]:
+                for two in numbers[high]:
+                    at = nearest[one, two]
+                    mine = np.flatnonzero(at >= 0)
+                    mine = mine[nearest[two, one][at[mine]] == mine]
+                    apart = np.abs(end[one][mine] - end[two][at[mine]])
+                    fits.append((-float((FLOOR_NS / (FLOOR_NS + apart)).sum()) - len(mine), one, two))
+            taken: set[int] = set()
+            for _, one, two in sorted(f for f in fits if f[0] < 0.0):
+                if not taken & {one, two}:
+                    taken |= {one, two}
                     mates[one].append(two)
                     mates[two].append(one)
     return mates
@@ -163,7 +195,7 @@ def _pattern(
     share = float(sum((m >= 0).sum() for m in mate.values()) / sum(len(m) for m in mate.values()))
     away = np.abs(stays - np.median(stays))
     scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (distances, away))
-    cost = float(np.log(scatter + _FLOOR_NS) + np.log(variation + _FLOOR_NS)) / 2.0
+    cost = float(np.log(scatter + FLOOR_NS) + np.log(variation + FLOOR_NS)) / 2.0
     return _Pattern(mate, partner, share, cost + _UNMATCHED * (1.0 - share))
 
 

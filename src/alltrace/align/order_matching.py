@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.core import sequences
 from alltrace.trace.distinct import distinct_rows, rows_by
 
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
 _SHIFTS = 32
 _ALONE, _LATE, _CHANGE = 4.0, 3.0, 6.0
 """What an operation without a partner costs, one that ends far from its partner, and another shift."""
-_OTHER_SIZES, _LEAST_PAIRED = 0.5, 0.5
-"""The most operations of a kind that differ in size, and the least that have a partner, if two members meet."""
-_LEAST_NS = 1_000.0
-_FEW, _OUT_OF_ORDER = 8, 0.02
+_FEW = 8
 _LOOSE = 0.25
 """In distances of successive ends: four times the distance to the nearest end; 1 for ranks that do not wait for each other."""
 _ROUNDS = 8
@@ -156,7 +154,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     nearest = np.where(possible, apart, np.inf).min(axis=0)
     if scatter_ns is None:
         scatter_ns = float(np.median(nearest[np.isfinite(nearest)]))
-    scale = 4.0 * scatter_ns + _LEAST_NS
+    scale = 4.0 * scatter_ns + SHORTEST_NS
     cost = apart / scale
     if own.together:
         hurried = _hurried(reference, own, at, cost)
@@ -164,7 +162,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     other_size = (reference.size[at] != own.size) & (reference.size[at] >= 0) & (own.size >= 0)
     closest = other_size[cost.argmin(axis=0), np.arange(m)]
     for rows in rows_by(own.op).values():  # of some operations each member has its own size
-        if not whole or closest[rows].mean() <= _OTHER_SIZES:
+        if not whole or 2 * closest[rows].mean() <= 1:
             cost[:, rows] = np.where(other_size[:, rows], _ALONE, cost[:, rows])
     cost = np.where(possible, np.minimum(cost, _ALONE), _ALONE)
     path = np.empty(m, np.int64)
@@ -180,7 +178,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     fits = (partner < 0) & (closest < _LATE) & (best > before) & (best < after)
     partner = _ascending(np.where(fits, best, partner), np.where(fits, closest, cost[path, columns]))
     inside = (own.end >= reference.start.min()) & (own.start <= reference.end.max())
-    if whole and inside.sum() >= _FEW and (partner[inside] >= 0).mean() < _LEAST_PAIRED:
+    if whole and inside.sum() >= _FEW and 2 * (partner[inside] >= 0).mean() < 1:
         partner[:] = -1  # chance pairs that many of other runs
     return partner, scatter_ns
 
@@ -196,11 +194,11 @@ def _in_order(reference: Member, own: Member) -> bool:
         at = np.searchsorted(ends, own.end[rows])
         nearest[rows] = np.minimum(*(np.abs(ends[np.clip(i, 0, len(ends) - 1)] - own.end[rows]) for i in (at - 1, at)))
     apart = np.abs(reference.end - own.end)
-    usual = 4.0 * float(np.median(nearest)) + _LEAST_NS
+    usual = 4.0 * float(np.median(nearest)) + SHORTEST_NS
     if usual > _LOOSE * np.ptp(reference.end) / len(reference.end):
         return True
     nearer = (apart > 4.0 * usual) & (nearest <= usual)
-    return bool(apart.mean() <= 4.0 * nearest.mean() + _LEAST_NS or nearer.mean() <= _OUT_OF_ORDER)
+    return bool(apart.mean() <= 4.0 * nearest.mean() + SHORTEST_NS or nearer.mean() <= WRONG_SHARE)
 
 
 def _close(reference: Member, own: Member) -> Flags:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from alltrace.align.log_call_matching import QUARTER_NS, ZONES
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import STEPS
 from alltrace.run.run_logs import printed_steps
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     Float64 = NDArray[np.float64]
 
-_QUARTER_NS = 900_000_000_000
-_ZONES = 14 * 4
 _COARSE_NS = 4e9
 _MOST_AGREE = 0.8
 _CLOSE_NS, _STAMPS_NS = 5e6, 1e9
@@ -91,8 +90,8 @@ def _uncertain_ns(run: Run) -> float:
 def _zones(stamp: Float64, first: int, last: int) -> list[int]:
     """How far the lines' times may be ahead of UTC, in quarters of an hour, so that a line is between `first` and `last`."""
     found = []
-    for quarters in sorted(range(-_ZONES, _ZONES + 1), key=abs):
-        at = stamp - quarters * _QUARTER_NS
+    for quarters in sorted(range(-ZONES, ZONES + 1), key=abs):
+        at = stamp - quarters * QUARTER_NS
         if ((at >= first) & (at <= last)).any():
             found.append(quarters)
             if not quarters:
@@ -150,7 +149,7 @@ def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
     if coarse and lasted_ns < _COARSE_NS:
         return None
     for quarters in _zones(stamp, int(middle.min()), int(middle.max() + lasted_ns)):
-        at = np.searchsorted(stamp - quarters * _QUARTER_NS, middle) - np.arange(len(middle))
+        at = np.searchsorted(stamp - quarters * QUARTER_NS, middle) - np.arange(len(middle))
         inside = (at + np.arange(len(middle)) > 0) & (at + np.arange(len(middle)) < len(stamp))
         if inside.any():
             shifts, many = np.unique(at[inside], return_counts=True)
@@ -222,7 +221,7 @@ def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, 
             None,
             "their times are not those of the reports" if not zones else "their times have no time zone, and several would fit",
         )
-    end = stamp - zones[0] * _QUARTER_NS
+    end = stamp - zones[0] * QUARTER_NS
     before = np.concatenate(([np.nan], np.where(np.diff(number) == 1, end[:-1], np.nan)))
     begin = np.where(np.isfinite(took), end - took, before)
     begin = np.fmax(begin, before) if np.isfinite(before).any() else begin

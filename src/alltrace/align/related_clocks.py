@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from alltrace.align.constants import OTHER_RECORDING_NS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
 from alltrace.align.timelines import message_keys
@@ -31,8 +32,6 @@ _FEWER = 0.8
 """Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
 _ENDS_AT_ONCE = 64
 _CERTAIN = 0.8
-_OTHER_RECORDING_NS = 900e9
-"""Clocks that differ by more are of two recordings."""
 
 
 class RankClock(NamedTuple):
@@ -172,7 +171,7 @@ class _Forest:
                 continue
             rate = not self._placing.same_rate(edge.first, edge.second)
             line = (relate_partly if edge.partly else relate)(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
-            if line is None or abs(line.offset_ns) > _OTHER_RECORDING_NS:
+            if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
                 continue
             sharpest = min(sharpest, line.scale_ns)
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
@@ -228,8 +227,8 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
     messages = message_keys(kinds)
     for chosen, key in (
         (kinds.synchronising & known, named),
-        ((kinds.paired != 0) & (messages >= 0), messages),
-        (~kinds.synchronising & (kinds.paired == 0) & known, named),
+        (messages >= 0, messages),
+        (~kinds.synchronising & (kinds.paired == 0) & (messages < 0) & known, named),
     ):
         if chosen.any():
             ends = _ends(timelines, shift, chosen, key)
@@ -249,9 +248,9 @@ def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
     """
     place = np.zeros(len(kinds), np.int64)
     rows = np.flatnonzero(chosen)
-    pairs, of = distinct_rows(kinds.member[rows], kinds.stream[rows])
+    pairs, of = distinct_rows(kinds.member[rows], kinds.op[rows], kinds.stream[rows])
     many = np.bincount(of, kinds.count[rows], pairs.shape[1])
-    for streams in rows_by(pairs[0]).values():
+    for streams in rows_by(distinct_rows(pairs[0], pairs[1])[1]).values():
         order = streams[np.argsort(-many[streams], kind="stable")]
         less = many[order][1:] < _FEWER * many[order][:-1]
         place_of = np.concatenate(([0], np.cumsum(less)))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from alltrace.align.constants import WRONG_SHARE
+
 if TYPE_CHECKING:
     from alltrace.run.manifest import Clock, LogMatch
 
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 """The event tables that an alignment is made from."""
 
-NEARLY_ALL = 0.98
-LEAST_MATCHING_SCORE = 0.5
+NEARLY_ALL = 1 - WRONG_SHARE
+LEAST_MATCHING_SCORE = 1 / 2
 """Below it nothing should be computed from which ranks communicate."""
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.overlay import STEPS
@@ -53,9 +54,6 @@ _SAVED_BYTES = 64 << 10
 """if it copies at least this many: the part of a model that one of many ranks has may be small."""
 
 _AGREEING = 0.9
-_WHOLE = 0.98
-"""The last period is whole from this share of its kernels on."""
-
 _LAUNCHED_BEFORE = 0.05
 """Where this share of the work was launched before the report begins, calls do not show to which step work belongs."""
 
@@ -331,7 +329,7 @@ def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
         np.minimum.at(first, tokens, np.arange(n))
         places = np.flatnonzero(tokens == once[first[once].argmin()])
         places = places[np.concatenate(([True], np.diff(places) > period // 2))]
-        return (places, whole and n - places[-1] >= _WHOLE * period) if len(places) >= 3 else None
+        return (places, whole and n - places[-1] >= NEARLY_ALL * period) if len(places) >= 3 else None
     return np.arange(0, n, period), whole and n % period == 0
 
 

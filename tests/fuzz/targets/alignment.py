@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from alltrace.align.banded_alignment import align_within_band
+from alltrace.align.log_call_matching import align_within_band
 from tests.fuzz.fields import Fields
 
 _MOST = 60
