@@ -45,6 +45,7 @@ def test_a_machine_that_can_profile(machine):
     found = machine(GOOD)
     assert {what: one.state for what, one in found.items()} == {
         "nsys": "ok",
+        "importer": "limited",
         "NCCL trace": "limited",
         "ncu": "limited",
         "driver": "ok",

@@ -120,7 +120,7 @@ def _mpirun(job: Job, count: str, per_node: int) -> list[str]:
 
 
 def _installation(tool: str) -> str:
-    """The folder with all of a profiler: nsys needs its importer, which is beside its folder, to make a report."""
+    """The folder with all of a profiler: nsys needs its importer, in the folder next to its own, to make a report."""
     path = PurePosixPath(os.path.realpath(tool))  # here, /usr/local/bin/nsys is a link
     folder = path.parent if path.name in ("nsys", "ncu") else path
     if folder.name == "bin" or folder.name.startswith(("target-", "Target-")):
