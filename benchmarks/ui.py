@@ -171,7 +171,8 @@ def started(run: Path) -> list[tuple[str, str]]:
 
 _LATER = ("clocks aligned", "heat map of all ranks", "where the time went", "findings")
 _SEEN = """async () => {
-  const state = await (await fetch('/api/state', {headers: {authorization: `Bearer ${sessionStorage.getItem('alltrace-token')}`}})).json();
+  const headers = {authorization: `Bearer ${sessionStorage.getItem('alltrace-token')}`};
+  const state = await (await fetch('/api/state', {headers})).json();
   const there = (selector) => document.querySelector(selector) !== null;
   return {
     'clocks aligned': state.aligned,
