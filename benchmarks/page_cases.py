@@ -206,7 +206,7 @@ def _look(
 def _ready(base: str, token: str) -> Any:
     """The run's facts, once it is aligned and tiled."""
     while True:
-        request = urllib.request.Request(f"{base}api/run", headers={"authorization": f"token {token}"})
+        request = urllib.request.Request(f"{base}api/run", headers={"authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request) as found:
             facts = json.loads(found.read())
         if facts["state"]["ready"]:

@@ -171,7 +171,8 @@ def started(run: Path) -> list[tuple[str, str]]:
 
 _LATER = ("clocks aligned", "heat map of all ranks", "where the time went", "findings")
 _SEEN = """async () => {
-  const state = await (await fetch('/api/state')).json();
+  const headers = {authorization: `Bearer ${sessionStorage.getItem('alltrace-token')}`};
+  const state = await (await fetch('/api/state', {headers})).json();
   const there = (selector) => document.querySelector(selector) !== null;
   return {
     'clocks aligned': state.aligned,
@@ -212,7 +213,8 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
 
     def ask(method: str, path: str, body: Any = None) -> tuple[tuple[float, float], bytes]:
         """Wall and CPU ms in the server, and the answer."""
-        connection.request(method, path, json.dumps(body) if body is not None else None, {"authorization": f"token {token}"})
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
         wall, cpu = (float(n) for n in re.findall(r"dur=([\d.]+)", response.headers.get("server-timing", "dur=nan dur=nan")))
         return (wall, cpu), response.read()

@@ -37,7 +37,8 @@ def main() -> None:
 def _ask(address: str, path: str, body: dict[str, Any] | None = None) -> Any:
     base, _, token = address.partition("?token=")
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{base}api/{path}", data, {"authorization": f"token {token}"})  # noqa: S310  our own server
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    request = urllib.request.Request(f"{base}api/{path}", data, headers)  # noqa: S310  our own server
     with urllib.request.urlopen(request) as found:  # noqa: S310
         return json.loads(found.read())
 

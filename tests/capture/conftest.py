@@ -50,6 +50,7 @@ case "${FAKE-}" in
 esac
 [ "${FAKE-}" != quits ] || { printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out"; exit 0; }
 [ "${FAKE-}" = slow ] || { "$@"; code=$?; }
+[ -z "${PRINTS-}" ] || printf 'the table\n[1/8] [0%%   ] a\r[1/8] [=100%%] a\n'
 case "${FAKE:-whole}" in
   whole | once | late | slow | picky | mute) printf 'NVIDIA Tegra Profiler Report 2023 body [END]' > "$out" ;;
   cut) printf 'NVIDIA Tegra Profiler Report 2023 bo' > "$out" ;;

@@ -26,6 +26,13 @@ def machine(tmp_path, monkeypatch, bare_environment, fake_nsys):
     return examine
 
 
+def test_whether_there_is_what_makes_reports(machine, fake_nsys):
+    assert machine({})["importer"].state == "limited"
+    importer = fake_nsys.parent / "QdstrmImporter"
+    importer.touch(0o755)
+    assert machine({})["importer"].found.endswith("QdstrmImporter")
+
+
 GOOD = {
     "driver/nvidia/version": "NVRM version: 550.1\nGCC",
     "driver/nvidia/params": "RmProfilingAdminOnly: 0\n",
@@ -38,6 +45,7 @@ def test_a_machine_that_can_profile(machine):
     found = machine(GOOD)
     assert {what: one.state for what, one in found.items()} == {
         "nsys": "ok",
+        "importer": "limited",
         "NCCL trace": "limited",
         "ncu": "limited",
         "driver": "ok",

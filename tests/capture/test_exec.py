@@ -62,6 +62,39 @@ def test_a_report_that_is_missing_or_cut_is_said_whatever_the_exit_code(capture,
     assert strict.returncode == 4
 
 
+def test_a_raw_capture_in_place_of_the_report_is_named_with_a_command_that_can_be_copied(capture, fake_nsys, tmp_path):
+    folder = tmp_path / "my reports"
+    command = [
+        "exec",
+        "--nsys",
+        fake_nsys,
+        "-o",
+        folder,
+        "--name",
+        "r",
+        "--",
+        "sh",
+        "-c",
+        f"mkdir -p '{folder}'; : >'{folder}/r.qdstrm'",
+    ]
+    done = capture(*command, FAKE="none", **WORLD)
+    assert f"a raw capture was left at {folder}/r.qdstrm; `alltrace capture recover '{folder}'` may save it" in done.stderr
+    assert left(tmp_path) == []
+
+
+def test_what_a_users_own_arguments_print_is_shown(capture, fake_nsys):
+    done = capture("exec", "--nsys", fake_nsys, "--profiler-arg=--stats=true", "--", "true", **WORLD, PRINTS="1")
+    assert "alltrace capture: rank 1: the table" in done.stderr
+    assert "[1/8] [0%" not in done.stderr
+    assert "the table" not in capture("exec", "--force", "--nsys", fake_nsys, "--", "true", **WORLD, PRINTS="1").stderr
+
+
+def test_a_dry_run_tells_what_would_be_left_out(capture, fake_nsys):
+    done = capture("exec", "--nsys", fake_nsys, "--efa", "--dry-run", "--", "true", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    assert "rank 0: --efa would be left out: nsys 2023.4.4" in done.stderr
+    assert "--enable" not in done.stdout
+
+
 def test_a_folder_that_the_profiler_removes_meanwhile_changes_no_exit_code(capture, fake_nsys):
     text = '(for i in 1 2 3 4 5 6; do rm -rf "$TMPDIR/nvidia"; mkdir -p "$TMPDIR/nvidia/a"; done) & exit 3'
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", text, FAKE="none", **WORLD)

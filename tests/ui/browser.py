@@ -77,6 +77,18 @@ def wait_inked(page, selector, colors):
     )
 
 
+def asked(page, path, body=None):
+    """What the server answers to a request of the page, as JSON."""
+    return page.evaluate(
+        """async ([path, body]) => {
+          const headers = {authorization: `Bearer ${sessionStorage.getItem("alltrace-token")}`, "content-type": "application/json"};
+          const how = body === null ? {} : {method: "POST", body: JSON.stringify(body)};
+          return (await fetch(path, {headers, ...how})).json();
+        }""",
+        [path, body],
+    )
+
+
 def state_of(page, name):
     """A value in the URL behind #, once it has settled."""
     page.wait_for_timeout(400)

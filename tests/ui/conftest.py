@@ -23,7 +23,7 @@ def client_of(paths, scratch, *, host="127.0.0.1", ready=True, kernels=None, whe
         for session in sessions:
             session.prepare()
     app = make_app(sessions, token=TOKEN, host=host, port=8000)
-    client = TestClient(app, base_url="http://127.0.0.1:8000", headers={"authorization": f"token {TOKEN}"})
+    client = TestClient(app, base_url="http://127.0.0.1:8000", headers={"authorization": f"Bearer {TOKEN}"})
     client.sessions = sessions
     return client
 

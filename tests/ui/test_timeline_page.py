@@ -13,7 +13,7 @@ from tests.charts.test_timeline_links import values_of
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.tiles.test_event_waits import rows as event_rows
-from tests.ui.browser import SCREENSHOTS, click_event, go, served, settled, shot, state_of
+from tests.ui.browser import SCREENSHOTS, asked, click_event, go, served, settled, shot, state_of
 from tests.ui.conftest import TOKEN
 
 from alltrace.api import OpenRun
@@ -106,11 +106,8 @@ def test_a_number_of_a_table_leads_to_its_place(page):
     page.allowed.append("Applying inline style")  # of the library of charts, which asks for it
     go(page, "#recipes?name=gaps", "recipes")
     page.wait_for_selector("tbody tr")
-    start = page.evaluate(
-        "async () => { const r = await fetch('/api/recipe', {method: 'POST', headers: {'content-type': 'application/json'},"
-        " body: JSON.stringify({name: 'gaps', options: {}})}); const a = await r.json();"
-        " return a.rows[0][a.columns.findIndex((c) => c.name === 'start_ns')] }"
-    )
+    answer = asked(page, "/api/recipe", {"name": "gaps", "options": {}})
+    start = answer["rows"][0][[c["name"] for c in answer["columns"]].index("start_ns")]
     page.locator(f"tbody tr a:text-is('{start:,}')").first.click()
     page.wait_for_selector("body[data-shown=timeline]")
     assert state_of(page, "cursors").split(",")[0] == str(start)
@@ -363,7 +360,7 @@ def test_a_wait_for_a_cuda_event_leads_to_its_record_and_back(browser, tmp_path)
     with page_of(browser, tmp_path, event_rows()) as page:
         page.goto(f"{page.base}#timeline?ranks=0&open=0")
         settled(page)
-        names = page.evaluate("async () => (await (await fetch('/api/event?rank=0&table=api&row=1')).json()).name")
+        names = asked(page, "/api/event?rank=0&table=api&row=1")["name"]
         assert names == "cudaStreamWaitEvent_v3020"
         page.goto(f"{page.base}#timeline?ranks=0&open=0&event=0/api/1")
         details = page.locator(".details")
@@ -527,7 +524,7 @@ def test_a_note_is_kept_with_the_run_and_its_address_shows_it(page):
     page.goto(address)
     page.get_by_text("remove this note").click()
     page.get_by_text("None yet").wait_for()
-    assert page.evaluate("async () => (await (await fetch('/api/notes')).json()).notes") == []
+    assert asked(page, "/api/notes")["notes"] == []
 
 
 def test_the_times_of_a_report_lead_to_the_timeline(page, tmp_path, monkeypatch):

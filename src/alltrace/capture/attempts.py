@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from alltrace.capture.nccl_log import nccl_log
 from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
-from alltrace.capture.program_shell import ProgramShell
+from alltrace.capture.program_shell import BASH, ProgramShell
 from alltrace.capture.report_files import (
     LOG,
     account,
@@ -40,6 +41,7 @@ from alltrace.trace.side_file_words import ROLE
 _LAST_DIGIT = 9
 _LONGEST = 240
 _PAUSE_S = 1.0
+_PROGRESS = re.compile(r"\s*\[\d+/\d+\] \[.*%")
 
 
 def profile(
@@ -100,6 +102,7 @@ def profile(
         name_windows(report, private)
     plan, report = name_by_rank(request, plan, report, private, variables)
     problems = list(outcome.notes) if outcome.started else [_unstarted(outcome, private)]
+    _show_printed(request, private, me, say)
     lost = account(request, report, private, me, problems, say)
     if not lost:
         with suppress(OSError):
@@ -183,6 +186,20 @@ def _complaint(private: Path) -> str:
     return printable(" ".join(kept[:usage]))[:_LONGEST]
 
 
+def _show_printed(request: Request, private: Path, me: str, say: Callable[[str], None]) -> None:
+    """Say what the profiler printed for a user's own arguments, such as `--stats=true`, without its bars of progress."""
+    if not (request.nsys.extra or request.ncu.extra):
+        return
+    try:
+        lines = (private / LOG).read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return
+    for line in lines:
+        last = line.rsplit("\r", 1)[-1].rstrip()
+        if last and not _PROGRESS.match(last):
+            say(f"{me}: {printable(last)}")
+
+
 def say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Callable[[str], None]) -> None:
     """Say which options this node cannot have; ranks of a node say the same, and the first is heard."""
     for reason in dict.fromkeys(one.reason for one in plan.left_out if one not in before):
@@ -193,9 +210,12 @@ def say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Calla
 
 
 def _descriptors() -> tuple[int, int] | None:
-    """Two descriptors of one digit, which is what a shell knows, that the program does not inherit anyway; None without two."""
+    """Two descriptors that the program does not inherit anyway; None without two.
+
+    They have one digit, which is what each shell knows, unless all of these are taken, as below Hydra, and there is bash.
+    """
     free = []
-    for number in range(_LAST_DIGIT, 2, -1):
+    for number in (*range(_LAST_DIGIT, 2, -1), *(range(20, 64) if BASH else ())):
         try:
             inherited = os.get_inheritable(number)
         except OSError:

@@ -16,6 +16,7 @@ from typing import ClassVar
 from alltrace.capture.profilers.ncu import ask_ncu
 from alltrace.capture.profilers.nsys import ask_nsys, lacks_nccl_trace, nccl_version
 from alltrace.capture.profilers.tool import Tool, locate
+from alltrace.capture.recover import find_importer
 from alltrace.trace.errors import UsageError
 
 _ROOM = 2 << 30
@@ -62,6 +63,16 @@ def _tools() -> Iterator[Finding]:
             yield Finding(name, state, str(error), f"install it, or set its folder in ALLTRACE_{name.upper()}")
         else:
             yield Finding(name, "ok", f"{tool.label} at {tool.path}")
+            if name == "nsys":
+                yield _importer(tool)
+
+
+def _importer(tool: Tool) -> Finding:
+    """What makes a report of what nsys recorded; without it, the recording stays raw."""
+    try:
+        return Finding("importer", "ok", f"QdstrmImporter at {find_importer(tool.path)}")
+    except UsageError as error:
+        return Finding("importer", "limited", str(error), "install all of Nsight Systems, or mount all of it into the container")
 
 
 def _nccl_trace() -> Iterator[Finding]:

@@ -47,7 +47,7 @@ OPTIONS: tuple[Option, ...] = (
             expected="0-7,64, first-local or all", pattern=_RANKS),
         count("per_node", None, "at most N ranks of each node", key="profiler.per_node",
             key_help="at most this many ranks of each node; 0 for all"),
-        count("cutoff", None, "only ranks below N"),
+        count("cutoff", None, "only ranks below N", key="profiler.cutoff", key_help="only ranks below this one; 0 for all"),
     ),
     *_group(
         "where to",

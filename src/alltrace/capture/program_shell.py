@@ -7,6 +7,7 @@ when the profiler's agent was, while the program runs on.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -28,6 +29,10 @@ REVOKED = "shell"
 """The end of the name of the file without which no program is started."""
 
 
+BASH = shutil.which("bash") or ""
+"""The shell that knows descriptors of more than one digit; empty if there is none."""
+
+
 class ProgramShell:
     """A shell around the program that writes down which process it is and how it ended.
 
@@ -47,13 +52,14 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
     def around(self, program: Sequence[str], mask: Collection[int], output: tuple[int, int] | None = None) -> list[str]:
         """The command that runs `program` under this shell, with the signals of `mask` blocked.
 
-        `output`: the descriptors, of one digit each, that are its standard output and error; None for what the profiler
-        has.
+        `output`: the descriptors, of one digit each where there is no `BASH`, that are its standard output and error; None for
+        what the profiler has.
         """
         blocked = sorted(int(n) for n in mask)
         restored = _RESTORED.format(*output, os.getpid()) if output else ""
+        shell = BASH if output and max(output) > 9 else "/bin/sh"
         return [
-            "/bin/sh", "-c", restored + self._SCRIPT, "sh", self._files, f"{sum(1 << (n - 1) for n in blocked):016x}",
+            shell, "-c", restored + self._SCRIPT, "sh", self._files, f"{sum(1 << (n - 1) for n in blocked):016x}",
             sys.executable, _UNBLOCK, " ".join(map(str, blocked)), *program,
         ]  # fmt: skip
 

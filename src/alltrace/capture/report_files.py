@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
 from alltrace.capture.check import find_reports
@@ -106,6 +108,8 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
     problems += [f"{path.name}: {fault}" for path, fault in found.faults]
     # not rglob, which fails if the profiler removes a folder meanwhile
     left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
+    # without its importer, nsys leaves what it recorded in place of the report
+    left += sorted(p for p in report.parent.glob(f"{escape(report.name.removesuffix(report.suffix))}*.qdstrm") if p.is_file())
     if request.nsys.armed and not (found.whole or found.faults or problems or (private / WINDOWS_FILE).exists()):
         if request.verbose:
             say(f"{me}: no window was requested, so there is no report")
@@ -118,9 +122,10 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
             problems.append(f"the recording never started, because the program did not reach {began}{advice}")
         problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
         for path in left:
-            problems.append(f"a raw capture was left at {path}; `alltrace capture recover {private}` may save it")
+            command = shlex.join(["alltrace", "capture", "recover", str(private if path.is_relative_to(private) else path.parent)])
+            problems.append(f"a raw capture was left at {path}; `{command}` may save it")
         say(f"{me}: no complete report {report}" + "".join(f"; {printable(p)}" for p in problems))
-        if not left:
+        if not any(path.is_relative_to(private) for path in left):
             tidy(private)
         return True
     for path in found.whole:

@@ -15,7 +15,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from alltrace.capture.launchers import LAUNCHERS
 from alltrace.capture.scrub_payloads import clean_payloads
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.nsys_payloads import EXPORT, payload_switches
+from alltrace.trace.scratch import scratch_folder
 
 _HEAD = b"SQLite format 3\0"
 _KEPT = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
@@ -89,7 +89,7 @@ def scrub(
     `nsys`: returns the nsys that exports a report; None if none may run.
     """
     if source.suffix in _REPORTS and nsys is not None:
-        with tempfile.TemporaryDirectory(prefix="alltrace-scrub-") as folder:
+        with scratch_folder("alltrace-scrub-") as folder:
             return scrub(_exported(source, nsys(), Path(folder)), target, drop_texts=drop_texts, keep_payloads=keep_payloads)
     if source.suffix in (*_REPORTS, ".qdstrm"):
         raise InputError(

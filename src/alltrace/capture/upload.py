@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from alltrace.capture.check import ENDINGS, report_fault
 from alltrace.capture.stores import Store, store_at
 from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.scratch import scratch_folder
 
 _TRIES = 3
 _SCRUBBED_AS_IS = (".csv", ".csv.utc-offset", ".capture.json")
@@ -39,7 +39,7 @@ def upload(
     store = store_at(url)
     copied = present = size = 0
     faults: list[tuple[Path, str]] = []
-    with tempfile.TemporaryDirectory(prefix="alltrace-scrubbed-") as scratch:
+    with scratch_folder("alltrace-scrubbed-") as scratch:
         for path, name in files:
             fault = report_fault(path) if path.name.endswith(tuple(ENDINGS.values())) else None
             if fault is not None:

@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from alltrace import __version__
 from alltrace.trace.errors import EXIT_DEFECT, EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
@@ -105,11 +105,6 @@ def _limit_met(error: Exception) -> str | None:
     return None
 
 
-def command() -> NoReturn:
-    """Run the command line as a separate process."""
-    sys.exit(main())
-
-
 def _drop_output() -> None:
     """Leave nothing for the interpreter to flush, which would fail again."""
     with suppress(OSError, ValueError):
@@ -169,4 +164,4 @@ def _overview() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    command()
+    sys.exit(main())

@@ -126,7 +126,7 @@ def serve(roots: Sequence[Path], *, cache_dir: Path | None, port: int | None, te
     with listen(host, port) as listening:
         number = listening.getsockname()[1]
         token = new_token()
-        app: Any = Guard(server.streamable_http_app(host=host), token=token, host=host, port=number)
+        app: Any = Guard(server.streamable_http_app(host=host), token=token, host=host, port=number, page=False)
         tell(f"http://{host}:{number}/mcp\nAuthorization: Bearer {token}")
         config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listening])

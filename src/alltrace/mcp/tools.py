@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.recipes.base import OptionValue  # noqa: TC001  the protocol's SDK looks at it
-from alltrace.trace.errors import UsageError, printable
+from alltrace.trace.errors import UsageError, encodable, printable
 from alltrace.ui.json_values import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from alltrace.api import OpenRun
     from alltrace.recipes.base import Answer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 500
 MOST_BYTES = 60_000
 _MOST_TEXT = 400
-_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS = 60.0, 4 << 30, 10_000
+_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS = 60.0, 2 << 30, 10_000
 
 Reply = dict[str, object]
 """An answer: `columns`, `rows`, `notes`, `rows_total`, and `more` if rows are left."""
@@ -68,7 +68,7 @@ class Tools:
         from alltrace.recipes.execution.ask import ask
 
         with self._lock:
-            answer = ask(self._run(run), name, options, ranks=ranks, steps=steps)
+            answer = ask(self._run(run), name, self._within_roots(name, options or {}), ranks=ranks, steps=steps)
         return self._reply(answer, limit, offset)
 
     def sql(self, run: str, query: str, limit: int = 100, offset: int = 0) -> Reply:
@@ -77,10 +77,10 @@ class Tools:
         The resource alltrace://tables lists them. Times are ns on the run's clock.
         """
         from alltrace.recipes.questions.sql import Limits
-        from alltrace.recipes.questions.sql import query as answer_to
+        from alltrace.recipes.questions.sql_process import limited_query
 
         with self._lock:
-            answer = answer_to(self._run(run), query, Limits(_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS))
+            answer = limited_query(self._run(run), query, Limits(_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS))
         return self._reply(answer, limit, offset)
 
     def compare(self, run_a: str, run_b: str, what: str | None = None, limit: int = 30, offset: int = 0) -> Reply:
@@ -106,15 +106,38 @@ class Tools:
         """
         from alltrace.api import open_run
 
-        place = Path(path)
-        full = (place if place.is_absolute() else self._roots[0] / place).resolve()
-        if not any(full.is_relative_to(root) for root in self._roots):
-            folders = ", ".join(map(str, self._roots))
-            raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")
+        full = self._place(path)
         known = self._runs.get(str(full))
         if known is None:
             known = self._runs[str(full)] = open_run(full, cache_dir=self._cache)
         return known
+
+    def _place(self, path: str) -> Path:
+        """The file or folder that a text names.
+
+        Raises:
+            UsageError: It is outside of the roots, or the text is no path.
+        """
+        if not encodable(path):
+            raise UsageError(f"{printable(path)} has a NUL or halves of characters; expected a path")
+        full = (self._roots[0] / path).resolve()
+        if not any(full.is_relative_to(root) for root in self._roots):
+            folders = ", ".join(map(str, self._roots))
+            raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")
+        return full
+
+    def _within_roots(self, name: str, options: dict[str, OptionValue]) -> dict[str, OptionValue]:
+        """The options, with those that name files leading into the roots."""
+        from alltrace.recipes.registry import find
+        from alltrace.run.nccl_logs import expand
+
+        within = dict(options)
+        for option in find(name).options:
+            value = options.get(option.name)
+            if option.reads is not None and isinstance(value, str):
+                files = expand([str(self._place(part)) for part in value.split(",")])  # which may be links
+                within[option.name] = ",".join(str(self._place(str(file))) for file in files)
+        return within
 
     @staticmethod
     def _reply(answer: Answer, limit: int, offset: int) -> Reply:

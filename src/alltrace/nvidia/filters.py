@@ -24,6 +24,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 from alltrace.trace.range_selector import RangeName, parse_range
 from alltrace.trace.schema import TABLES
+from alltrace.trace.user_pattern import UserPattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,16 +113,13 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
     return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
 
 
-def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
+def pattern_of(flag: str, text: str | None) -> UserPattern | None:
     """The regular expression of an option; None for none.
 
     Raises:
         UsageError: The text is not a valid regular expression.
     """
-    try:
-        return None if text is None else re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{flag} is {text!r}, which is not a valid regular expression: {error}") from error
+    return None if text is None else UserPattern(flag, text)
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:

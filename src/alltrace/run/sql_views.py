@@ -118,6 +118,37 @@ def connect(
     return connection
 
 
+def view_files(run: Run, read: Collection[str] | None = None) -> list[str]:
+    """The files that the views read, as `connect` names them.
+
+    Args:
+        run: The run.
+        read: The views of `VIEWS` that will be read; None for all.
+
+    Raises:
+        DamageError: A file of these tables is missing or not as it was written.
+    """
+    wanted = [t for t in VIEWS if t not in run.left_out() and (read is None or t in read)]
+    return [file for table in wanted for file in _files(run, table)]
+
+
+def _files(run: Run, table: str) -> list[str]:
+    """The files of a view, checked."""
+    if table in SHARED_TABLES:
+        file = shared_file(run.files, run.overlay, table)
+        return [] if file is None else [f"{plain_folder(file.parent)}/{file.name}"]
+    there = [r for r in run.ranks if run.has(r, table)]
+    if table == "collectives" and run.overlay is not None:
+        for r in there:
+            run.overlay.collectives(r.rank)
+        kept = plain_folder(run.overlay.folder)
+        return [f"{kept}/{collectives_file(r.rank)}" for r in there]
+    for r in there:
+        run.files.of(r).path(f"{table}.parquet")
+    folder = plain_folder(run.path)
+    return [f"{folder}/{r.folder}/{table}.parquet" for r in there]
+
+
 def _make_ranks(connection: Any, run: Run) -> None:
     connection.execute(
         "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT, "
@@ -139,19 +170,10 @@ def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
     view = f'{"ids." if ids else ""}"{table.name}"'
     # only folders named rank=N state their rank; the alignment has files with such names
     rank, parted = "t.rank", ", hive_partitioning = true, hive_types = {'rank': INTEGER}"
-    there = [r for r in run.ranks if run.has(r, table.name)] if read else []
+    files = _files(run, table.name) if read else []
     if table.name == "collectives" and run.overlay is not None:
-        kept = plain_folder(run.overlay.folder)
-        for r in there:
-            run.overlay.collectives(r.rank)
-        files = [f"{kept}/{collectives_file(r.rank)}" for r in there]
         rank = r"CAST(regexp_extract(t.filename, 'rank=(\d+)\.parquet$', 1) AS INTEGER)"
         parted = ", filename = true, hive_partitioning = false"
-    else:
-        folder = plain_folder(run.path)
-        for r in there:
-            run.files.of(r).path(f"{table.name}.parquet")
-        files = [f"{folder}/{r.folder}/{table.name}.parquet" for r in there]
     if not files:
         return _empty_sql(view, table.columns, ids=ids)
     joins = []
@@ -181,10 +203,10 @@ def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> st
 def _shared_sql(run: Run, table: Table, *, read: bool) -> str:
     """The view of a table that holds all ranks in one file."""
     columns = [c for c in table.columns if c.name != "rank"]
-    file = shared_file(run.files, run.overlay, table.name) if read else None
-    if file is None:
+    files = _files(run, table.name) if read else []
+    if not files:
         return _empty_sql(f'"{table.name}"', columns)
-    path = _path_literal(f"{plain_folder(file.parent)}/{file.name}")
+    path = _path_literal(files[0])
     selected = ", ".join(f'CAST({_expression(c, 0, ids=True)} AS {_SQL_TYPES[c.type]}) AS "{c.name}"' for c in columns)
     return (
         f'CREATE VIEW "{table.name}" AS SELECT t.rank AS rank, c.host AS host, {selected} '

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.user_pattern import UserPattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,15 +68,11 @@ def with_stated_rank(report: Report, stated: StatedRank | None) -> Report:
 
 
 def _by_expression(reports: Sequence[Path], text: str) -> dict[Path, StatedRank]:
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{OPTION} is {text!r}, which is not a valid regular expression: {error}") from error
-    if "rank" not in pattern.groupindex:
-        raise UsageError(f"{OPTION} is {text!r}; expected a group for the rank: (?P<rank>\\d+)")
+    pattern = UserPattern(OPTION, text)
+    if "rank" not in pattern.names:
+        raise UsageError(f"{OPTION} is {text!r}; expected a group for the rank, and a name for each group: (?P<rank>\\d+)")
     stated = {}
-    for path in reports:
-        match = pattern.search(path.as_posix())
+    for path, match in zip(reports, pattern.groups([path.as_posix() for path in reports]), strict=True):
         if match is None:
             continue
         number = match["rank"] or ""

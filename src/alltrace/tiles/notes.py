@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.overlay import signature
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
-from alltrace.trace.errors import AlltraceError, UsageError
+from alltrace.trace.errors import AlltraceError, UsageError, encodable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ class Notes:
         return next((p for p in places if p.is_file()), None)
 
     def all(self) -> list[dict[str, Any]]:
-        """The notes by start.
+        """The notes by start, without those that are none.
 
         Raises:
             AlltraceError: The file is damaged.
@@ -58,10 +58,10 @@ class Notes:
         if path is None:
             return []
         try:
-            found = [_checked(n) | {"id": int(n["id"])} for n in read_json(path, "the notes on a run")["notes"]]
-        except (KeyError, TypeError, ValueError, UsageError) as error:
+            kept = list(read_json(path, "the notes on a run")["notes"])
+        except (KeyError, TypeError) as error:
             raise AlltraceError(f"{path}: it does not contain notes; move it away to start again") from error
-        return sorted(found, key=lambda n: (n["start"], n["id"]))
+        return sorted(filter(None, map(_kept, kept)), key=lambda n: (n["start"], n["id"]))
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Add a note with an `id`; returns the notes afterwards.
@@ -71,6 +71,9 @@ class Notes:
             AlltraceError: The file is damaged or cannot be written.
         """
         kept, new = self.all(), _checked(note)
+        unknown = sorted(set(new["ranks"]) - {r.rank for r in self._run.ranks})
+        if unknown:
+            raise UsageError(f"the note is about rank {unknown[0]}, which the run does not have")
         if len(kept) >= MOST_NOTES:
             raise UsageError(f"the run has {len(kept)} notes; remove some before adding more")
         return self._keep([*kept, {"id": 1 + max((n["id"] for n in kept), default=0), **new}])
@@ -99,11 +102,19 @@ class Notes:
         return sorted(notes, key=lambda n: (n["start"], n["id"]))
 
 
+def _kept(note: Any) -> dict[str, Any] | None:
+    """A note of the file; None of one that is none, such as of an earlier version."""
+    try:
+        return _checked(note) | {"id": int(note["id"])}
+    except (AttributeError, KeyError, TypeError, ValueError, UsageError):
+        return None
+
+
 def _checked(note: Mapping[str, Any]) -> dict[str, Any]:
     values: list[Any] = [note.get(c) for c in ("text", "start", "end", "ranks")]
     text, start, end, ranks = values
-    if not isinstance(text, str) or not text.strip() or len(text) > MOST_TEXT:
-        raise UsageError(f"the text of a note is {str(text)[:50]!r}; expected 1 to {MOST_TEXT} characters")
+    if not isinstance(text, str) or not text.strip() or len(text) > MOST_TEXT or not encodable(text):
+        raise UsageError(f"the text of a note is {str(text)[:50]!r}; expected 1 to {MOST_TEXT} characters, without a NUL")
     if not _is_number(start) or not _is_number(end) or start > end:
         raise UsageError(f"the times of a note are {start!r} and {end!r}; expected whole ns, the start first")
     if not isinstance(ranks, list) or len(ranks) > _MOST_RANKS or not all(map(_is_number, ranks)):

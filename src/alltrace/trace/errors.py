@@ -87,6 +87,11 @@ class StrictError(AlltraceError):
     exit_code = EXIT_STRICT
 
 
+def encodable(text: str) -> bool:
+    """Whether a text can be stored and sent: JSON may carry halves of characters, and files end at a NUL."""
+    return "\x00" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def printable(text: str) -> str:
     """`text` with every control character escaped, so that a name from outside cannot write to the terminal."""
     if text.isprintable():

@@ -15,8 +15,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, EXCHANGE, P2P, KernelRule
-from alltrace.trace.errors import InputError
+from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.kernel_families import FAMILIES
+from alltrace.trace.user_pattern import UserPattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,8 +67,10 @@ class KernelRules:
     """
 
     def __init__(self, extra: Iterable[KernelRule] = ()) -> None:
-        self.rules: tuple[KernelRule, ...] = (*extra, *BUILT_IN)
-        self._compiled = [(re.compile(r.pattern), r.kind) for r in self.rules]
+        own = tuple(extra)
+        self.rules: tuple[KernelRule, ...] = (*own, *BUILT_IN)
+        self._own = [(UserPattern("a kernel rule", r.pattern), r.kind) for r in own]
+        self._compiled = [(re.compile(r.pattern), r.kind) for r in BUILT_IN]
         self._known: dict[str, str] = {}  # the ranks of a job run the same kernels
 
     @property
@@ -86,7 +89,8 @@ class KernelRules:
         found = self._known.get(name)
         if found is None:
             looked_at = name[:LONGEST_NAME]
-            found = next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
+            found = next((kind for pattern, kind in self._own if pattern.found([looked_at])[0]), None)
+            found = found or next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
             if len(name) <= _LONGEST_KNOWN and len(self._known) < _MOST_KNOWN:
                 self._known[name] = found
         return found
@@ -117,8 +121,8 @@ def read_rules(path: Path) -> KernelRules:
         kind, *rest = line.strip().split(None, 1)
         pattern = rest[0] if rest else ""
         try:
-            re.compile(pattern)
-        except re.error as error:
+            UserPattern("it", pattern)
+        except UsageError as error:
             raise InputError(path, found=f"line {number} does not contain a valid regular expression ({error})") from error
         if not pattern or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
             raise InputError(path, found=f"line {number} is {line!r}", expected="a class and a regular expression")

@@ -1,17 +1,60 @@
-"""Temporary folders, and the error if one cannot be created or is full."""
+"""Temporary folders, and the error if one cannot be created or is full.
+
+A process that is killed leaves its folders. Each has a file that its process holds a lock on, which the system gives up with the
+process: the next process that makes a folder in the same place removes those that nobody holds any more.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import tempfile
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+LOCK = ".alltrace-lock"
+"""The file in a folder, locked as long as the folder is in use."""
+
+
+_NEW_SECONDS = 60.0
+
+
+class _Folder(tempfile.TemporaryDirectory[str]):
+    def __init__(self, prefix: str, place: Path | None) -> None:
+        super().__init__(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+        with suppress(OSError):  # of a file system without locks nothing is removed either
+            self._lock: Any = Path(self.name, LOCK).open("wb")  # noqa: SIM115  open as long as the folder is in use
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def cleanup(self) -> None:
+        """Remove the folder."""
+        super().cleanup()
+        if hasattr(self, "_lock"):
+            self._lock.close()
+
+
+@cache
+def _swept(place: Path) -> None:
+    """Remove the folders in `place` that processes of this user have left; once in each process."""
+    for lock in place.glob(f"*alltrace-*/{LOCK}"):
+        with suppress(OSError):
+            facts = lock.lstat()
+            new = time.time() - facts.st_mtime < _NEW_SECONDS  # its process may not have locked it yet
+            if new or lock.is_symlink() or lock.parent.is_symlink() or facts.st_uid != os.getuid():
+                continue
+            with lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while it is in use
+                shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
@@ -25,7 +68,8 @@ def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.Temporary
         InputError: None can be made.
     """
     try:
-        return tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+        _swept(Path(tempfile.gettempdir() if place is None else place))
+        return _Folder(prefix, place)
     except OSError as error:
         raise InputError(
             Path(error.filename).parent if error.filename else "TMPDIR",

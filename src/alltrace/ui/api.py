@@ -251,11 +251,16 @@ def _chosen(session: Session, asked: Asked) -> list[int]:
 
 
 def _recipe(session: Session, asked: Asked, token: Token) -> Response:
+    from alltrace.recipes.registry import find
+
     session.check_ready()
-    ranks = asked.ranks()
+    ranks, name, options = asked.ranks(), asked.text("name", most=200), asked.options("options")
+    file = next((o for o in find(name).options if o.reads is not None and options.get(o.name) is not None), None)
+    if file is not None:
+        raise UsageError(f"{file.flag} names files, which the page does not open; ask {name} on the command line")
     question = Question(
-        asked.text("name", most=200),
-        asked.options("options"),
+        name,
+        options,
         None if ranks is None else tuple(ranks),
         asked.maybe("steps", 50),
         asked.flag("skip_warmup"),
@@ -311,11 +316,13 @@ def _history(session: Session, asked: Asked, token: Token) -> Response:  # noqa:
 
 
 def _sql(session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.recipes.questions.sql import Limits, query
+    from alltrace.recipes.questions.sql import Limits
+    from alltrace.recipes.questions.sql_process import limited_query
 
     session.check_ready()
     with alone(_one_query, token):
-        found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, SQL_ROWS))
+        limits = Limits(SQL_SECONDS, SQL_MEMORY_BYTES, SQL_ROWS)
+        found = limited_query(session.run, asked.text("query", most=100_000), limits, token.check)
     return JSONResponse(plain_answer(found))
 
 
@@ -373,12 +380,14 @@ def _two_spans(session: Session, asked: Asked, token: Token) -> Response:
 
 def _laid(session: Session, asked: Asked, token: Token) -> Response:
     """What a query found, as tracks of the timeline."""
-    from alltrace.recipes.questions.sql import Limits, query
+    from alltrace.recipes.questions.sql import Limits
+    from alltrace.recipes.questions.sql_process import limited_query
     from alltrace.tiles.laid import laid
 
     session.check_ready()
     with alone(_one_query, token):
-        found = query(session.run, asked.text("query", most=100_000), Limits(SQL_SECONDS, SQL_MEMORY_BYTES, LAID_ROWS))
+        limits = Limits(SQL_SECONDS, SQL_MEMORY_BYTES, LAID_ROWS)
+        found = limited_query(session.run, asked.text("query", most=100_000), limits, token.check)
     return JSONResponse(plain({**laid(found.table), "notes": list(found.notes)}))
 
 

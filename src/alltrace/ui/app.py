@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from alltrace.ui.api import routes
-from alltrace.ui.security import Guard
+from alltrace.ui.security import Guard, static_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,8 @@ def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -
         port: The port.
     """
     pages = _pages()
+    content, kind = pages["index.html"]
+    pages["index.html"] = (content.replace(b"/static/", static_folder(token).encode()), kind)
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -44,7 +46,7 @@ def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -
         found = _plotly()
         if found is None:
             return JSONResponse({"error": "pictures need plotly; install alltrace[ui]"}, 404)
-        return Response(found, media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
+        return Response(found, media_type="text/javascript")
 
     async def runs(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse({"runs": [{"name": s.path.name, "state": s.state} for s in sessions]})

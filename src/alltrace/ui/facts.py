@@ -188,7 +188,7 @@ def recipes() -> list[dict[str, Any]]:
                 "summary": text.splitlines()[0] if text else "",
                 "windowed": recipe.windowed,
                 "session_time": recipe.session_time,
-                "options": [o.facts() for o in recipe.options],
+                "options": [o.facts() for o in recipe.options if o.reads is None],  # the page opens no files
             }
         )
     return found

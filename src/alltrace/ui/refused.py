@@ -18,10 +18,20 @@ button { font: inherit; padding: .4rem 1rem; }
 label { display: block; margin-bottom: .3rem; }
 """
 
-# A link from elsewhere, such as from a report, sends no cookie, as the cookie is only for this server's own pages: request once
-# more from here. The part after # is kept, also by the form.
+# This tab may have the token, as after a reload, or another tab of this origin, as after a link that opens a new one. A token
+# that was refused is of an earlier start. The part after # is kept, also by the form.
 _SCRIPT = """
-if (!location.search) location.replace(`/?again${location.hash}`);
+const open = (token) => location.replace(`/?token=${encodeURIComponent(token)}${location.hash}`);
+const kept = sessionStorage.getItem("alltrace-token");
+if (location.search) {
+  sessionStorage.removeItem("alltrace-token");
+} else if (kept) {
+  open(kept);
+} else {
+  const tabs = new BroadcastChannel("alltrace-token");
+  tabs.onmessage = ({ data }) => data && open(data);
+  tabs.postMessage("");
+}
 addEventListener("DOMContentLoaded", () => { document.querySelector("form").action = `/${location.hash}`; });
 """
 

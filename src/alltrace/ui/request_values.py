@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from alltrace.trace.errors import UsageError
+from alltrace.trace.errors import UsageError, encodable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Asked:
             UsageError: Its body is too long, or no JSON object.
         """
         if request.method == "GET":
-            return cls(request.query_params)
+            return cls({name: value for name, value in request.query_params.items() if encodable(value)})
         body = b""
         async for part in request.stream():
             body += part
@@ -42,6 +42,8 @@ class Asked:
             raise UsageError("the request is not valid JSON") from error
         if not isinstance(values, dict):
             raise UsageError("the request is not a JSON object")
+        if not _encodable(values):
+            raise UsageError("the request has halves of characters or a NUL; expected text")
         return cls(values)
 
     def number(self, name: str, default: int | None = None, least: int = -_MOST_NUMBER) -> int:
@@ -112,6 +114,14 @@ class Asked:
         if not isinstance(value, dict) or not all(isinstance(v, str | int | float | bool) for v in value.values()):
             raise UsageError(f"{name} is {_shown(value)}; expected an object of plain values")
         return value
+
+
+def _encodable(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(_encodable(name) and _encodable(each) for name, each in value.items())
+    if isinstance(value, list):
+        return all(map(_encodable, value))
+    return not isinstance(value, str) or encodable(value)
 
 
 def _shown(value: object) -> str:

@@ -1,23 +1,28 @@
 """Access to the server: only with its token, under the server's own name, and not from other sites' pages.
 
-The token is compared in constant time. A browser sends it once, in the URL, and then has it as a cookie that scripts cannot
-read and other sites cannot send. The Host header is checked, so that an attacker's name that resolves to this address (DNS
-rebinding) is refused.
+The token is compared in constant time. It is bound to the origin of the page, which a cookie never is, as browsers send cookies to
+every port of a host: the address that opens the page has it once, the page keeps it in the storage of its tab and sends it as a
+header. The Host header is checked, so that an attacker's name that resolves to this address (DNS rebinding) is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import secrets
 import socket
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
+from alltrace.trace.errors import UsageError
 from alltrace.ui import refused
+from alltrace.ui.request_values import Asked
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -41,7 +46,9 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TICKET_SECONDS = 30.0
+_MOST_TICKETS = 100
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104  compared with, not bound to
 
 
 def new_token() -> str:
@@ -49,27 +56,64 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+def static_folder(token: str) -> str:
+    """The folder of the page's own files: browsers request scripts and styles without headers, so its name is a secret too."""
+    return f"/static/{hmac.new(token.encode(), b'static', hashlib.sha256).hexdigest()[:32]}/"
+
+
+class Tickets:
+    """Secrets for single requests that cannot have headers, such as of a script, a download or an `EventSource`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[str, float]] = {}
+
+    def issue(self, path: str) -> str:
+        """A ticket for one request of `path`, within `TICKET_SECONDS`."""
+        ticket, now = secrets.token_urlsafe(16), time.monotonic()
+        with self._lock:
+            self._open = {t: kept for t, kept in self._open.items() if kept[1] > now}
+            while len(self._open) >= _MOST_TICKETS:
+                del self._open[next(iter(self._open))]
+            self._open[ticket] = (path, now + TICKET_SECONDS)
+        return ticket
+
+    def take(self, ticket: str, path: str) -> bool:
+        """Whether a ticket is one for `path`; from now on it is none."""
+        with self._lock:
+            issued_for, until = self._open.pop(ticket, ("", 0.0))
+        return issued_for == path and time.monotonic() < until
+
+
 class Guard:
     """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer.
+
+    A request has the token in its header `Authorization`. `/?token=` opens the page alone.
 
     Args:
         app: What is protected.
         token: The token.
         host: The address that the server listens on.
         port: Its port.
+        page: Whether the server has a page: an address that opens it, its files, and tickets (`POST /ticket`).
     """
 
-    def __init__(self, app: ASGIApp, *, token: str, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, host: str, port: int, page: bool = True) -> None:
         self._app = app
         self._token = token
         self._host = host
-        self._cookie = f"alltrace-{port}"
+        self._port = port
+        self._page = page
+        self._static = static_folder(token)
+        self._tickets = Tickets()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
             return
 
         async def protected(message: Message) -> None:
@@ -79,22 +123,49 @@ class Guard:
                     own.setdefault(name, value)
             await send(message)
 
-        request = Request(scope)
-        if not host_allowed(request.headers.get("host", ""), self._host):
-            unknown = JSONResponse({"error": "this server does not answer to that name"}, 421)
-            await unknown(scope, receive, protected)
+        request = Request(scope, receive)
+        response = self._foreign(request)
+        if response is None and not self._may_pass(request):
+            response = _without_token(request)
+        if response is None and self._page and scope["path"] == "/ticket" and request.method == "POST":
+            response = await self._ticket(request)
+        if response is not None:
+            await response(scope, receive, protected)
             return
-        given = request.query_params.get("token", "")
-        if given and self._is_token(given):
-            if scope["path"] == "/":
-                response = RedirectResponse("/", 303)
-                response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
-                await response(scope, receive, protected)
-                return
-        elif not self._is_token(request.cookies.get(self._cookie, "")) and not self._is_token(_bearer(request)):
-            await _without_token(request)(scope, receive, protected)
-            return
+        if self._page and scope["path"].startswith(self._static):
+            scope = {**scope, "path": f"/static/{scope['path'].removeprefix(self._static)}"}
         await self._app(scope, receive, protected)
+
+    def _foreign(self, request: Request) -> Response | None:
+        """The refusal of a request under another name, of another site's page, or of a form."""
+        headers = request.headers
+        host = headers.get("host", "").lower()
+        if not host_allowed(host, self._host, self._port):
+            return JSONResponse({"error": "this server does not answer to that name; open the address that was printed"}, 421)
+        to_page = self._page and request.url.path == "/" and request.method == "GET"
+        opens_page = to_page and headers.get("sec-fetch-mode", "") == "navigate" and headers.get("sec-fetch-dest", "") == "document"
+        same_site = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        if headers.get("origin", f"http://{host}").lower() != f"http://{host}" or not (same_site or opens_page):
+            return JSONResponse({"error": "the request is from a page of another origin, which may not read this server"}, 403)
+        if request.method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return JSONResponse({"error": "the request is not JSON; expected the content type application/json"}, 400)
+        return None
+
+    def _may_pass(self, request: Request) -> bool:
+        path, query = request.url.path, request.query_params
+        if self._is_token(_bearer(request)):
+            return True
+        if not self._page or request.method not in ("GET", "HEAD"):
+            return False
+        if path == "/":
+            return self._is_token(query.get("token", ""))
+        return path.startswith(self._static) or ("ticket" in query and self._tickets.take(query["ticket"], path))
+
+    async def _ticket(self, request: Request) -> Response:
+        try:
+            return JSONResponse({"ticket": self._tickets.issue((await Asked.of(request)).text("path", 1000))})
+        except UsageError as error:
+            return JSONResponse({"error": str(error)}, 400)
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
@@ -102,9 +173,11 @@ class Guard:
 
 def _without_token(request: Request) -> Response:
     """The refusal: a page if a browser requests one, else JSON."""
-    if request.url.path == "/" and "text/html" in request.headers.get("accept", ""):
-        return HTMLResponse(refused.PAGE, 403, {"content-security-policy": refused.POLICY})
-    return JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)
+    if request.url.path != "/" or "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)
+    # the tab may have the token, as after each reload
+    reopens = not request.url.query and request.headers.get("sec-fetch-dest", "") == "document"
+    return HTMLResponse(refused.PAGE, 200 if reopens else 403, {"content-security-policy": refused.POLICY})
 
 
 def _bearer(request: Request) -> str:
@@ -112,27 +185,25 @@ def _bearer(request: Request) -> str:
     return value if kind.lower() in ("token", "bearer") else ""
 
 
-def host_allowed(header: str, listening: str) -> bool:
-    """Whether a Host header names this server.
+def host_allowed(header: str, listening: str, port: int) -> bool:
+    """Whether a Host header is the server's printed address.
 
     Args:
         header: The header.
         listening: The address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every address of a
             machine is allowed, but no name besides this machine's own.
+        port: The port that the server listens on.
     """
-    name = header.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") <= 1:
-        name = name.partition(":")[0]
-    if name in _LOOPBACK or name == listening.lower():
-        return True
-    if listening in _LOOPBACK:
+    name, _, number = header.strip().lower().rpartition(":")
+    if port == 80 and not header.endswith(":80"):  # browsers leave it out
+        name, number = header.strip().lower(), "80"
+    if number != str(port):
         return False
+    name = name.removeprefix("[").removesuffix("]")
+    if listening not in _ALL_ADDRESSES:
+        return name == listening.lower()
     if name in (socket.gethostname().lower(), socket.getfqdn().lower()):
         return True
-    if listening not in ("0.0.0.0", "::"):  # noqa: S104  compared with, not bound to
-        return False
     try:
         ipaddress.ip_address(name)
     except ValueError:

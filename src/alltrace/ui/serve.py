@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.trace.errors import AlltraceError, UsageError
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def serve(
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))
     number = listening.getsockname()[1]
     token = new_token()
-    with tempfile.TemporaryDirectory(prefix="alltrace-ui-") as scratch, listening:
+    with scratch_folder("alltrace-ui-") as scratch, listening:
         shown_with: list[Any] = [(kernels, make_answers, history), (None, make_answers, None)]
         sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n]) for n, p in enumerate(paths)]
         app: Any = make_app(sessions, token=token, host=host, port=number)

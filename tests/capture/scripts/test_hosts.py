@@ -12,6 +12,7 @@ from tests.capture.scripts.rendering import HOSTS, ODD, rendered, settings
 
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
+from alltrace.trace.errors import UsageError
 
 # what a launcher does: each rank gets its place, all of them the words that follow the launcher's own
 LAUNCHER = """#!/bin/bash
@@ -178,8 +179,43 @@ def test_lines_of_the_batch_systems(tmp_path):
 def test_ranks_of_a_container_see_the_same_folders():
     text = render("slurm-pyxis", Job(settings(profiler__path="/opt/nsys/bin/nsys", slurm__container_mounts=["/data:/data"])))
     assert "--container-image='nvcr.io#nvidia/pytorch:25.06-py3'" in text
-    assert '--container-mounts="$output":"$output","$PWD":"$PWD",/data:/data,/opt/nsys/bin:/opt/nsys/bin' in text
+    assert '--container-mounts="$output":"$output","$PWD":"$PWD",/data:/data,/opt/nsys:/opt/nsys' in text
     assert "--tmp /tmp" in text
+
+
+@pytest.mark.parametrize("tail", ["", "/bin", "/bin/nsys", "/target-linux-x64", "/target-linux-x64/nsys"])
+def test_containers_see_all_of_the_profiler(tmp_path, tail):
+    folder = tmp_path / "nsight-systems" / "2025.3.1"
+    text = render("slurm-pyxis", Job(settings(profiler__path=f"{folder}{tail}")))
+    assert f",{folder}:{folder} " in text.replace("\n", " ")
+    for part in ("bin", "target-linux-x64", "host-linux-x64"):
+        (folder / part).mkdir(parents=True)
+    (folder / "target-linux-x64/nsys").touch()
+    (tmp_path / "nsys").symlink_to(folder / "target-linux-x64/nsys")
+    assert f",{folder}:{folder} " in render("slurm-pyxis", Job(settings(profiler__path=str(tmp_path / "nsys")))).replace("\n", " ")
+
+
+@pytest.mark.parametrize("path", ["/usr/local/bin/no-such/../nsys", "/usr/bin/nsys", "/nsys", "/bin"])
+def test_folders_of_the_system_are_not_mounted_over_the_containers_own(path):
+    with pytest.raises(UsageError, match="does not name an installation"):
+        render("slurm-pyxis", Job(settings(profiler__path=path)))
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(2, 30), (5, 75), (8, 120), (60, 120)])
+def test_the_signal_to_end_comes_well_after_the_start(minutes, seconds):
+    assert f"#SBATCH --signal=TERM@{seconds}\n" in render("slurm", Job(settings(job__minutes=minutes)))
+
+
+def test_a_time_limit_that_the_signal_does_not_fit_into_is_refused():
+    with pytest.raises(UsageError, match="expected 2 or more"):
+        render("slurm", Job(settings(job__minutes=1)))
+    assert "TERM@" not in render("slurm", Job(settings(job__minutes=1, slurm__arguments=["--signal=INT@10"])))
+
+
+def test_only_ranks_below_a_number_are_profiled():
+    assert "--cutoff 4" in render("slurm", Job(settings(profiler__cutoff=4)))
+    assert "--cutoff" not in render("slurm", Job(settings()))
+    assert "--profile-ranks 0 1 2 3" in render("slurm", Job(settings(workload="megatron", profiler__cutoff=4)))
 
 
 def test_programs_that_begin_the_window_themselves_get_its_steps_and_the_ranks():

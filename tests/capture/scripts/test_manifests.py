@@ -210,6 +210,21 @@ def test_the_wrapper_for_containers_without_python_is_a_config_map():
     assert "sh /etc/alltrace/capture.sh" in next(scripts(document))
 
 
+def test_a_container_without_variables_has_no_list_of_them():
+    plain = {"nccl__log": False, "nccl__inspector": "", "environment": {}}
+    text = render("k8s-pytorchjob", Job({**settings(**plain), "environment": {}}))
+    assert "env:" not in text
+    assert "    env:\n" in render("k8s-pytorchjob", Job(settings()))
+
+
+def test_the_image_with_nsys_may_come_from_an_own_registry():
+    chosen = settings(injector__image="registry.example/nsight:1", injector__pull_policy="Never")
+    (values,) = documents(render("k8s-injector", Job(chosen)))
+    assert values["devtoolBinariesImage"] == {"image": "registry.example/nsight:1", "imagePullPolicy": "Never"}
+    (values,) = documents(render("k8s-injector", Job(settings())))
+    assert "devtoolBinariesImage" not in values
+
+
 def test_the_values_of_the_injector():
     text = render("k8s-injector", Job(settings(profiler__steps="", profiler__delay="330", profiler__duration="50")))
     (values,) = documents(text)

@@ -18,9 +18,9 @@ from alltrace.history.store import open_history
 pytest.importorskip("uvicorn")
 
 
-def answered(address, asked):
+def answered(address, asked, headers):
     """Whether there is an answer within 20 s; before the run is aligned there is none."""
-    query = urllib.request.Request(address, json.dumps(asked).encode(), {"Content-Type": "application/json"})
+    query = urllib.request.Request(address, json.dumps(asked).encode(), {"Content-Type": "application/json", **headers})
     end = time.monotonic() + 20
     while time.monotonic() < end:
         try:
@@ -45,9 +45,10 @@ def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_p
             parts = urlsplit(address)
             assert (parts.scheme, parts.hostname, parts.path) == ("http", "127.0.0.1", "/")
             assert parts.query.startswith("token=")
-            address = f"http://{parts.netloc}/api/recipe?{parts.query}"
-            assert answered(address, {"name": "kernels"})  # which makes temporary files
-            with urllib.request.urlopen(f"http://{parts.netloc}/api/run?{parts.query}") as found:
+            bearer = {"authorization": f"Bearer {parts.query.removeprefix('token=')}"}
+            # which makes temporary files
+            assert answered(f"http://{parts.netloc}/api/recipe", {"name": "kernels"}, bearer)
+            with urllib.request.urlopen(urllib.request.Request(f"http://{parts.netloc}/api/run", headers=bearer)) as found:
                 facts = json.load(found)
             assert (facts["alltrace"], facts["run"]["ranks"]) == (1, 2)
             with pytest.raises(urllib.error.HTTPError, match="403"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from alltrace.capture.scripts import parts
 from alltrace.capture.scripts.rendering import Expression, fill, one_line, word
@@ -22,6 +24,11 @@ def slurm(job: Job, target: str) -> str:
         # the TMPDIR of the node is not in the container
         job = job if job.text("profiler.tmp") else job.having(profiler__tmp="/tmp")  # noqa: S108
     _check_directives(job, "slurm", "sbatch", "--constraint=h100")
+    if job.number("job.minutes") < 2 and not any("--signal" in text for text in job.words("slurm.arguments")):
+        raise UsageError(
+            "job.minutes is 1, and Slurm may send the signal that ends the ranks in time 60 s early; expected 2 or more, or a "
+            "--signal in slurm.arguments"
+        )
     options = job.words("slurm.srun")
     aborts = [] if any(o.startswith(("-K", "--kill-on-bad-exit")) for o in options) else ["--kill-on-bad-exit=1"]
     srun = ["srun", *aborts, *map(word, options), *container]
@@ -112,6 +119,20 @@ def _mpirun(job: Job, count: str, per_node: int) -> list[str]:
     return ["mpiexec", f"-n {count}", f"-ppn {per_node}", *([f"-f {hosts}"] if hosts else []), *further]
 
 
+def _installation(tool: str) -> str:
+    """The folder with all of a profiler: nsys needs its importer, in the folder next to its own, to make a report."""
+    path = PurePosixPath(os.path.realpath(tool))  # here, /usr/local/bin/nsys is a link
+    folder = path.parent if path.name in ("nsys", "ncu") else path
+    if folder.name == "bin" or folder.name.startswith(("target-", "Target-")):
+        folder = folder.parent
+    if len(folder.parts) < 3 or str(folder) in ("/usr/local", "/usr/bin", "/usr/lib"):
+        raise UsageError(
+            f"profiler.path is {tool}, which does not name an installation; give its own folder, such as "
+            "/opt/nvidia/nsight-systems/2025.3.1"
+        )
+    return str(folder)
+
+
 def _check_directives(job: Job, section: str, submitter: str, example: str) -> None:
     """Raise for a further line of a batch system that is not an option on one line."""
     for text in job.words(f"{section}.arguments"):
@@ -129,7 +150,7 @@ def _container(job: Job) -> list[str]:
         raise UsageError(f"slurm.container_mounts has {odd!r}; expected SOURCE:TARGET without a comma")
     tool = job.text("profiler.path")
     if tool.startswith("/"):
-        folder = tool.rsplit("/", 1)[0] if tool.endswith(("/nsys", "/ncu")) else tool
+        folder = _installation(tool)
         mounts.append(f"{folder}:{folder}")
     further = "".join(f",{word(m)}" for m in mounts)
     # the working folder and the reports are seen under the same names inside

@@ -93,7 +93,7 @@ SETTINGS: tuple[Option, ...] = (
         ("iterations", "count", 20, "iterations of nccl-tests for each size"),
     ),
     *_section(
-        "profiler", "profiler", "ranks", "per_node", "steps", "delay", "duration", "capture_range", "trace", "sample",
+        "profiler", "profiler", "ranks", "per_node", "cutoff", "steps", "delay", "duration", "capture_range", "trace", "sample",
         "gpu_metrics", "nic_metrics", "efa", "kernels", "metric_set", "launch_skip", "launch_count", "tmp",
         ("path", "path", "", "the profiler or its folder; default: on PATH"),
         "profiler_arg",
@@ -186,6 +186,8 @@ SETTINGS: tuple[Option, ...] = (
         ("match", "line", "",
             "a regular expression for the whole command line to profile; default: derived from the program"),
         ("size", "quantity", "20Gi", "space for reports if there is no claim"),
+        ("image", "word", "", "the image with nsys, such as of an own registry; default: the chart's"),
+        ("pull_policy", "default|Always|IfNotPresent|Never", "default", "when the image with nsys is pulled"),
     ),
     *_section(
         "operator",

@@ -52,7 +52,7 @@ def begun_by_program(job: Job) -> bool:
 def profiled_ranks(job: Job) -> list[int]:
     """The ranks that are profiled."""
     chosen = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
-    selection = parse_selection(chosen, job.number("profiler.per_node") or None, None)
+    selection = parse_selection(chosen, job.number("profiler.per_node") or None, job.number("profiler.cutoff") or None)
     ranks = [r for r in range(job.world_size) if selection.takes(r, r % job.number("job.ranks_per_node"))]
     if not ranks:
         raise UsageError(f"profiler.ranks is {chosen}, which contains none of the ranks 0-{job.world_size - 1}")

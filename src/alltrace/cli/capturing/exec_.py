@@ -79,6 +79,8 @@ def _show(request: Request, program: list[str], environment: Mapping[str, str]) 
     plan = plan_rank(request, environment, os.uname().nodename)
     for note in plan.notes:
         _say(f"rank {plan.who.rank}: {note}")
+    for one in plan.left_out:
+        _say(f"rank {plan.who.rank}: {one.option} would be left out: {one.reason}")
     print(shlex.join([*(plan.command or ()), *program]))  # noqa: T201
     return EXIT_DONE
 

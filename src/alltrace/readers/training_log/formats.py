@@ -17,6 +17,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import UsageError
+from alltrace.trace.user_pattern import UserPattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -351,18 +352,15 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
     Raises:
         UsageError: It is not a valid expression, or its groups have other names.
     """
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise UsageError(f"--pattern is {text!r}, which is not a valid regular expression: {error}") from error
-    groups = set(pattern.groupindex)
+    pattern = UserPattern("--pattern", text)
+    groups = pattern.names
     odd = sorted(groups - {"step", *OWN_METRICS})
     if odd or "step" not in groups or len(groups) < 2:
         found = f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "only has the group 'step'"
         raise UsageError(f"--pattern {found}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
 
     def read(line: str) -> Step | None:
-        found = pattern.search(line)
+        found = pattern.groups([line])[0]
         number_ = None if found is None else number(found["step"] or "")
         if found is None or number_ is None or number_[0] != int(number_[0]) or number_[0] < 0:
             return None

@@ -15,7 +15,7 @@ from alltrace.recipes.base import Answer
 from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.run.overlay import ALIGNED_TABLES
 from alltrace.run.sent_run import SentRun
-from alltrace.run.sql_views import VIEWS, as_pattern, connect, plain_folder
+from alltrace.run.sql_views import VIEWS, as_pattern, connect, view_files
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
@@ -33,7 +33,7 @@ class Limits:
     """What a query may cost."""
 
     seconds: float  # the time limit, after which it is stopped
-    memory_bytes: int  # the most memory it may use; it may not use disk
+    memory_bytes: int  # the most memory that DuckDB may use; it may not use disk
     rows: int  # the most rows of its answer
 
 
@@ -55,7 +55,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError("the query has bytes that are not UTF-8; expected text") from error
-    notes = (*run.manifest.notes, *_alignment_notes(run, text))
+    notes = (*run.manifest.notes, *align_for(run, text))
     named = _named(text)
     read = {table: () for table in VIEWS if named is None or table in named}
     notes = (*notes, *notes_on_damage(run, run.ranks, read, aligned=run.overlay is not None))
@@ -73,7 +73,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
             stop = threading.Timer(limits.seconds, connection.interrupt)
             stop.start()
         add_macros(connection)
-        _fence(connection, run)
+        _fence(connection, run, named)
         table = _answer(connection, text, None if limits is None else limits.rows)
     except duckdb.InterruptException as error:
         seconds = limits.seconds if limits is not None else 0
@@ -114,7 +114,7 @@ def query_on_engine(run: Run, text: str) -> Answer:
 
     if not remote():
         return query(run, text)
-    _alignment_notes(run, text)  # by all workers, before one of them reads it
+    align_for(run, text)  # by all workers, before one of them reads it
     sent = SentRun(run)
     (outcome,) = run_tasks(partial(_answer_there, sent), [text], needs=sent.needs)
     return outcome.get()
@@ -130,7 +130,7 @@ def _answer_there(sent: SentRun, text: str, _advance: Callable[[int], None]) -> 
     return answer
 
 
-def _alignment_notes(run: Run, text: str) -> tuple[str, ...]:
+def align_for(run: Run, text: str) -> tuple[str, ...]:
     """Align the run where the answer depends on it; what is to be said of the alignment."""
     if len(run.hosts) < 2 and not any(re.search(rf"\b{name}\b", text, re.IGNORECASE) for name in ALIGNED_TABLES):
         return ()
@@ -200,13 +200,13 @@ def _distinct_names(table: Any) -> Any:
     return table.rename_columns(names)
 
 
-def _fence(connection: Any, run: Run) -> None:
-    """Nothing but the run's folder can be read, nothing written, and no setting changed back."""
-    folders = [str(run.path.resolve()), str(run.path), plain_folder(run.path)]
-    if run.overlay is not None:
-        kept = run.overlay.folder
-        folders += [str(kept.resolve()), str(kept), plain_folder(kept)]
-    connection.execute("SET allowed_directories = ?", [[*folders, *map(as_pattern, folders)]])
+def _fence(connection: Any, run: Run, read: list[str] | None) -> None:
+    """Nothing but the files of the query's tables can be read, nothing written, and no setting changed back.
+
+    The files are listed one by one, as versions of DuckDB differ in which paths they take to be in a folder.
+    """
+    files = view_files(run, read)
+    connection.execute("SET allowed_paths = ?", [[*files, *map(as_pattern, files)]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     connection.execute("BEGIN TRANSACTION READ ONLY")  # a SELECT may have an INSERT in its WITH

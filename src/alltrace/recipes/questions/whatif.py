@@ -30,6 +30,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.trace import columns as col
 from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.user_pattern import UserPattern
 
 _MOST_RANKS = 64
 
@@ -97,10 +98,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if options["rank"] is not None and (options["op"] is not None or options["communicator"] is not None):
         raise UsageError("--rank does not go with --op or --communicator: a transfer belongs to all of its ranks")
     if options["kernel"] is not None:
-        try:
-            re.compile(options["kernel"])
-        except re.error as error:
-            raise UsageError(f"--kernel is not a valid regular expression: {error}") from error
+        UserPattern("--kernel", options["kernel"])
 
 
 def _duration(scale: float | None) -> str:
@@ -121,7 +119,8 @@ def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any
         labels.append("rank" if len(ranks) == 1 else f"ranks {options['rank']}")
     if options["kernel"] is not None:
         texts = name_texts(run, peers.pace.names)
-        names = frozenset(n for n, t in zip(peers.pace.names.tolist(), texts, strict=True) if re.search(options["kernel"], t))
+        hits = UserPattern("--kernel", options["kernel"]).found(texts)
+        names = frozenset(n for n, hit in zip(peers.pace.names.tolist(), hits, strict=True) if hit)
         if not names:
             raise UsageError(f"no kernel's name contains {options['kernel']!r}; `alltrace kernels` lists them")
         labels.append(f"kernels {options['kernel']}")

@@ -13,6 +13,61 @@ export class Refused extends Error {
   }
 }
 
+/**
+ * The token of the server. It is in the address that opens the page, and from then on in the storage of this tab, which pages of
+ * another port cannot read; the address bar and the history do not keep it.
+ */
+const token = (() => {
+  const inAddress = new URLSearchParams(location.search).get("token");
+  if (inAddress) {
+    sessionStorage.setItem("alltrace-token", inAddress);
+    history.replaceState(null, "", `${location.pathname}${location.hash}`);
+  }
+  return sessionStorage.getItem("alltrace-token") ?? "";
+})();
+
+const tabs = new BroadcastChannel("alltrace-token"); // a tab that was opened by a link asks those of the same origin
+tabs.addEventListener("message", ({ data }) => data === "" && tabs.postMessage(token));
+
+/**
+ * The address of a script or a download, which cannot have headers: it is good for one request.
+ * @param {string} path
+ * @returns {Promise<string>}
+ */
+export async function ticketed(path) {
+  const { ticket } = await (await authorized("/ticket", inJson({ path }))).json();
+  return `${path}?${new URLSearchParams({ ticket })}`;
+}
+
+/**
+ * @param {any} body
+ * @param {AbortSignal} [signal]
+ * @returns {RequestInit}
+ */
+function inJson(body, signal) {
+  return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal };
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} [options]
+ */
+async function authorized(path, options = {}) {
+  let response;
+  try {
+    const headers = { ...options.headers, authorization: `Bearer ${token}` };
+    response = await fetch(path, { ...options, headers, credentials: "omit" });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Refused(0, "the server does not answer; is `alltrace ui` still running?");
+  }
+  if (!response.ok) {
+    const told = await response.json().catch(() => ({}));
+    throw new Refused(response.status, told.error ?? `the server answered ${response.status}`);
+  }
+  return response;
+}
+
 /** The data of one run. */
 export class Api {
   /** @param {string} prefix `/api`, or `/api/b` for the second run */
@@ -37,7 +92,7 @@ export class Api {
    * @returns {Promise<any>}
    */
   async post(path, body, signal) {
-    return (await this.#fetch(path, this.#body(body, signal))).json();
+    return (await this.#fetch(path, inJson(body, signal))).json();
   }
 
   /**
@@ -70,7 +125,7 @@ export class Api {
    * @param {AbortSignal} signal
    */
   async heatFine(metric, level, index, ranks, signal) {
-    return shares(await this.#fetch("heat-fine", this.#body({ metric, level, index, ranks }, signal)));
+    return shares(await this.#fetch("heat-fine", inJson({ metric, level, index, ranks }, signal)));
   }
 
   /**
@@ -82,35 +137,16 @@ export class Api {
    * @returns {Promise<Tile[]>}
    */
   async tiles(tracks, level, first, count, signal) {
-    const response = await this.#fetch("tiles", this.#body({ tracks, level, first, count }, signal));
+    const response = await this.#fetch("tiles", inJson({ tracks, level, first, count }, signal));
     return unpack(await response.arrayBuffer());
-  }
-
-  /**
-   * @param {any} body
-   * @param {AbortSignal|undefined} signal
-   */
-  #body(body, signal) {
-    return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal };
   }
 
   /**
    * @param {string} path
    * @param {RequestInit} options
    */
-  async #fetch(path, options) {
-    let response;
-    try {
-      response = await fetch(`${this.prefix}/${path}`, { ...options, credentials: "same-origin" });
-    } catch (error) {
-      if (error instanceof DOMException && error.name === "AbortError") throw error;
-      throw new Refused(0, "the server does not answer; is `alltrace ui` still running?");
-    }
-    if (!response.ok) {
-      const told = await response.json().catch(() => ({}));
-      throw new Refused(response.status, told.error ?? `the server answered ${response.status}`);
-    }
-    return response;
+  #fetch(path, options) {
+    return authorized(`${this.prefix}/${path}`, options);
   }
 }
 

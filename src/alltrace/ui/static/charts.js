@@ -1,4 +1,5 @@
 // @ts-check
+import { ticketed } from "./api.js";
 import { h } from "./dom.js";
 
 /** @type {Promise<any>|null} */
@@ -6,16 +7,23 @@ let loading = null;
 
 /** The library of charts, loaded when the first picture is drawn. */
 function library() {
-  loading ??= new Promise((resolve, reject) => {
-    const script = h("script", { src: "/library/plotly.js" });
-    script.addEventListener("load", () => resolve(/** @type {any} */ (window).Plotly));
-    script.addEventListener("error", () => {
-      loading = null;
-      reject(new Error("pictures need plotly; install alltrace[ui]"));
-    });
-    document.head.append(script);
+  loading ??= load().catch((error) => {
+    loading = null;
+    throw error;
   });
   return loading;
+}
+
+/** @returns {Promise<any>} */
+async function load() {
+  const script = h("script", { src: await ticketed("/library/plotly.js") });
+  const loaded = new Promise((resolve, reject) => {
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", () => reject(new Error("pictures need plotly; install alltrace[ui]")));
+  });
+  document.head.append(script);
+  await loaded;
+  return /** @type {any} */ (window).Plotly;
 }
 
 /**

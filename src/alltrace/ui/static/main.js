@@ -136,8 +136,7 @@ async function start() {
   const api = new Api("/api");
   const first = api.get("run"); // at the same time as the request for the runs, not after it
   first.catch(() => undefined);
-  const { runs } = await (await fetch("/api/runs", { credentials: "same-origin" })).json();
-  if (!Array.isArray(runs)) throw new Refused(403, "the token is missing or wrong; open the address that the command printed");
+  const { runs } = await api.get("runs");
   const other = runs.length > 1 ? new Api("/api/b") : null;
   sources = [new Source(api, first), ...(other ? [new Source(other, other.get("run"))] : [])];
   await Promise.all(sources.map((s) => s.start()));

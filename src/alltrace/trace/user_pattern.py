@@ -1,0 +1,79 @@
+"""A regular expression of a user, carried out by RE2 (of Arrow): its time is linear in the text, so that none blocks a server.
+
+RE2 knows no lookaround and no references to groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alltrace.trace.errors import UsageError, encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LONGEST = 1000
+
+
+class UserPattern:
+    """A regular expression.
+
+    Args:
+        option: What the user calls it, for errors.
+        text: The expression.
+
+    Raises:
+        UsageError: It is not a valid expression of RE2.
+    """
+
+    def __init__(self, option: str, text: str) -> None:
+        import pyarrow as pa
+
+        self._text = text
+        why = f"it is longer than {LONGEST} characters" if len(text) > LONGEST else "" if encodable(text) else "it is not text"
+        try:
+            if not why:
+                self.found([""])
+        except pa.ArrowInvalid as error:
+            why = str(error).splitlines()[0]
+        if why:
+            raise UsageError(f"{option} is {text!r}, which is not a valid regular expression: {why}")
+
+    def found(self, texts: Iterable[str]) -> list[bool]:
+        """Whether it occurs in each text."""
+        import pyarrow.compute as pc
+
+        found: list[bool] = pc.match_substring_regex(_array(texts), self._text).to_pylist()
+        return found
+
+    def groups(self, texts: Sequence[str]) -> list[dict[str, str] | None]:
+        """The texts of its groups, all of which need names, where it first occurs in each text; None if it does not.
+
+        Raises:
+            UsageError: A group has no name, or two have one.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        try:
+            found: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._text).to_pylist()
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise UsageError(f"the regular expression {self._text!r} cannot be used ({error}); give each group a name") from error
+        return found
+
+    @property
+    def names(self) -> set[str]:
+        """The names of its groups."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        try:
+            return {field.name for field in pc.extract_regex(_array(()), self._text).type}
+        except (pa.ArrowInvalid, pa.ArrowKeyError):  # without groups, or one without a name
+            return set()
+
+
+def _array(texts: Iterable[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array([t.encode("utf-8", "replace").decode() for t in texts], pa.string())

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from tests.together import together
+
+from alltrace.trace.errors import UsageError, encodable
+from alltrace.trace.user_pattern import UserPattern
+
+
+def test_it_finds_what_pythons_expressions_find():
+    texts = ["void gemm<float>(int)", "ncclDevKernel_AllReduce", "", "ü", "a\nb"]
+    for pattern in ("gemm", "^nccl.*Reduce$", "(?i)NCCL", "[[:alpha:]]", "ü", "a.b"):
+        expected = [re.search(pattern.replace("[[:alpha:]]", "[a-zA-Z]"), t) is not None for t in texts]
+        if pattern != "[[:alpha:]]":
+            assert UserPattern("--x", pattern).found(texts) == expected
+    assert UserPattern("--x", "x").found([]) == []
+
+
+def test_named_groups():
+    pattern = UserPattern("--x", r"step (?P<step>\d+) loss (?P<loss>[\d.]+)")
+    assert pattern.names == {"step", "loss"}
+    assert pattern.groups(["at step 5 loss 1.5", "no"]) == [{"step": "5", "loss": "1.5"}, None]
+    assert UserPattern("--x", "no group").names == set()
+
+
+@together("text", ["(", "(?=x)", r"(a)\1", "x" * 1001, "\ud800", "a\x00"])
+def test_what_is_no_expression_is_refused(text):
+    with pytest.raises(UsageError, match=r"--x is .*, which is not a valid regular expression"):
+        UserPattern("--x", text)
+
+
+def test_time_is_linear_in_the_text():
+    begun = time.process_time()
+    assert UserPattern("--x", r"(\w+)+!").found(["a" * 100_000]) == [False]
+    assert time.process_time() - begun < 2
+
+
+def test_which_texts_can_be_stored():
+    assert [encodable(t) for t in ("a", "", "🦀", "\ud800", "a\x00")] == [True, True, True, False, False]

@@ -1,0 +1,128 @@
+"""Requests with text that nobody expects: none costs what was there before, and none breaks the server."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+from tests.making import make_run
+from tests.tiles.conftest import rank_rows
+from tests.ui.conftest import client_of
+
+HOSTILE = [
+    "\ud800",
+    "a\udfffb",
+    "\x00",
+    "\u202e",
+    "\ufeff",
+    "\x1b[31m",
+    "<script>",
+    "'; drop table ranks; --",
+    "",
+    " ",
+    "é" * 3000,
+    "🦀",
+]
+PATHS = [
+    "note-add",
+    "note-remove",
+    "search",
+    "window",
+    "area",
+    "events",
+    "tracks",
+    "tiles",
+    "heat-fine",
+    "two-spans",
+    "recipe",
+    "sql",
+]
+FIELDS = [
+    "text",
+    "start",
+    "end",
+    "ranks",
+    "id",
+    "pattern",
+    "tracks",
+    "tables",
+    "name",
+    "options",
+    "steps",
+    "query",
+    "metric",
+    "level",
+]
+FIELDS += ["index", "first", "count", "flame", "skip_warmup", "least_ns", "track", "first_start", "first_end"]
+
+
+def value(draw, depth=0):
+    kinds = [
+        lambda: draw.choice(HOSTILE),
+        lambda: draw.choice([0, -1, 1 << 62, 1 << 70, -(1 << 63), 1.5, 1e308, True, None]),
+        lambda: draw.choice(["kernels", "rank 0", "0/kernels", "diagnose", "(", "(\\w+)+!", "select 1"]),
+        lambda: [value(draw, depth + 1) for _ in range(draw.randrange(3))],
+        lambda: {draw.choice(FIELDS + HOSTILE): value(draw, depth + 1) for _ in range(draw.randrange(3))},
+    ]
+    return draw.choice(kinds[: 5 if depth < 2 else 3])()
+
+
+def test_no_body_loses_a_note_or_breaks_the_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
+    make_run(tmp_path / "run", {0: rank_rows(), 1: {}})
+    client = client_of([tmp_path / "run"], tmp_path / "scratch")
+    draw, kept = random.Random(7), 0
+    plain = {"text": "a note", "start": 0, "end": 5, "ranks": [0]}
+    for turn in range(1000):
+        path = "note-add" if turn % 3 == 0 else draw.choice(PATHS[:-1])  # each query starts a process
+        body = {name: value(draw) for name in draw.sample(FIELDS, draw.randrange(6))}
+        if path == "note-add":
+            body = {**plain, **({draw.choice(["text", "start", "end", "ranks"]): value(draw)} if turn % 2 else {})}
+        text = json.dumps(body) if turn % 50 else json.dumps(body)[:-1]
+        found = client.post(f"/api/{path}", content=text, headers={"content-type": "application/json"})
+        assert found.status_code in (200, 400), (path, text, found.text)
+        if path == "note-add" and found.status_code == 200:
+            kept += 1
+        if path == "note-remove" and found.status_code == 200:
+            kept -= 1
+        if turn % 25 == 0:
+            notes = client.get("/api/notes")
+            assert (notes.status_code, len(notes.json()["notes"])) == (200, kept)
+    assert kept > 150
+
+
+def test_a_bad_note_of_the_file_costs_itself(tmp_path, monkeypatch):
+    from alltrace.run.json_files import write_json
+    from alltrace.run.store import Run
+    from alltrace.tiles.notes import FILE, Notes
+
+    run = make_run(tmp_path / "run", {0: rank_rows()})
+    good = {"id": 1, "text": "good", "start": 0, "end": 5, "ranks": []}
+    bad = [{**good, "text": "\ud800"}, {**good, "id": "x"}, {"id": 2}, 5, None, {**good, "start": 9}]
+    write_json(run.path / FILE, {"notes": [*bad, good]})
+    assert Notes(Run(run.path)).all() == [good]
+
+
+def test_a_note_about_a_rank_that_is_not_there_is_refused(client):
+    body = {"text": "x", "start": 0, "end": 0}
+    for ranks in ([-1], [0, 99], [1 << 40]):
+        found = client.post("/api/note-add", json={**body, "ranks": ranks})
+        assert (found.status_code, "does not have" in found.json()["error"]) == (400, True)
+
+
+def test_a_pattern_that_would_take_for_ever_takes_none(client):
+    begun = time.process_time()
+    for kernel in ("(\\w+)+!", "(a|a)*$b"):  # of a kernel with a name of 300 letters
+        client.post("/api/recipe", json={"name": "whatif", "options": {"kernel": kernel, "scale": 0.5}})
+    assert time.process_time() - begun < 5
+    found = client.post("/api/recipe", json={"name": "whatif", "options": {"kernel": "(?=x)"}})
+    assert (found.status_code, "not a valid regular expression" in found.json()["error"]) == (400, True)
+
+
+def test_the_page_opens_no_file_that_an_option_names(client):
+    found = client.post("/api/recipe", json={"name": "collectives", "options": {"nccl_tests": "/etc/hostname"}})
+    assert (found.status_code, "names files" in found.json()["error"]) == (400, True)
+    options = [o["name"] for r in client.get("/api/recipes").json()["recipes"] if r["name"] == "collectives" for o in r["options"]]
+    assert "instances" in options
+    assert "nccl_tests" not in options
