@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 class Columns:
-    """An answer's columns by name.
-
-    Args:
-        answer: The answer; its table has the columns of `columns`.
-    """
+    """An answer's columns by name. `answer`: the answer; its table has the columns of `columns`."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer

@@ -38,14 +38,8 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
 
     Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are merged past 1,024,
     more than 10 lines become a band, points that would cover each other are drawn once; the notes report it.
-
-    Args:
-        answer: The answer.
-        chart: How to draw it; None for its own.
-        title: The title if the chart has none.
-
-    Raises:
-        UsageError: The answer has no picture, or lacks a column of it.
+    `chart`: how to draw it; None for its own. `title`: the title if the chart has none. Raises `UsageError`: the
+    answer has no picture, or lacks a column of it.
     """
     asked = chart or answer.chart
     if asked is None:

@@ -48,18 +48,10 @@ def export_chrome(
 ) -> Written:
     """Write the trace, in the order of time.
 
-    Args:
-        selection: What to write.
-        path: The file; compressed when its name ends in `.gz`.
-        aligned: The alignment, for arrows between the members of a collective; None for none.
-        most_bytes: The size (uncompressed) after which another file is begun; None for one file.
-        jobs: The most processes; None lets the number of rows decide.
-
-    Returns:
-        The files, and how many slices there are.
-
-    Raises:
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the
+    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
+    None for one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or
+    a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 class NameCodes:
     """Numbers in a pool for ids of names.
 
-    Args:
-        run: The run of the names.
-        pool: Where the text is put.
-        written: How a name is written; a null id is `?`.
+    `pool`: where the text is put. `written`: how a name is written; a null id is `?`.
     """
 
     def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes]) -> None:

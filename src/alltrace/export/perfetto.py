@@ -63,19 +63,11 @@ def export_perfetto(
 ) -> Written:
     """Write the trace, in the order of time.
 
-    Args:
-        selection: What to write.
-        path: The file; compressed when its name ends in `.gz`.
-        aligned: The alignment, for flows between the members of a collective; None for none.
-        most_bytes: The size (uncompressed) after which another file is begun; None for one file.
-        jobs: The most processes; None lets the number of rows decide.
-        gpu_events: Whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as slices of tracks.
-
-    Returns:
-        The files, and how many slices there are.
-
-    Raises:
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the
+    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
+    None for one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`)
+    and not as slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is
+    damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft:
         return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
@@ -111,20 +103,9 @@ def export_by_host(
 
     All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`, which Perfetto
     reads since 58.2. Flows go between tracks of one host.
-
-    Args:
-        selection: What to write.
-        path: The archive, `NAME.tar`.
-        aligned: As in `export_perfetto`.
-        jobs: Likewise.
-        gpu_events: Likewise.
-
-    Returns:
-        The archive, and how many slices there are.
-
-    Raises:
-        UsageError: The name does not end so.
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: the archive, `NAME.tar`. `aligned`: as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise.
+    Returns the archive, and how many slices there are. Raises `UsageError`: the name does not end so. Raises
+    `InputError`: the run is damaged, or a file cannot be written; nothing is left then.
     """
     if path.suffix != ".tar":
         raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")

@@ -51,12 +51,7 @@ DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
 class GpuEvents:
     """The GPU events of a rank, on a separate sequence of packets.
 
-    Args:
-        selection: What is exported.
-        tracks: The tracks of the rank.
-        pid: Its process id.
-        pool: Where texts are.
-        names: Where names are looked up.
+    `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
     """
 
     def __init__(self, selection: Selection, tracks: Tracks, pid: int, pool: Pool, names: NameCodes) -> None:

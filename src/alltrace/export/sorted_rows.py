@@ -24,9 +24,7 @@ _FEW_EQUAL = 32
 class RowSorter(DiskSorter):
     """Takes rows of integers, and returns them in the order of their first one; equal ones stay in input order.
 
-    Args:
-        path: As in `DiskSorter`.
-        columns: The numbers of a row, two or more.
+    `path`: as in `DiskSorter`. `columns`: the numbers of a row, two or more.
     """
 
     def __init__(self, path: Path, columns: int) -> None:

@@ -25,19 +25,10 @@ def export_tables(selection: Selection, path: Path, form: str, *, jobs: int | No
 
     Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock from its time 0.
     CSV is RFC 4180 with LF line ends; null is empty, an empty text is `""`. Arrow is the IPC file format.
-
-    Args:
-        selection: What to write; the dictionaries of its ranks are always whole.
-        path: The folder to make; it must not exist, or be empty.
-        form: One of `FORMATS`.
-        jobs: The most processes, a table each; None lets the number of rows decide.
-
-    Returns:
-        The rows of each table.
-
-    Raises:
-        UsageError: The folder holds something.
-        InputError: The run is damaged, or the folder cannot be written; nothing is left then.
+    `selection`: what to write; the dictionaries of its ranks are always whole. `path`: the folder to make; it must
+    not exist, or be empty. `form`: one of `FORMATS`. `jobs`: the most processes, a table each; None lets the number
+    of rows decide. Raises `UsageError`: the folder holds something. Raises `InputError`: the run is damaged, or the
+    folder cannot be written; nothing is left then.
     """
     check_folder(path)
     names = [name for name in (*sorted(selection.tables), *DICTIONARIES) if name != "names"]

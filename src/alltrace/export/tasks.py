@@ -26,15 +26,9 @@ def results_of(
 ) -> list[_Result]:
     """`work(item, advance)` of each item, in order.
 
-    Args:
-        work: A module-level function, or an object, that is sent to each process once.
-        items: The items.
-        sent: What is exported.
-        jobs: The most processes; None lets the number of rows decide.
-        folder: Where the tasks write; workers of a cluster must see it.
-
-    Raises:
-        InputError: A rank cannot be read, or something cannot be written.
+    `work`: a module-level function, or an object, that is sent to each process once. `sent`: what is exported.
+    `folder`: where the tasks write; workers of a cluster must see it. Raises `InputError`: a rank cannot be read,
+    or something cannot be written.
     """
     needs = list(sent.needs)
     if folder is not None:

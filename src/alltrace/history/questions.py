@@ -82,14 +82,8 @@ BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLA
 def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
     """The answer to a question.
 
-    Args:
-        history: The history.
-        by: What a row is, one of `QUESTIONS`.
-        job: Only runs of this job; None for all.
-        tag: Only runs with this tag; None for all.
-
-    Raises:
-        UsageError: No run has the job or the tag.
+    `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
+    tag; None for all. Raises `UsageError`: no run has the job or the tag.
     """
     chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}

@@ -29,12 +29,7 @@ def run_id(manifest: Manifest) -> str:
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
     """What history stores of `run`; values are null if their tables were not imported.
 
-    Args:
-        run: The run.
-        jobs: The most processes.
-
-    Raises:
-        DamageError: A file of the run is damaged.
+    Raises `DamageError`: a file of the run is damaged.
     """
     manifest = run.manifest
     steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]

@@ -136,8 +136,8 @@ class History:
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
     """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory.
 
-    Raises:
-        InputError: It does not exist, is not a history file, is of another version, is damaged, or another process has it open.
+    Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
+    process has it open.
     """
     import duckdb
 

@@ -25,26 +25,18 @@ _MOST_NAMED = 10
 
 
 class Update(NamedTuple):
-    """What came of an update.
+    """What came of an update."""
 
-    Attributes:
-        read: The runs that were read, by path.
-        unchanged: How many were already there.
-        unread: Of each run that could not be read one sentence.
-        notes: What else a reader must know.
-    """
-
-    read: tuple[str, ...]
-    unchanged: int
-    unread: tuple[str, ...]
-    notes: tuple[str, ...]
+    read: tuple[str, ...]  # the runs that were read, by path
+    unchanged: int  # how many were already there
+    unread: tuple[str, ...]  # of each run that could not be read one sentence
+    notes: tuple[str, ...]  # what else a reader must know
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
     """The run directories that `places` are or hold, at any depth, by path.
 
-    Raises:
-        InputError: A place does not exist or is not a folder, or there is no run in any of them.
+    Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
     """
     found: set[Path] = set()
     for place in places:
@@ -76,11 +68,8 @@ def update(
 ) -> Update:
     """Read those of `runs` that the history lacks, or that have changed since.
 
-    Args:
-        history: The history, opened to be written.
-        runs: Run directories, as `find_runs` returns them.
-        jobs: The most processes for one run.
-        reading: Called with the path of each run before it is read.
+    `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
+    most processes for one run. `reading`: called with the path of each run before it is read.
     """
     known = {kept.path: kept for kept in history.kept()}
     of_id = {kept.run_id: kept for kept in known.values()}
@@ -131,8 +120,7 @@ def _as_before(kept: Kept | None) -> str:
 def kept_of(run: Path) -> Kept:
     """What identifies a run, from its current manifest.
 
-    Raises:
-        InputError: The manifest is damaged or of another version, or the import has not finished.
+    Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
     """
     path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again

@@ -89,8 +89,7 @@ class Filters(NamedTuple):
 def given_filters(options: Mapping[str, Any]) -> Filters:
     """The filters among the options of a recipe.
 
-    Raises:
-        UsageError: A time or a range cannot be understood, or nothing could pass.
+    Raises `UsageError`: a time or a range cannot be understood, or nothing could pass.
     """
     names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
     given = {name: options[name] for name in names if options.get(name) is not None}
@@ -115,8 +114,7 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
 def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
     """The regular expression of an option; None for none.
 
-    Raises:
-        UsageError: The text is not a valid regular expression.
+    Raises `UsageError`: the text is not a valid regular expression.
     """
     try:
         return None if text is None else re.compile(text)
@@ -127,8 +125,7 @@ def pattern_of(flag: str, text: str | None) -> re.Pattern[str] | None:
 def parse_times(text: str) -> tuple[int | None, int | None]:
     """`1s/2s500ms` as two times in ns; an end that is left out is None.
 
-    Raises:
-        UsageError: The text names no times.
+    Raises `UsageError`: the text names no times.
     """
     first, slash, last = text.partition("/")
     if not slash or not (first.strip() or last.strip()):
@@ -276,8 +273,7 @@ def _in_spans(
 class FilteredReport(Report):
     """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `given_filters`).
 
-    Raises:
-        UsageError: A filter cannot be understood.
+    Raises `UsageError`: a filter cannot be understood.
     """
 
     def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:

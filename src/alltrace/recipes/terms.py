@@ -59,8 +59,7 @@ COLUMNS = (
 def explain(term: str) -> Answer:
     """The meaning of a word, for all places where alltrace uses it.
 
-    Raises:
-        UsageError: The term is unknown; the message has similar terms.
+    Raises `UsageError`: the term is unknown; the message has similar terms.
     """
     wanted = term.strip().lower()
     rows = [row for row in _all_terms() if row[0].lower() == wanted]

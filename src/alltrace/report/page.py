@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def check_plotly() -> Path:
     """The script of the installed plotly, which draws the charts; checked before the work is done.
 
-    Raises:
-        UsageError: plotly is not installed.
+    Raises `UsageError`: plotly is not installed.
     """
     spec = find_spec("plotly")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -42,13 +41,8 @@ def to_html(report: Report, page: str = PAGE) -> str:
 
     The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts only, the
     page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
-
-    Args:
-        report: The report.
-        page: Where that page is served at first; a reader can change it.
-
-    Raises:
-        UsageError: plotly is not installed.
+    `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not
+    installed.
     """
     plotly = check_plotly().read_bytes()
     style, script = (_asset(n) for n in ("page.css", "page.js"))

@@ -74,27 +74,18 @@ class Member:
 
 @dataclass
 class NcclLogs:
-    """The logs of a job.
-
-    Attributes:
-        paths: The files.
-        parts: What each holds.
-        members: The ends of communicators, over all logs.
-        member_of: For each log, the position in `members` of each of its instances.
-        calls_to: The folder with the calls of each log as Arrow files, or None if they were counted by size.
-        notes: What a reader must know; a question adds its own.
-        step_times: When steps ended, by a training log, for logs without lines of steps; None without one.
-    """
+    """The logs of a job."""
 
     paths: tuple[str, ...]
-    parts: list[LogPart]
-    members: list[Member]
-    member_of: list[list[int]]
-    calls_to: Path | None
-    notes: tuple[str, ...]
+    parts: list[LogPart]  # what each holds
+    members: list[Member]  # the ends of communicators, over all logs
+    member_of: list[list[int]]  # for each log, the position in `members` of each of its instances
+    calls_to: Path | None  # the folder with the calls of each log as Arrow files, or None if they were counted by size
+    notes: tuple[str, ...]  # what a reader must know; a question adds its own
     account: Mapping[str, int]
     unread: Sequence[Mapping[str, Any]]
     uses_calls_of_trace: bool = False
+    # when steps ended, by a training log, for logs without lines of steps; None without one
     step_times: StepTimes | None = None
 
     def calls(self) -> Iterator[tuple[int, Any]]:
@@ -120,8 +111,7 @@ def log_folder(beside: Path | None = None) -> Iterator[Path]:
 def expand(given: Sequence[str]) -> list[Path]:
     """The files that the arguments name: files, folders (all files in them) and patterns.
 
-    Raises:
-        InputError: An argument names nothing.
+    Raises `InputError`: an argument names nothing.
     """
     import glob
 
@@ -153,15 +143,9 @@ def read_nccl_logs(
 ) -> NcclLogs:
     """Read logs in parallel, a file a task.
 
-    Args:
-        paths: The logs.
-        calls_to: An empty folder for the calls, one row each; None to count calls by size, which needs no disk.
-        times: Whether to read the lines' times.
-        time_format: Their format for `strptime`; None tries those that are common.
-        jobs: The most processes.
-
-    Raises:
-        InputError: A file cannot be read, or none has a record of NCCL.
+    `calls_to`: an empty folder for the calls, one row each; None to count calls by size, which needs no disk.
+    `times`: whether to read the lines' times. `time_format`: their format for `strptime`; None tries those that are
+    common. Raises `InputError`: a file cannot be read, or none has a record of NCCL.
     """
     from alltrace.readers.nccl_log.read import Wanted, read_log
     from alltrace.run.log_files import jobs_for

@@ -62,17 +62,11 @@ _HEAT_PREFIX = "heat/"
 
 @dataclass(frozen=True)
 class Pyramid:
-    """A pyramid that is there.
+    """A pyramid that is there."""
 
-    Attributes:
-        folder: Where it is kept.
-        grid: Its grid.
-        broken: For each rank that could not be read, why.
-    """
-
-    folder: Path
+    folder: Path  # where it is kept
     grid: Grid
-    broken: Mapping[int, str]
+    broken: Mapping[int, str]  # for each rank that could not be read, why
 
 
 def pyramid(
@@ -84,14 +78,8 @@ def pyramid(
 ) -> Pyramid:
     """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one.
 
-    Args:
-        run: The run.
-        folder: Where to keep it; None for `RUN/tiles`, or the cache where that cannot be written.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-
-    Raises:
-        InputError: No rank can be read, or the pyramid cannot be written.
+    `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written. Raises
+    `InputError`: no rank can be read, or the pyramid cannot be written.
     """
 
     def make(place: Path, made_from: str) -> Pyramid:

@@ -21,9 +21,6 @@ class EarlyView(View):
 
     The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view (`fine.fine_heat`), and
     the tiles of tracks. The bin itself has no data. Without an alignment, times are on each host's own clock.
-
-    Args:
-        run: The run.
     """
 
     def __init__(self, run: Run) -> None:

@@ -34,8 +34,7 @@ _GROUPS = {
 def labelled(view: View, rank: int) -> list[dict[str, Any]]:
     """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event).
 
-    Raises:
-        UsageError: The run has no such rank.
+    Raises `UsageError`: the run has no such rank.
     """
     import pyarrow as pa
 

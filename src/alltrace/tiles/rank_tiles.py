@@ -44,25 +44,16 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True)
 class TrackTiles:
-    """One track: its position, and its finest level.
-
-    Attributes:
-        key: Its key.
-        rows: Events or samples on it.
-        first_ns: First start, ns from the run's first event.
-        last_ns: Last end, likewise.
-        level: The level of its bins; -1 for a track that has none.
-        first_bin: Number of the first bin on the run's grid.
-        values: For intervals three arrays (busy with compute or in general, with communication, with copies) of ns per bin; for
-            samples `mean`, `least`, `most` per bin, NaN without one; empty without levels.
-    """
+    """One track: its position, and its finest level."""
 
     key: str
-    rows: int
-    first_ns: int
-    last_ns: int
-    level: int
-    first_bin: int
+    rows: int  # events or samples on it
+    first_ns: int  # first start, ns from the run's first event
+    last_ns: int  # last end, likewise
+    level: int  # the level of its bins; -1 for a track that has none
+    first_bin: int  # number of the first bin on the run's grid
+    # for intervals three arrays (busy with compute or in general, with communication, with copies) of ns per bin;
+    # for samples `mean`, `least`, `most` per bin, NaN without one; empty without levels
     values: tuple[NDArray[Any], ...]
 
 

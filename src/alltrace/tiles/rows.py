@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def row_of(stored: Rank, table: str, row: int) -> dict[str, Any]:
-    """The values of a row, 0-based, by column; names are ids.
-
-    Raises:
-        UsageError: The table or row does not exist.
-    """
+    """The values of a row, 0-based, by column; names are ids. Raises `UsageError`: the table or row does not exist."""
     if table not in SOURCES and table != "syncs":
         raise UsageError.unknown("table with events", table, SOURCES)
     for piece in stored.pieces(table):

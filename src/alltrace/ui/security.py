@@ -52,11 +52,7 @@ def new_token() -> str:
 class Guard:
     """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer.
 
-    Args:
-        app: What is protected.
-        token: The token.
-        host: The address that the server listens on.
-        port: Its port.
+    `host`: the address that the server listens on.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, port: int) -> None:
@@ -115,10 +111,8 @@ def _bearer(request: Request) -> str:
 def host_allowed(header: str, listening: str) -> bool:
     """Whether a Host header names this server.
 
-    Args:
-        header: The header.
-        listening: The address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every address of a
-            machine is allowed, but no name besides this machine's own.
+    `listening`: the address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every
+    address of a machine is allowed, but no name besides this machine's own.
     """
     name = header.strip().lower()
     if name.startswith("["):

@@ -23,9 +23,7 @@ class CallJoin:
 
     Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
     nested calls of one correlation the outermost is used.
-
-    Args:
-        rows: Where to sort, of five columns.
+    `rows`: where to sort, of five columns.
     """
 
     def __init__(self, rows: RowSorter) -> None:
@@ -56,9 +54,8 @@ class CallJoin:
     def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
         """What was joined, block by block, as int64 arrays.
 
-        Yields:
-            For launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the work; for waits the starts,
-            ends and tracks of the calls, and the tracks that they waited for.
+        Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the
+        work; for waits the starts, ends and tracks of the calls, and the tracks that they waited for.
         """
         for keys, kinds, times, tracks, sizes in self._rows.blocks():
             number = np.arange(len(keys))

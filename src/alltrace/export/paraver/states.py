@@ -34,8 +34,7 @@ _STRENGTHS[list(STATES)] = np.arange(len(STATES))
 class StateBuilder:
     """Takes the intervals of one task in any order and returns the state of each thread, and what waits waited for.
 
-    Args:
-        points: Where to sort, of three columns.
+    `points`: where to sort, of three columns.
     """
 
     def __init__(self, points: RowSorter) -> None:
@@ -55,13 +54,9 @@ class StateBuilder:
     def sweep(self, background: list[int], end_ns: int) -> Iterator[tuple[Columns, Columns]]:
         """The states from 0 to the end, without gaps, and the answers to the queries, block by block.
 
-        Args:
-            background: For each track the state of what no interval covers.
-            end_ns: The end.
-
-        Yields:
-            int64 arrays: tracks, starts, ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the
-            waits and their tracks.
+        `background`: for each track the state of what no interval covers. Yields int64 arrays: tracks, starts,
+        ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the waits and their
+        tracks.
         """
         count = len(background)
         rest = _STRENGTHS[np.array(background, np.int64)]

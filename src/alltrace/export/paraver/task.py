@@ -36,16 +36,9 @@ _DOMAIN_BITS = 32
 class Task:
     """Writes the records of one rank.
 
-    Args:
-        selection: What is exported.
-        tracks: The rank's tracks.
-        objects: The objects of the tracks, by number.
-        survey: The values of names.
-        profile: The numbers of types.
-        writer: Where the records go.
-        folder: Where to sort what does not fit in memory.
-        details: Also the geometry and correlation of launches.
-        demangled: Whether kernels have their full name.
+    `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
+    `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the
+    geometry and correlation of launches. `demangled`: whether kernels have their full name.
     """
 
     def __init__(

@@ -20,14 +20,11 @@ class SharedRun:
     """A run for the `merge` of several recipes.
 
     `run`: The run; this object has its attributes too.
-
-    Attributes:
-        memo: What `once` made.
     """
 
     def __init__(self, run: RunFacts) -> None:
         self._inner = run
-        self.memo: dict[Hashable, Any] = {}
+        self.memo: dict[Hashable, Any] = {}  # what `once` made
 
     def __getattr__(self, name: str) -> Any:
         """What the run has by that name."""

@@ -53,9 +53,7 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
 
     `steps`: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all. `skip_warmup`:
     Whether warm-up steps are left out.
-
-    Raises:
-        UsageError: The text names no steps.
+    Raises `UsageError`: the text names no steps.
     """
     span = parse_steps(steps) or Span()
     return Selection(span.first, span.end, skip_warmup)
@@ -118,9 +116,7 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
 
     `selection`: What was chosen. `steps`: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
     `asked`: The selected ranks.
-
-    Raises:
-        UsageError: No selected rank has such a step; the message lists the existing steps.
+    Raises `UsageError`: no selected rank has such a step; the message lists the existing steps.
     """
     import numpy as np
 
