@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.charts.words import natural, title
+from alltrace.recipes.base import Answer, Column
 from alltrace.trace.amounts import scale, text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import Answer, Column
 
 
 class Columns:

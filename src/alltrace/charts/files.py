@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import warnings
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from alltrace.charts.drawing import Drawing, Heat, Series
 from alltrace.charts.plotly import HEAT_COLORS, SHADES
 from alltrace.trace.amounts import shortened
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.charts.drawing import Drawing, Heat, Series
 
 FORMATS = ("png", "svg")
 _FEW_DECADES = 100

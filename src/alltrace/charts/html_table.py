@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
 from alltrace.charts.timeline_links import PAGE, places_of
+from alltrace.recipes.base import Answer
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Answer
 
 _MOST_ROWS = 50
 

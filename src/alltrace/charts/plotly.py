@@ -6,12 +6,10 @@ plotly reads texts as a small markup language and, if MathJax is loaded, as form
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from alltrace.charts.drawing import Axis, Drawing, Heat, Series
+from alltrace.charts.drawing import Axis, Drawing, Heat, Series
 
 HEAT_COLORS = ("#f2f6fa", "#bcd5ea", "#74aad4", "#2f77b5", "#14406b")
 SHADES = ("#2f77b5", "#5f9fb0", "#9cb069", "#dba730", "#c4302b")

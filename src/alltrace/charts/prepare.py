@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +14,9 @@ from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing
 from alltrace.charts.heatmaps import heatmap
 from alltrace.charts.points import lines, roofline, scatter
+from alltrace.recipes.base import Answer, Chart
 from alltrace.trace.amounts import text
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.recipes.base import Answer, Chart
 
 _KINDS: dict[str, Callable[[Columns, Chart], Drawing]] = {
     "bars": bars,

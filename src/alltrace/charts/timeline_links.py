@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from alltrace.recipes.base import Column
+from alltrace.recipes.base import Column
 
 PAGE = "http://127.0.0.1:8765/"
 """Where a report or notebook expects the page, which `alltrace ui RUN --port 8765` serves there."""

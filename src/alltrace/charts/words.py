@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from alltrace.charts.palette import PALETTE, SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alltrace.recipes.base import Column
+from alltrace.recipes.base import Column
 
 _ENDINGS = {
     "ns": ("_ns",),

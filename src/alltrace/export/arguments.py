@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.export.columns import UNKNOWN, numbers
-from alltrace.trace.arrays import integers
+from alltrace.export.record_bytes import Pool
+from alltrace.export.selection import Selection
+from alltrace.export.tracks import Tracks
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
 from alltrace.trace.schema import TABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.export.record_bytes import Pool
-    from alltrace.export.selection import Selection
-    from alltrace.export.tracks import Tracks
-    from alltrace.trace.arrays import Int64
-
-    Value = int | str | list[int]
+Value = int | str | list[int]
 
 
 class Form(Protocol):

@@ -6,14 +6,11 @@ import os
 import shutil
 import zlib
 from io import FileIO
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from alltrace.trace.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
 _FAST = 1
 _GZIP = 31

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.export.record_bytes import Pool
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
+from alltrace.export.record_bytes import Pool
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 
 
 class NameCodes:

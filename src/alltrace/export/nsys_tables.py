@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.sqlite import open_sqlite
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.readers.nsys.source import RawSource
 
 Kind = Literal["parquetdir", "arrowdir", "arrow"]
 ENDINGS: Mapping[str, str] = {"parquetdir": "parquet", "arrowdir": "arrow"}

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from alltrace.export.atomic_output import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from alltrace.export.atomic_output import Draft
-
+from alltrace.export.atomic_output import Draft, Output
 
 _PIECES = 16
 

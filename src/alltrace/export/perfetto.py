@@ -10,37 +10,31 @@ import io
 import json
 import re
 import tarfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.align.aligned import Aligned
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import GPU_TABLES, numbers
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
 from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
-from alltrace.export.rank_records import Made, rank_records
+from alltrace.export.rank_records import Made, RankRecords, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
-from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of
+from alltrace.export.selection import Selection
+from alltrace.export.slices import COUNTER_SCALE, Flow, SliceMaker, Slices, Written, base_labels, counters_of
 from alltrace.export.sorted_records import Sorter
 from alltrace.export.tracks import Launches, Tracks, launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids, thread_ids
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.rank_records import RankRecords
-    from alltrace.export.selection import Selection
-    from alltrace.export.slices import Flow, Slices
-    from alltrace.trace.arrays import Int64
 
 _END_FIRST, _NO_LENGTH, _BEGIN_LATER = 0, 1, 2
 _PLACES = 64

@@ -6,18 +6,14 @@ Field numbers are from Perfetto's `trace_packet.proto`, `track_descriptor.proto`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from alltrace.export.record_bytes import FIXED64, TEXT, VARINT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.export.arguments import Value
-    from alltrace.export.record_bytes import Pool
-    from alltrace.trace.arrays import Int64
+from alltrace.export.arguments import Value
+from alltrace.export.record_bytes import FIXED64, TEXT, VARINT, Pool
+from alltrace.trace.arrays import Int64
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 SEQUENCE = 1

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from alltrace.export.columns import GPU_TABLES, UNKNOWN, call_keys, numbers
+from alltrace.run.manifest import RankRecord
+from alltrace.run.rank import Rank
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.run.manifest import RankRecord
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
-    from alltrace.trace.range_selector import RangeName
+from alltrace.trace.range_selector import RangeName
 
 
 def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from alltrace.export.selection import SentSelection
-from alltrace.export.slices import flow_of, members_across
+from alltrace.align.aligned import Aligned
+from alltrace.export.selection import Selection, SentSelection
+from alltrace.export.slices import Flow, Members, flow_of, members_across
 from alltrace.export.sorted_records import Sorter
 from alltrace.export.tasks import results_of
-from alltrace.export.tracks import tracks_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.selection import Selection
-    from alltrace.export.slices import Flow, Members
-    from alltrace.export.tracks import Tracks
-    from alltrace.export.viewer_tracks import Track, ViewerTracks
-    from alltrace.run.sorted_runs import KeptRuns
+from alltrace.export.tracks import Tracks, tracks_of
+from alltrace.export.viewer_tracks import Track, ViewerTracks
+from alltrace.run.sorted_runs import KeptRuns
 
 
 class Made(NamedTuple):

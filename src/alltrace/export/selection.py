@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
+from alltrace.align.aligned import Aligned
 from alltrace.export.range_window import window_of
+from alltrace.run.manifest import RankRecord
 from alltrace.run.sent_run import SentRun
+from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
+from alltrace.trace.range_selector import RangeName
 from alltrace.trace.schema import EVENT_TABLES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.run.manifest import RankRecord
-    from alltrace.run.store import Run
-    from alltrace.trace.range_selector import RangeName
-    from alltrace.trace.spans import Span
+from alltrace.trace.spans import Span
 
 
 @dataclass(frozen=True)

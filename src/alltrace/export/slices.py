@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.export.arguments import Operations, Places, arguments_of, columns_of
+from alltrace.align.aligned import Aligned
+from alltrace.export.arguments import Arguments, Form, Operations, Places, arguments_of, columns_of
 from alltrace.export.columns import GPU_TABLES, HOST_TABLES, UNKNOWN, numbers, words
-from alltrace.export.tracks import Intervals, Tracks, intervals_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.arguments import Arguments, Form
-    from alltrace.export.names import NameCodes
-    from alltrace.export.record_bytes import Pool
-    from alltrace.export.selection import Selection
-    from alltrace.export.tracks import Launches
-    from alltrace.export.viewer_tracks import ViewerTracks
-    from alltrace.trace.arrays import Int64
+from alltrace.export.names import NameCodes
+from alltrace.export.record_bytes import Pool
+from alltrace.export.selection import Selection
+from alltrace.export.tracks import Intervals, Launches, Tracks, intervals_of
+from alltrace.export.viewer_tracks import ViewerTracks
+from alltrace.trace.arrays import Int64
 
 COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""

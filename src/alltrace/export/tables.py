@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.export.atomic_output import Draft, check_folder
-from alltrace.export.selection import SentSelection
+from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.tasks import results_of
-from alltrace.trace.schema import DICTIONARIES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.trace.schema import Table
+from alltrace.trace.schema import DICTIONARIES, TABLES, Table
 
 FORMATS = ("parquet", "csv", "arrow")
 

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import numbers
-from alltrace.export.selection import SentSelection
+from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.tasks import results_of
+from alltrace.run.manifest import RankRecord
+from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, intersection, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.run.manifest import RankRecord
-    from alltrace.trace.arrays import Int64
 
 REGION = "Global"
 

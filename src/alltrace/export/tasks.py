@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection, SentSelection
+from alltrace.export.selection import Selection, SentSelection
 
 _Result = TypeVar("_Result")
 _ROWS_WORTH_A_PROCESS = 1_000_000

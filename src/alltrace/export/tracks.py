@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.columns import GPU_TABLES, HOST_TABLES, UNKNOWN, call_keys, numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.export.selection import Selection
-    from alltrace.run.manifest import Device, RankRecord
-    from alltrace.trace.arrays import Int64
+from alltrace.export.selection import Selection
+from alltrace.run.manifest import Device, RankRecord
+from alltrace.trace.arrays import Int64
 
 
 @dataclass

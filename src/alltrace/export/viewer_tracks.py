@@ -6,18 +6,15 @@ Slices of one track nest. A slice that crosses another one goes to a further tra
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from alltrace.core.intervals import lanes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.export.selection import Selection
-    from alltrace.export.tracks import Tracks
-    from alltrace.trace.arrays import Int64
+from alltrace.export.selection import Selection
+from alltrace.export.tracks import Tracks
+from alltrace.trace.arrays import Int64
 
 MOST_TOGETHER = 60
 """The most slices that start together on a track, each within the one before it."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.history.questions import LEAST_CHANGE, job_names
 from alltrace.history.run_rows import rows_of, run_id
 from alltrace.history.spread import LEAST_VALUES, SPREADS, usual
+from alltrace.history.store import History
+from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.check import judgement
+from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from alltrace.history.store import History
-    from alltrace.recipes.base import Answer
-    from alltrace.run.store import Run
 
 
 class Judged(NamedTuple):

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import statistics
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.history.run_rows import CLASSES
 from alltrace.history.spread import LEAST_VALUES, usual
+from alltrace.history.store import History
 from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from alltrace.history.store import History
 
 QUESTIONS = ("run", "host", "finding")
 LEAST_CHANGE = 0.01

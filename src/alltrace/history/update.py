@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.history.run_rows import rows_of, run_id
-from alltrace.history.store import Kept
+from alltrace.history.store import History, Kept
 from alltrace.run.checksums import checksum
 from alltrace.run.manifest import MANIFEST, is_run, read_manifest
 from alltrace.run.report_hash import file_stamps
 from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, InputError, path_text, printable
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from alltrace.history.store import History
 
 _MOST_NAMED = 10
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +11,12 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.analysis.nvtx_projection import projection
+from alltrace.recipes.base import Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
+from alltrace.run.rank import Rank
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Part, RunFacts
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
 
 _MOST_BYTES = 8 << 30
 RANGE_NAME = "coalesce(text_of(domain) || ':', '') || text_of(name)"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from alltrace.recipes import load
+from alltrace.recipes.base import Question
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Question
 
 ENTRY_POINTS = "alltrace.recipes"
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from alltrace.recipes.base import Answer
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KIND_MEANINGS = {
     "straggler": "a rank takes longer for the same work, or arrives last, and the others wait for it",

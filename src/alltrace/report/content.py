@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alltrace.api import OpenRun
 from alltrace.charts import draw, figure
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.recipes.registry import find
 from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.api import OpenRun
-    from alltrace.recipes.questions.diagnose.cards import Diagnosis
 
 _RANK_ROWS = 100
 _ROWS = 20

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from alltrace.run.manifest import Manifest
 from alltrace.trace.errors import path_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.run.manifest import Manifest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from alltrace.recipes.base import Question
 from alltrace.recipes.execution.ask import wants_alignment
 from alltrace.recipes.execution.availability import not_imported
 from alltrace.report.markdown import literal
 from alltrace.report.words import described
+from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from alltrace.recipes.base import Question
-    from alltrace.run.store import Run
 
 FIRST = (
     "diagnose",

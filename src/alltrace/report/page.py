@@ -10,17 +10,14 @@ import json
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace import __version__
 from alltrace.charts.html_cards import cards_html
 from alltrace.charts.timeline_links import PAGE, places_of
+from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.report import words
+from alltrace.report.content import Report, Section
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from alltrace.recipes.questions.diagnose.cards import Diagnosis
-    from alltrace.report.content import Report, Section
 
 
 def check_plotly() -> Path:

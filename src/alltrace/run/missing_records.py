@@ -136,20 +136,14 @@ class _Named(NamedTuple):
 
 
 class _Calls(NamedTuple):
-    """Calls that launched kernels or graphs, by start; arrays of n.
+    """Calls that launched kernels or graphs, by start; arrays of n."""
 
-    Attributes:
-        id: Process and correlation id as one number.
-        process, start, end: Of each call.
-        graph: Whether it launched a graph.
-        done: Starts and ends of calls that wait for all work of a process, by process; the starts ascend.
-    """
-
-    id: Int64
+    id: Int64  # process and correlation id as one number
     process: Int64
     start: Int64
     end: Int64
-    graph: Flags
+    graph: Flags  # whether it launched a graph
+    # starts, ascending, and ends of calls that wait for all work of a process, by process
     done: Mapping[int, tuple[Int64, Int64]]
 
     @classmethod

@@ -21,44 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass
 class Member:
-    """One rank's end of one communicator.
+    """One rank's end of one communicator."""
 
-    Attributes:
-        host, pid: Its process.
-        pointer: The pointer that the process prints.
-        communicator: The name of the communicator: its commId, or one that is made up, see `identified`.
-        rank: Its rank in the communicator, from INIT, or None.
-        nranks: The number of ranks, or None.
-        global_rank: The rank of its process in the job, or None.
-        rank_source: Where `global_rank` is from: `init`, `globalrank`, `prefix` or None.
-        identified: How ends were matched: `commId`, `only one of this size`, or `alone`.
-        nodes, local_ranks, device, bus_id, function, parent: As in INIT.
-        from_start: Whether its INIT is in the log, so that its first call there is its first call.
-        calls: Its calls by operation.
-        log: The log's position in the job's logs.
-        container: The same, where processes of several logs have one host's name and one process id, as in containers; else -1.
-    """
-
-    host: str
-    pid: int
-    pointer: int
-    log: int
-    rank: int | None = None
-    nranks: int | None = None
+    host: str  # that of its process
+    pid: int  # that of its process
+    pointer: int  # the pointer that the process prints
+    log: int  # the log's position in the job's logs
+    rank: int | None = None  # its rank in the communicator, from INIT, or None
+    nranks: int | None = None  # the number of ranks, or None
     comm_id: str | None = None
-    communicator: str = ""
-    identified: str = "alone"
-    global_rank: int | None = None
-    rank_source: str | None = None
-    nodes: int | None = None
+    communicator: str = ""  # the name of the communicator: its commId, or one that is made up, see `identified`
+    identified: str = "alone"  # how ends were matched: `commId`, `only one of this size`, or `alone`
+    global_rank: int | None = None  # the rank of its process in the job, or None
+    rank_source: str | None = None  # where `global_rank` is from: `init`, `globalrank`, `prefix` or None
+    nodes: int | None = None  # as in INIT, like `local_ranks`, `device`, `bus_id`, `function` and `parent`
     local_ranks: int | None = None
     device: int | None = None
     bus_id: str | None = None
     function: str | None = None
     parent: str | None = None
-    from_start: bool = False
+    from_start: bool = False  # whether its INIT is in the log, so that its first call there is its first call
     begin_line: int | None = None
-    calls: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)  # its calls by operation
+    # `log`, where processes of several logs have one host's name and one process id, as in containers; else -1
     container: int = -1
 
     @property

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader, Events
 from alltrace.tiles.flame import KINDS, Flame, Nested, nested_in
 from alltrace.tiles.tracks import CLASSES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.window import MOST_RANKS, MOST_SECONDS, NamesLike, breakdown_of
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader, Events
 
 MOST_NAMES = 500
 LONGEST = 30

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import tiles as core
+from alltrace.run.clock import ClockMap
+from alltrace.run.rank import Rank
 from alltrace.tiles.grid import MOST_SPAN_NS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES, codes_of, integers, intervals
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.clock import ClockMap
-    from alltrace.run.rank import Rank
-
-    Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 _RUN_BYTES = 700  # memory of a `Run` in addition to its arrays
 

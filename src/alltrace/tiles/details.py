@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.align.aligned import Aligned
+from alltrace.run.rank import Rank
+from alltrace.run.store import Run
 from alltrace.tiles.event_waits import event_waits
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import SOURCES, integers, key_of
 from alltrace.tiles.waits import Certainty
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
-    from alltrace.tiles.events import EventReader
 
 MOST_MEMBERS = 16384
 _GPU_TABLES = ("kernels", "copies", "graphs", "syncs")

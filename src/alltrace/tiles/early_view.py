@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from alltrace.run.store import Run
 from alltrace.tiles.build import SHARES, rank_tracks
 from alltrace.tiles.files import NO_DATA
 from alltrace.tiles.grid import Grid, grid_of, level_for
+from alltrace.tiles.rank_tiles import TrackTiles
 from alltrace.tiles.view import View
-
-if TYPE_CHECKING:
-    from alltrace.run.store import Run
-    from alltrace.tiles.rank_tiles import TrackTiles
 
 
 class EarlyView(View):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
+from alltrace.run.rank import Rank
 from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from alltrace.run.rank import Rank
-
 
 MOST_WAITS = 64
 _WORK = ("kernels", "copies", "graphs")

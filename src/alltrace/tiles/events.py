@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import tiles as core
+from alltrace.run.rank import Piece, Rank
+from alltrace.run.store import Run
 from alltrace.tiles.busy import Run as BusyRun
-from alltrace.tiles.busy import runs_of
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.busy import Work, runs_of
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, key_of, moved, spans, tables_of
 from alltrace.trace.intervals import by_track
 from alltrace.trace.names import name_id
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Piece, Rank
-    from alltrace.run.store import Run
-    from alltrace.tiles.busy import Work
-    from alltrace.tiles.cancel import Token
-
-    Sampled = tuple[str, NDArray[Any], NDArray[Any]]
+Sampled = tuple[str, NDArray[Any], NDArray[Any]]
 
 _Kept = TypeVar("_Kept")
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.busy import binned_parts
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.busy import Work, binned_parts
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.files import NO_DATA, as_shares
 from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY
+from alltrace.tiles.view import View
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import bin_coverage_ns, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.busy import Work
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.view import View
 
 MOST_RANKS = 64
 """The most ranks of a tile in one request."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.run.rank import Piece, Rank
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import integers, intervals
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Piece, Rank
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader
 
 KINDS = ("ranges", "operators", "stacks")
 """What a flame graph may be of: all ranges that the program pushed, PyTorch's operators among them, Python functions."""

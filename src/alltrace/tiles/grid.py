@@ -7,12 +7,10 @@ bins of all tracks and ranks coincide.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 TILE_BINS = 512
 """Bins of a tile."""

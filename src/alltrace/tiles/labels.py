@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.tiles.tracks import SUMMARY, parse_key
-
-if TYPE_CHECKING:
-    from alltrace.tiles.view import View
+from alltrace.tiles.view import View
 
 _GROUPS = {
     "gpu": "GPU {0} stream {1}",

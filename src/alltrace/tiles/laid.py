@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.tiles.events import lanes_of
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import by_track
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 STARTS = ("start", "start_ns", "time", "time_ns", "api_start")
 ENDS = ("end", "end_ns", "api_end")

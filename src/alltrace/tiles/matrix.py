@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.align.aligned import Aligned
 from alltrace.align.members import EXCHANGE, direction_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.aligned import Aligned
 
 MEASURES = ("wait_ns", "message_bytes", "collective_bytes")
 """What a matrix may hold: see `Matrix`."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.overlay import signature
+from alltrace.run.store import Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from alltrace.run.store import Run
 
 FILE = "notes.json"
 MOST_NOTES = 1000

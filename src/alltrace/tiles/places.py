@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from alltrace.tiles.view import View
 from alltrace.tiles.waits import Instance, matched, worst_instance
 from alltrace.tiles.window import longest_named
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.tiles.view import View
 
 MOST_RANKS = 16
 _LEAST_ROOM_NS = 1000

@@ -5,11 +5,14 @@ Only the finest level is kept; a coarser bin is the sum of two finer ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.run.rank import Rank
 from alltrace.tiles.grid import Grid, level_for, power_of_two
 from alltrace.tiles.tracks import (
     COMMUNICATION_CODE,
@@ -25,15 +28,8 @@ from alltrace.tiles.tracks import (
     moved,
     spans,
 )
+from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
 """What is kept of a rank over time: ns in each bin, summed over its devices; `devices` is the number of its devices in each."""

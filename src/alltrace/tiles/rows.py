@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alltrace.run.rank import Rank
 from alltrace.tiles.tracks import SOURCES, key_of
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from alltrace.run.rank import Rank
 
 
 def row_of(stored: Rank, table: str, row: int) -> dict[str, Any]:

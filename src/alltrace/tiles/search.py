@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import SOURCES
 from alltrace.tiles.window import MOST_NAMES, MOST_RANKS, MOST_SECONDS, NamesLike
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader
 
 MOST_FOUND = 2000
 """The most events that are reported one by one."""

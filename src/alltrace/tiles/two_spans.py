@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from alltrace.tiles.area import Area, area_facts
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import SUMMARY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader
 
 CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
 _ALL_NAMES = 1 << 30

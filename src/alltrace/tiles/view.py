@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.run.checked_arrow import read_table
+from alltrace.run.store import Run
+from alltrace.tiles.build import Pyramid
 from alltrace.tiles.busy import binned_parts
-from alltrace.tiles.cancel import WANTED
-from alltrace.tiles.events import Bounded, EventReader
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import Bounded, EventReader, Events
 from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank
-from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
+from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS, Grid
 from alltrace.tiles.prefetch import Prefetcher
 from alltrace.tiles.rank_tiles import TrackTiles, binned
 from alltrace.tiles.tracks import GROUPS, SAMPLES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.waits import waits_of
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.store import Run
-    from alltrace.tiles.build import Pyramid
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import Events
-    from alltrace.tiles.grid import Grid
-    from alltrace.trace.intervals import Merged
-
+from alltrace.trace.intervals import Merged
 
 IDLE = "idle"
 MOST_TILES = 8192

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alltrace.align.aligned import Aligned, clock_error_ns
-from alltrace.trace.intervals import NOTHING, by_track, merge_by_track
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.run.overlay import Overlay
-    from alltrace.run.store import Run
-    from alltrace.trace.intervals import Merged
+from alltrace.run.overlay import Overlay
+from alltrace.run.store import Run
+from alltrace.trace.intervals import NOTHING, Merged, by_track, merge_by_track
 
 _CLOCK_FACTS = ("errors_ns", "components", "shared")
 

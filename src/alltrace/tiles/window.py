@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader, Events
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader, Events
 
 MOST_RANKS = 2048
 MOST_SECONDS = 5.0

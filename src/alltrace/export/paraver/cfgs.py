@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from alltrace.export.atomic_output import Draft
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
-    from alltrace.export.atomic_output import Draft
-    from alltrace.readers.paraver.labels import EventType, Profile
+from alltrace.readers.paraver.labels import EventType, Profile
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.header import Header, parse_header
-from alltrace.readers.paraver.parsing import read_lines
+from alltrace.readers.paraver.parsing import Lines, read_lines
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.readers.paraver.parsing import Lines
-    from alltrace.trace.arrays import Int64
 
 _MOST_FAULTS = 20
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from alltrace.export.columns import call_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.export.sorted_rows import RowSorter
-    from alltrace.trace.arrays import Int64
+from alltrace.export.sorted_rows import RowSorter
+from alltrace.trace.arrays import Int64
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
 _REMAINDERS = 1 << 22  # correlations count up, so this many are distinct

@@ -8,21 +8,16 @@ are in its text, so most lines are one row of 16 bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.text import AGAIN, HIGH, LAST_HIGH, LATER, LOW, NEXT, OBJECT, STOP, VALUE, write_paraver_lines
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Form = tuple[str | int, ...]
+Form = tuple[str | int, ...]
 
 __all__ = ["AGAIN", "HIGH", "LAST_HIGH", "LATER", "LOW", "NEXT", "OBJECT", "VALUE", "Lines"]
 

@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
+from alltrace.export.paraver.lines import Form
+from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.records import RecordWriter
+from alltrace.export.paraver.survey import Survey
 from alltrace.export.paraver.task import Task
+from alltrace.export.selection import SentSelection
 from alltrace.export.sorted_rows import RowSorter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from alltrace.export.paraver.lines import Form
-    from alltrace.export.paraver.pairing import Ends
-    from alltrace.export.paraver.survey import Survey
-    from alltrace.export.selection import SentSelection
-    from alltrace.export.tracks import Tracks
-    from alltrace.readers.paraver.labels import Profile
-    from alltrace.run.sorted_runs import KeptRuns
-    from alltrace.trace.arrays import Int64
+from alltrace.export.tracks import Tracks
+from alltrace.readers.paraver.labels import Profile
+from alltrace.run.sorted_runs import KeptRuns
+from alltrace.trace.arrays import Int64
 
 
 class PackedTask(NamedTuple):

@@ -6,7 +6,8 @@ with an interval that begins where the last one ends would otherwise be left wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +28,9 @@ from alltrace.export.paraver.lines import (
     VALUE,
     Lines,
 )
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.export.sorted_rows import RowSorter
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1

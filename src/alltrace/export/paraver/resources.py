@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from alltrace.export.columns import UNKNOWN
+from alltrace.export.tracks import Tracks
 from alltrace.readers.paraver.labels import label_of
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.export.tracks import Tracks
 
 MOST_OBJECTS = 65_535
 """Paraver numbers its objects with 16 bits."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from alltrace.core.paraver import innermost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _DEPTH = 32
 

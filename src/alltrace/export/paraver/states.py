@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.readers.paraver import labels as ev
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.export.sorted_rows import RowSorter
-    from alltrace.trace.arrays import Int64
-
-    Columns = tuple[Int64, Int64, Int64, Int64]
+Columns = tuple[Int64, Int64, Int64, Int64]
 
 STRONGEST_FIRST = (
     ev.MPI_RECEIVE, ev.MPI_SEND, ev.MPI_WAIT, ev.MPI_ISEND, ev.MPI_IRECEIVE, ev.MPI_SENDRECV, ev.MPI_OTHER, ev.RUNNING,

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.export.paraver.pcf import values_of
+from alltrace.export.selection import Selection
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.readers.paraver.labels import EventType, Profile
-    from alltrace.trace.arrays import Int64
+from alltrace.readers.paraver.labels import EventType, Profile
+from alltrace.trace.arrays import Int64
 
 NAMED = ("api", "kernels", "ranges", "marks", "mpi", "openacc", "openmp", "osrt", "ucx", "syscalls")
 _VALUE_BITS = 32

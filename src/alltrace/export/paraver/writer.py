@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -17,19 +17,14 @@ from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.parts import write_parts
-from alltrace.export.selection import SentSelection
+from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tasks import results_of
 from alltrace.export.tracks import Tracks, tracks_of
 from alltrace.readers.paraver import labels as ev
+from alltrace.run.manifest import RankRecord
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.run.manifest import RankRecord
-    from alltrace.trace.arrays import Int64
 
 _SENDS, _RECEIVES = ("Send", "SendRecv"), ("Recv", "SendRecv")
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RunFacts
+from alltrace.recipes.base import RunFacts
 
 _LACKING = (
     ("Nsight Systems", "no payload of NCCL's ranges gives it", ", or reports with payloads"),

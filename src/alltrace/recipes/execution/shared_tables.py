@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
-from alltrace.run.rank import Placeable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.run.rank import Rank
+from alltrace.recipes.base import RunFacts
+from alltrace.run.rank import Placeable, Rank
 
 _Made = TypeVar("_Made")
 _Part = TypeVar("_Part", bound=Placeable)

@@ -7,19 +7,16 @@ one step at most.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import TABLES
 from alltrace.trace.spans import Span, parse_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
 
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
